@@ -1,0 +1,3 @@
+"""Kafka's group coordination, whole, in Python."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,538 @@
+"""From a declaration and a version to a reader and a writer.
+
+For each (struct, version) one Python function is generated and kept: runs of fixed-width fields become
+one `struct.unpack_from`, absent fields become constants, nothing about versions is decided while bytes
+are being read. `decode` and `encode` are the only ways in; whatever hostile bytes do inside a generated
+function leaves them as a `CodecError`.
+
+Memory: a count is believed only if that many of the smallest possible elements still fit into the bytes
+that are left, so a frame can make no more objects than it has bytes for.
+
+Readers give `(value, next position)`; writers append byte strings to a list, so that large record
+batches are handed on without a copy.
+"""
+
+from __future__ import annotations
+
+import struct as _struct
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar, cast
+
+from konvene.codec.errors import CannotEncode, CodecError, Malformed, Truncated
+from konvene.codec.schema import Field, Primitive, Struct, default_of, setters
+from konvene.codec.uuid import Uuid
+
+S = TypeVar("S", bound=Struct)
+Reader = Callable[[bytes, int, int], tuple[Any, int]]
+Writer = Callable[[Any, Callable[[bytes], None]], None]
+
+FIXED = {
+    "bool": ("?", 1), "int8": ("b", 1), "int16": ("h", 2), "uint16": ("H", 2), "int32": ("i", 4),
+    "int64": ("q", 8), "float64": ("d", 8), "uuid": ("16s", 16),
+}  # fmt: skip
+
+
+def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
+    """Read one whole value from `data[position:]`. Raises `CodecError`, also for bytes left over."""
+    value, end = decode_from(cls, version, data, position)
+    if end != len(data):
+        raise Malformed(f"{cls.__name__} v{version}: {len(data) - end} bytes left over")
+    return value
+
+
+def decode_from(cls: type[S], version: int, data: bytes, position: int = 0) -> tuple[S, int]:
+    """Read one value that starts at `position`; give it and the position behind it."""
+    read = cls.__readers__.get(version) or _make_reader(cls, version)
+    try:
+        return cast("tuple[S, int]", read(data, position, len(data)))
+    except CodecError as error:
+        raise type(error)(f"{cls.__name__} v{version}: {error}") from None
+    except (IndexError, _struct.error):
+        raise Truncated(f"{cls.__name__} v{version}: the bytes end too early") from None
+    except UnicodeDecodeError as error:
+        raise Malformed(f"{cls.__name__} v{version}: text is not UTF-8 ({error.reason})") from None
+
+
+def encode(value: Struct, version: int) -> bytes:
+    """Write one value. Raises `CannotEncode` where the version has no place for what is in it."""
+    parts: list[bytes] = []
+    encode_into(value, version, parts)
+    return b"".join(parts)
+
+
+def encode_into(value: Struct, version: int, parts: list[bytes]) -> None:
+    """Append the bytes of `value` to `parts`; long byte fields are appended as they are, uncopied."""
+    cls = type(value)
+    write = cls.__writers__.get(version) or _make_writer(cls, version)
+    try:
+        write(value, parts.append)
+    except (_struct.error, AttributeError, TypeError) as error:
+        raise CannotEncode(f"{cls.__name__} v{version}: {error}") from error
+
+
+# --- what generated code calls -------------------------------------------------------------------
+
+
+def _uvarint_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte had its high bit set."""
+    value, shift = first & 0x7F, 7
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise Malformed("a varint of more than five bytes")
+    if value > 0xFFFFFFFF:
+        raise Malformed("a varint beyond 32 bits")
+    return value, position
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SHORT = tuple(_uvarint(n) for n in range(16384))
+
+
+def _length(n: int) -> bytes:
+    return _SHORT[n] if n < 16384 else _uvarint(n)
+
+
+def _bad_length(name: str, length: int, left: int) -> NoReturn:
+    if length < 0:
+        raise Malformed(f"{name} is null or of negative length, which it may not be")
+    raise Truncated(f"{name} claims {length} bytes or elements where {left} bytes are left")
+
+
+def _no_place(name: str, version: int) -> NoReturn:
+    raise CannotEncode(f"{name} is set, which version {version} has no field for")
+
+
+def _read_tags(
+    data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
+) -> tuple[dict[str, Any], tuple[tuple[int, bytes], ...], int]:
+    """A section of tagged fields that is not empty: known values by name, unknown ones as bytes."""
+    count = data[position]
+    position += 1
+    if count >= 0x80:
+        count, position = _uvarint_rest(data, position, count)
+    if count * 2 > end - position:
+        _bad_length("tagged fields", count, end - position)
+    values: dict[str, Any] = {}
+    unknown = []
+    last = -1
+    for _ in range(count):
+        tag = data[position]
+        position += 1
+        if tag >= 0x80:
+            tag, position = _uvarint_rest(data, position, tag)
+        if tag <= last:
+            raise Malformed(f"tag {tag} after tag {last}")
+        last = tag
+        size = data[position]
+        position += 1
+        if size >= 0x80:
+            size, position = _uvarint_rest(data, position, size)
+        stop = position + size
+        if stop > end:
+            _bad_length(f"tag {tag}", size, end - position)
+        if tag in known:
+            name, read = known[tag]
+            values[name], position = read(data, position, stop)
+            if position != stop:
+                raise Malformed(f"tag {tag} ({name}) has {size} bytes, of which some are not its own")
+        else:
+            unknown.append((tag, data[position:stop]))
+            position = stop
+    return values, tuple(unknown), position
+
+
+def _write_tags(tags: list[tuple[int, bytes]], write: Callable[[bytes], None]) -> None:
+    tags.sort()
+    write(_length(len(tags)))
+    for tag, data in tags:
+        write(_length(tag))
+        write(_length(len(data)))
+        write(data)
+
+
+# --- the generator -------------------------------------------------------------------------------
+
+
+class _Source:
+    """The lines of a function being written, and the names that it uses."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {
+            "_uvarint_rest": _uvarint_rest, "_bad_length": _bad_length, "_no_place": _no_place,
+            "_read_tags": _read_tags, "_write_tags": _write_tags, "_length": _length, "_SHORT": _SHORT,
+            "_Uuid": Uuid, "_unpack": _struct.unpack_from, "_pack": _struct.pack, "_Malformed": Malformed, "_Truncated": Truncated,
+            "_memoryview": memoryview, "_new": object.__new__,
+        }  # fmt: skip
+        self.indent = 1
+
+    def add(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def name(self, stem: str, value: Any) -> str:
+        """A name for a value that the function needs (a default, a Struct object, a class)."""
+        name = f"_{stem}_{len(self.space)}"
+        self.space[name] = value
+        return name
+
+    def function(self, signature: str, where: str) -> Callable[..., Any]:
+        text = f"def {signature}:\n" + "\n".join(self.lines or ["    pass"])
+        exec(compile(text, f"<{where}>", "exec"), self.space)
+        return cast("Callable[..., Any]", self.space[signature.partition("(")[0]])
+
+
+def _is_flexible(field: Field, flexible: bool, version: int) -> bool:
+    return flexible if field.flexible is None else version in field.flexible
+
+
+def _check_version(cls: type[Struct], version: int) -> None:
+    if version not in cls.__versions__:
+        raise CannotEncode(f"{cls.__name__} has no version {version} (it has {cls.__versions__})")
+
+
+def _make_reader(cls: type[Struct], version: int) -> Reader:
+    _check_version(cls, version)
+    read = cls.__readers__[version] = _struct_reader(cls, version, version in cls.__flexible__)
+    return read
+
+
+def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
+    made = cls.__readers__.get((version, flexible))
+    if made is not None:
+        return made
+    out = _Source()
+    out.space.update(setters(cls))
+    out.space["_cls"] = cls
+    tagged = [f for f in cls.__fields__ if version in f.versions and f.is_tagged(version)]
+    plain = [f for f in cls.__fields__ if version in f.versions and not f.is_tagged(version)]
+    _read_fields(out, plain, version, flexible)
+    out.add("value = _new(_cls)")
+    for f in cls.__fields__:
+        if f in plain:
+            out.add(f"_set_{f.name}(value, v_{f.name})")
+        elif f not in tagged:
+            out.add(f"_set_{f.name}(value, {out.name('default', default_of(f))})")
+    if not flexible:
+        out.add("_set_unknown_tags(value, ())")
+    else:
+        _read_tag_section(out, tagged, version)
+    out.add("return value, pos")
+    read = out.function("read(data, pos, end)", f"read {cls.__name__} v{version}")
+    cls.__readers__[version, flexible] = read
+    return read
+
+
+def _read_tag_section(out: _Source, tagged: list[Field], version: int) -> None:
+    readers = {f.tag: (f.name, _field_reader(f, version)) for f in tagged}
+    out.add("if data[pos]:")
+    out.add(f"    tags, unknown, pos = _read_tags(data, pos, end, {out.name('known', readers)})")
+    out.add("    _set_unknown_tags(value, unknown)")
+    for f in tagged:
+        default = out.name("default", default_of(f))
+        out.add(f"    _set_{f.name}(value, tags.get({f.name!r}, {default}))")
+    out.add("else:")
+    out.add("    pos += 1")
+    out.add("    _set_unknown_tags(value, ())")
+    for f in tagged:
+        out.add(f"    _set_{f.name}(value, {out.name('default', default_of(f))})")
+
+
+def _field_reader(field: Field, version: int) -> Reader:
+    """The reader of one tagged field's value."""
+    out = _Source()
+    if field.kind == "struct" and version in field.nullable:
+        # Within a tag a null struct is a zero byte; a present one still has its marker in front.
+        read = out.name("read", _struct_reader(field.element, version, True))
+        out.add("if data[pos] == 0: return None, pos + 1")
+        out.add("if data[pos] != 1: raise _Malformed('a struct marker that is neither 0 nor 1')")
+        out.add(f"v_{field.name}, pos = {read}(data, pos + 1, end)")
+    else:
+        _read_fields(out, [field], version, True)
+    out.add(f"return v_{field.name}, pos")
+    return out.function("read(data, pos, end)", f"read tag {field.wire} v{version}")
+
+
+def _read_fields(out: _Source, fields: list[Field], version: int, flexible: bool) -> None:
+    run: list[Field] = []
+    for f in fields:
+        if f.kind in FIXED:
+            run.append(f)
+            continue
+        _read_run(out, run)
+        run = []
+        target = f"v_{f.name}"
+        nullable = version in f.nullable
+        if f.kind in ("string", "bytes", "records"):
+            _read_blob(out, target, f.kind, f.wire, nullable, _is_flexible(f, flexible, version))
+        elif f.kind == "array":
+            _read_array(out, target, f, nullable, version, flexible)
+        else:
+            _read_struct(out, target, f, nullable, version, flexible)
+    _read_run(out, run)
+
+
+def _read_run(out: _Source, run: list[Field]) -> None:
+    if not run:
+        return
+    layout = _struct.Struct(">" + "".join(FIXED[f.kind][0] for f in run))
+    names = ", ".join(f"v_{f.name}" for f in run)
+    out.add(f"{names}, = {out.name('unpack', layout.unpack_from)}(data, pos)")
+    out.add(f"pos += {layout.size}")
+    out.add("if pos > end: raise _Truncated('the bytes end within a number')")
+    for f in run:
+        if f.kind == "uuid":
+            out.add(f"v_{f.name} = _Uuid(v_{f.name})")
+
+
+def _read_length(out: _Source, compact: bool, width: int) -> None:
+    """Leaves the length in `n`; -1 for null."""
+    if compact:
+        out.add("n = data[pos]; pos += 1")
+        out.add("if n >= 128: n, pos = _uvarint_rest(data, pos, n)")
+        out.add("n -= 1")
+    else:
+        layout = _struct.Struct(">h" if width == 2 else ">i")
+        out.add(f"n, = {out.name('length', layout.unpack_from)}(data, pos)")
+        out.add(f"pos += {width}")
+
+
+def _read_blob(out: _Source, target: str, kind: str, name: str, nullable: bool, compact: bool) -> None:
+    _read_length(out, compact, 2 if kind == "string" else 4)
+    out.add("stop = pos + n")
+    take = {
+        "string": "data[pos:stop].decode()",
+        "bytes": "data[pos:stop]",
+        "records": "_memoryview(data)[pos:stop]",
+    }
+    if nullable:
+        out.add(f"if n == -1: {target} = None")
+        out.add("else:")
+        out.indent += 1
+    out.add(f"if n < 0 or stop > end: _bad_length({name!r}, n, end - pos)")
+    out.add(f"{target} = {take[kind]}")
+    out.add("pos = stop")
+    if nullable:
+        out.indent -= 1
+
+
+def _read_struct(out: _Source, target: str, f: Field, nullable: bool, version: int, flexible: bool) -> None:
+    read = out.name("read", _struct_reader(f.element, version, flexible))
+    if not nullable:
+        out.add(f"{target}, pos = {read}(data, pos, end)")
+        return
+    out.add("if data[pos] == 255:")
+    out.add(f"    {target} = None; pos += 1")
+    out.add("elif data[pos] != 1: raise _Malformed('a struct marker that is neither 1 nor -1')")
+    out.add("else:")
+    out.add(f"    {target}, pos = {read}(data, pos + 1, end)")
+
+
+def _read_array(out: _Source, target: str, f: Field, nullable: bool, version: int, flexible: bool) -> None:
+    _read_length(out, flexible, 4)
+    least = _least_size(f.element, version, flexible)
+    out.add(f"if n == 0: {target} = ()")
+    if nullable:
+        out.add(f"elif n == -1: {target} = None")
+    out.add(f"elif n < 0 or n * {least} > end - pos: _bad_length({f.wire!r}, n, end - pos)")
+    out.add("else:")
+    out.indent += 1
+    element = f.element
+    if isinstance(element, Primitive) and element.name in FIXED and element.name != "uuid":
+        layout, size = FIXED[element.name]
+        out.add(f"{target} = _unpack('>%d{layout}' % n, data, pos); pos += n * {size}")
+    else:
+        out.add("items = []; keep = items.append")
+        if isinstance(element, Primitive):
+            out.add("for _ in range(n):")
+            out.indent += 1
+            if element.name == "uuid":
+                out.add("item = _Uuid(data[pos:pos + 16]); pos += 16")
+            else:
+                out.add("count = n")
+                _read_blob(out, "item", element.name, f.wire, False, flexible)
+                out.add("n = count")
+            out.add("keep(item)")
+            out.indent -= 1
+        else:
+            read = out.name("read", _struct_reader(element, version, flexible))
+            out.add("for _ in range(n):")
+            out.add(f"    item, pos = {read}(data, pos, end); keep(item)")
+        out.add(f"{target} = tuple(items)")
+    out.indent -= 1
+
+
+def _least_size(element: Primitive | type[Struct], version: int, flexible: bool) -> int:
+    """The fewest bytes in which one element can stand."""
+    if isinstance(element, Primitive):
+        return _least_field(element.name, flexible)
+    size = 1 if flexible else 0
+    for f in element.__fields__:
+        if version in f.versions and not f.is_tagged(version):
+            if f.kind == "struct":
+                size += 1 if version in f.nullable else _least_size(f.element, version, flexible)
+            else:
+                size += _least_field(f.kind, _is_flexible(f, flexible, version))
+    return max(size, 1)
+
+
+def _least_field(kind: str, compact: bool) -> int:
+    if kind in FIXED:
+        return FIXED[kind][1]
+    if compact:
+        return 1
+    return 2 if kind == "string" else 4
+
+
+# --- writers -------------------------------------------------------------------------------------
+
+
+def _make_writer(cls: type[Struct], version: int) -> Writer:
+    _check_version(cls, version)
+    write = cls.__writers__[version] = _struct_writer(cls, version, version in cls.__flexible__)
+    return write
+
+
+def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
+    made = cls.__writers__.get((version, flexible))
+    if made is not None:
+        return made
+    out = _Source()
+    tagged = []
+    plain = []
+    for f in cls.__fields__:
+        if version not in f.versions:
+            if not f.ignorable:
+                default = out.name("default", default_of(f))
+                out.add(f"if value.{f.name} != {default}: _no_place({f.wire!r}, {version})")
+        elif f.is_tagged(version):
+            tagged.append(f)
+        else:
+            plain.append(f)
+    _write_fields(out, plain, version, flexible)
+    if flexible:
+        _write_tag_section(out, tagged, version)
+    write = out.function("write(value, w)", f"write {cls.__name__} v{version}")
+    cls.__writers__[version, flexible] = write
+    return write
+
+
+def _write_tag_section(out: _Source, tagged: list[Field], version: int) -> None:
+    if not tagged:
+        out.add("if value.unknown_tags: _write_tags(list(value.unknown_tags), w)")
+        out.add("else: w(b'\\0')")
+        return
+    out.add("tags = list(value.unknown_tags)")
+    for f in tagged:
+        default = out.name("default", default_of(f))
+        write = out.name("tag", _tag_writer(f, version))
+        out.add(f"if value.{f.name} != {default}:")
+        out.add("    parts = []")
+        out.add(f"    {write}(value, parts.append)")
+        out.add(f"    tags.append(({f.tag}, b''.join(parts)))")
+    out.add("if tags: _write_tags(tags, w)")
+    out.add("else: w(b'\\0')")
+
+
+def _tag_writer(f: Field, version: int) -> Writer:
+    out = _Source()
+    if f.kind == "struct" and version in f.nullable:
+        write = out.name("write", _struct_writer(f.element, version, True))
+        out.add(f"x = value.{f.name}")
+        out.add("if x is None: w(b'\\0')")
+        out.add("else:")
+        out.add(f"    w(b'\\1'); {write}(x, w)")
+    else:
+        _write_fields(out, [f], version, True)
+    return out.function("write(value, w)", f"write tag {f.wire} v{version}")
+
+
+def _write_fields(out: _Source, fields: list[Field], version: int, flexible: bool) -> None:
+    run: list[Field] = []
+    for f in fields:
+        if f.kind in FIXED:
+            run.append(f)
+            continue
+        _write_run(out, run)
+        run = []
+        out.add(f"x = value.{f.name}")
+        nullable = version in f.nullable
+        if f.kind in ("string", "bytes", "records"):
+            _write_blob(out, f.kind, nullable, _is_flexible(f, flexible, version))
+        elif f.kind == "array":
+            _write_array(out, f, nullable, version, flexible)
+        else:
+            write = out.name("write", _struct_writer(f.element, version, flexible))
+            if nullable:
+                out.add("if x is None: w(b'\\xff')")
+                out.add("else:")
+                out.add(f"    w(b'\\1'); {write}(x, w)")
+            else:
+                out.add(f"{write}(x, w)")
+    _write_run(out, run)
+
+
+def _write_run(out: _Source, run: list[Field]) -> None:
+    if not run:
+        return
+    layout = _struct.Struct(">" + "".join(FIXED[f.kind][0] for f in run))
+    values = ", ".join(f"value.{f.name}" for f in run)
+    out.add(f"w({out.name('pack', layout.pack)}({values}))")
+
+
+def _write_length(out: _Source, size: str, compact: bool, width: int) -> None:
+    if compact:
+        out.add(f"n = {size} + 1")
+        out.add("w(_SHORT[n] if n < 16384 else _length(n))")
+    else:
+        out.add(f"w({out.name('length', _struct.Struct('>h' if width == 2 else '>i').pack)}({size}))")
+
+
+def _write_blob(out: _Source, kind: str, nullable: bool, compact: bool) -> None:
+    width = 2 if kind == "string" else 4
+    if nullable:
+        null = b"\0" if compact else b"\xff" * width
+        out.add(f"if x is None: w({null!r})")
+        out.add("else:")
+        out.indent += 1
+    if kind == "string":
+        out.add("x = x.encode()")
+    _write_length(out, "len(x)", compact, width)
+    out.add("w(x)")
+    if nullable:
+        out.indent -= 1
+
+
+def _write_array(out: _Source, f: Field, nullable: bool, version: int, flexible: bool) -> None:
+    if nullable:
+        null = b"\0" if flexible else b"\xff\xff\xff\xff"
+        out.add(f"if x is None: w({null!r})")
+        out.add("else:")
+        out.indent += 1
+    _write_length(out, "len(x)", flexible, 4)
+    element = f.element
+    if isinstance(element, Primitive) and element.name in FIXED:
+        out.add(f"w(_pack('>' + '{FIXED[element.name][0]}' * len(x), *x))")
+    elif isinstance(element, Primitive):
+        out.add("for x in x:")
+        out.indent += 1
+        _write_blob(out, element.name, False, flexible)
+        out.indent -= 1
+    else:
+        write = out.name("write", _struct_writer(element, version, flexible))
+        out.add(f"for item in x: {write}(item, w)")
+    if nullable:
+        out.indent -= 1

@@ -1,0 +1,254 @@
+"""The words in which a message is declared.
+
+A message is a class whose fields say what stands on the wire and in which versions:
+
+    class HeartbeatRequest(Struct, key=12, versions="0-4", flexible="4+"):
+        group_id: str = string("0+")
+        group_instance_id: str | None = string("3+", nullable="3+", default=None)
+
+The class is the value type as well: frozen, slotted, keyword-only, every field with a default, equal
+by content. Arrays are tuples, so that an empty one costs nothing. `compile` derives a reader and a
+writer from the declaration for each version; this file only holds what was declared.
+
+Field names are Kafka's in snake case; `wire` gives Kafka's own spelling where it cannot be derived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
+
+from konvene.codec.uuid import ZERO_UUID
+
+FOREVER = 32767
+
+
+class Versions(NamedTuple):
+    """An inclusive range of versions; empty where `first` is above `last`."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+    def __str__(self) -> str:
+        if self.first > self.last:
+            return "none"
+        if self.last == FOREVER:
+            return f"{self.first}+"
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """Read Kafka's notation: `3`, `3-5`, `3+`, `none`."""
+        if text == "none":
+            return NEVER
+        if text.endswith("+"):
+            return cls(int(text[:-1]), FOREVER)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+
+NEVER = Versions(1, 0)
+_parsed: dict[str, Versions] = {"none": NEVER}
+
+
+def _versions(text: str) -> Versions:
+    found = _parsed.get(text)
+    if found is None:
+        found = _parsed[text] = Versions.parse(text)
+    return found
+
+
+class Field:
+    """One declared field: its type, the versions it is in, and how absence is told."""
+
+    __slots__ = (
+        "default", "element", "flexible", "ignorable", "kind", "name", "nullable", "tag", "tagged",
+        "versions", "wire",
+    )  # fmt: skip
+
+    def __init__(
+        self, kind: str, element: Any, versions: str, nullable: str, default: Any, tag: int | None,
+        tagged: str | None, ignorable: bool, wire: str | None, flexible: str | None,
+    ) -> None:  # fmt: skip
+        self.kind = kind  # a primitive's name, "array" or "struct"
+        self.element = element  # the array's element (Primitive or Struct class), or the Struct class
+        self.versions = _versions(versions)
+        self.nullable = _versions(nullable)
+        self.default = default
+        self.tag = tag
+        self.tagged = NEVER if tag is None else _versions(tagged or versions)
+        self.ignorable = ignorable
+        self.wire = wire or ""
+        self.flexible = None if flexible is None else _versions(flexible)
+        self.name = ""
+
+    def named(self, name: str) -> Field:
+        """This declaration, told the attribute it stands at."""
+        self.name = name
+        self.wire = self.wire or "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+        return self
+
+    def __repr__(self) -> str:
+        return f"Field({self.wire}: {self.kind} in {self.versions})"
+
+    @property
+    def json_name(self) -> str:
+        return self.wire[:1].lower() + self.wire[1:]
+
+    def is_tagged(self, version: int) -> bool:
+        return version in self.tagged
+
+
+class Primitive:
+    """A word for a primitive type. Called, it declares a field of that type."""
+
+    __slots__ = ("name", "zero")
+
+    def __init__(self, name: str, zero: Any) -> None:
+        self.name = name
+        self.zero = zero
+
+    def __call__(
+        self, versions: str, *, nullable: str = "none", default: Any = ..., tag: int | None = None,
+        tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
+        flexible: str | None = None,
+    ) -> Any:  # fmt: skip
+        if default is ...:
+            default = self.zero
+        return Field(self.name, None, versions, nullable, default, tag, tagged, ignorable, wire, flexible)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+boolean = Primitive("bool", False)
+int8 = Primitive("int8", 0)
+int16 = Primitive("int16", 0)
+uint16 = Primitive("uint16", 0)
+int32 = Primitive("int32", 0)
+int64 = Primitive("int64", 0)
+float64 = Primitive("float64", 0.0)
+uuid = Primitive("uuid", ZERO_UUID)
+string = Primitive("string", "")
+bytes_ = Primitive("bytes", b"")
+records = Primitive("records", b"")
+
+
+def array(
+    element: Primitive | type[Struct], versions: str, *, nullable: str = "none", default: Any = (),
+    tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
+) -> Any:  # fmt: skip
+    """Declare an array field. Its value is a tuple, or None where nullable."""
+    return Field("array", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
+
+
+def struct(
+    element: type[Struct], versions: str, *, nullable: str = "none", default: Any = ...,
+    tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
+) -> Any:  # fmt: skip
+    """Declare a field that is a struct of its own (default: that struct with all its defaults)."""
+    return Field("struct", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
+
+
+def default_of(field: Field) -> Any:
+    """The value of a field that was not given or is not in the version."""
+    if field.default is ...:
+        field.default = field.element()
+    return field.default
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class StructMeta(type):
+    """Makes a slotted class of the declared fields. The initialiser is compiled at first use."""
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], space: dict[str, Any], *, key: int = -1,
+        versions: str = "0+", flexible: str = "none",
+    ) -> StructMeta:  # fmt: skip
+        fields = [value.named(name) for name, value in space.items() if isinstance(value, Field)]
+        for field in fields:  # The slot takes the field's place; the declaration stays in __fields__.
+            del space[field.name]
+        space.setdefault("__slots__", tuple(f.name for f in fields))
+        space["__fields__"] = tuple(fields)
+        space["__key__"] = key
+        space["__versions__"] = _versions(versions)
+        space["__flexible__"] = _versions(flexible)
+        space["__readers__"] = {}
+        space["__writers__"] = {}
+        return super().__new__(mcs, name, bases, space)
+
+    def __init__(cls, name: str, bases: tuple[type, ...], space: dict[str, Any], **_: Any) -> None:
+        super().__init__(name, bases, space)
+
+
+class Struct(metaclass=StructMeta):
+    """The value of a message or of a struct within one. Frozen; equal by content."""
+
+    __slots__ = ("unknown_tags",)
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    __fields__: ClassVar[tuple[Field, ...]]
+    __key__: ClassVar[int]
+    __versions__: ClassVar[Versions]
+    __flexible__: ClassVar[Versions]
+    # Compiled at first use; by version, and by (version, flexible) for a struct inside another.
+    __readers__: ClassVar[dict[int | tuple[int, bool], Callable[..., Any]]]
+    __writers__: ClassVar[dict[int | tuple[int, bool], Callable[..., Any]]]
+
+    def __init__(self, **values: Any) -> None:
+        cls = type(self)
+        cls.__init__ = _initialiser(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is a value: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is a value: {name} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.unknown_tags == other.unknown_tags and all(
+            getattr(self, f.name) == getattr(other, f.name) for f in self.__fields__
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, f.name) for f in self.__fields__))
+
+    def __repr__(self) -> str:
+        shown = (f"{f.name}={getattr(self, f.name)!r}" for f in self.__fields__ if not self._is_default(f))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _is_default(self, field: Field) -> bool:
+        return bool(getattr(self, field.name) == default_of(field))
+
+    def replace(self, **changes: Any) -> Self:
+        """The same value with some fields changed."""
+        values = {f.name: getattr(self, f.name) for f in self.__fields__}
+        values["unknown_tags"] = self.unknown_tags
+        return type(self)(**(values | changes))
+
+
+def setters(cls: type[Struct]) -> dict[str, Callable[[Any, Any], None]]:
+    """How a reader or an initialiser fills a new value: the slots' own setters, by name."""
+    names = [f.name for f in cls.__fields__] + ["unknown_tags"]
+    return {f"_set_{name}": getattr(cls, name).__set__ for name in names}
+
+
+def _initialiser(cls: type[Struct]) -> Callable[..., None]:
+    space: dict[str, Any] = dict(setters(cls))
+    parameters, body = [], []
+    for f in cls.__fields__:
+        space[f"_default_{f.name}"] = default_of(f)
+        parameters.append(f"{f.name}=_default_{f.name}")
+        body.append(f"    _set_{f.name}(self, {f.name})")
+    parameters.append("unknown_tags=()")
+    body.append("    _set_unknown_tags(self, unknown_tags)")
+    source = f"def __init__(self, *, {', '.join(parameters)}):\n" + "\n".join(body)
+    exec(compile(source, f"<{cls.__name__}.__init__>", "exec"), space)
+    made: Callable[..., None] = space["__init__"]
+    return made

@@ -1,0 +1,33 @@
+"""Kafka's 128-bit ids as values: sixteen bytes that print as Kafka prints them."""
+
+from __future__ import annotations
+
+import base64
+
+from konvene.codec.errors import Malformed
+
+
+class Uuid(bytes):
+    """A topic, directory or cluster id: 16 bytes, shown as 22 characters of URL-safe base64."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self).rstrip(b"=").decode()
+
+    def __repr__(self) -> str:
+        return f"Uuid({self})"
+
+    @classmethod
+    def parse(cls, text: str) -> Uuid:
+        """Read the text form. Raises `Malformed` where it is not 16 bytes of base64."""
+        try:
+            raw = base64.urlsafe_b64decode(text + "==")
+        except ValueError:
+            raw = b""
+        if len(raw) != 16:
+            raise Malformed(f"not a Kafka id: {text!r}")
+        return cls(raw)
+
+
+ZERO_UUID = Uuid(16)

@@ -1,0 +1,34 @@
+"""CreatePartitions (API key 37): add partitions to topics."""
+
+from __future__ import annotations
+
+from konvene.codec.schema import Struct, array, boolean, int16, int32, string
+
+
+class CreatePartitionsAssignment(Struct):
+    broker_ids: tuple[int, ...] = array(int32, "0+")
+
+
+class CreatePartitionsTopic(Struct):
+    name: str = string("0+")
+    count: int = int32("0+")
+    assignments: tuple[CreatePartitionsAssignment, ...] | None = array(
+        CreatePartitionsAssignment, "0+", nullable="0+"
+    )
+
+
+class CreatePartitionsRequest(Struct, key=37, versions="0-3", flexible="2+"):
+    topics: tuple[CreatePartitionsTopic, ...] = array(CreatePartitionsTopic, "0+")
+    timeout_ms: int = int32("0+")
+    validate_only: bool = boolean("0+")
+
+
+class CreatePartitionsTopicResult(Struct):
+    name: str = string("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+
+
+class CreatePartitionsResponse(Struct, key=37, versions="0-3", flexible="2+"):
+    throttle_time_ms: int = int32("0+")
+    results: tuple[CreatePartitionsTopicResult, ...] = array(CreatePartitionsTopicResult, "0+")

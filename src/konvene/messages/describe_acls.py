@@ -1,0 +1,36 @@
+"""DescribeAcls (API key 29): list access rules."""
+
+from __future__ import annotations
+
+from konvene.codec.schema import Struct, array, int8, int16, int32, string
+
+
+class DescribeAclsRequest(Struct, key=29, versions="1-3", flexible="2+"):
+    resource_type_filter: int = int8("0+")
+    resource_name_filter: str | None = string("0+", nullable="0+")
+    pattern_type_filter: int = int8("1+", default=3)
+    principal_filter: str | None = string("0+", nullable="0+")
+    host_filter: str | None = string("0+", nullable="0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class AclDescription(Struct):
+    principal: str = string("0+")
+    host: str = string("0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class DescribeAclsResource(Struct):
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+    pattern_type: int = int8("1+", default=3)
+    acls: tuple[AclDescription, ...] = array(AclDescription, "0+")
+
+
+class DescribeAclsResponse(Struct, key=29, versions="1-3", flexible="2+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    resources: tuple[DescribeAclsResource, ...] = array(DescribeAclsResource, "0+")

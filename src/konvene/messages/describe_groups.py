@@ -1,0 +1,35 @@
+"""DescribeGroups (API key 15): the state and the members of classic groups."""
+
+from __future__ import annotations
+
+from konvene.codec.schema import Struct, array, boolean, bytes_, int16, int32, string
+
+
+class DescribeGroupsRequest(Struct, key=15, versions="0-6", flexible="5+"):
+    groups: tuple[str, ...] = array(string, "0+")
+    include_authorized_operations: bool = boolean("3+")
+
+
+class DescribedGroupMember(Struct):
+    member_id: str = string("0+")
+    group_instance_id: str | None = string("4+", nullable="4+", default=None, ignorable=True)
+    client_id: str = string("0+")
+    client_host: str = string("0+")
+    member_metadata: bytes = bytes_("0+")
+    member_assignment: bytes = bytes_("0+")
+
+
+class DescribedGroup(Struct):
+    error_code: int = int16("0+")
+    error_message: str | None = string("6+", nullable="6+", default=None)
+    group_id: str = string("0+")
+    group_state: str = string("0+")
+    protocol_type: str = string("0+")
+    protocol_data: str = string("0+")
+    members: tuple[DescribedGroupMember, ...] = array(DescribedGroupMember, "0+")
+    authorized_operations: int = int32("3+", default=-2147483648)
+
+
+class DescribeGroupsResponse(Struct, key=15, versions="0-6", flexible="5+"):
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    groups: tuple[DescribedGroup, ...] = array(DescribedGroup, "0+")

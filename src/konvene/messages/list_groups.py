@@ -1,0 +1,23 @@
+"""ListGroups (API key 16): the groups that a broker coordinates, by state and by type."""
+
+from __future__ import annotations
+
+from konvene.codec.schema import Struct, array, int16, int32, string
+
+
+class ListGroupsRequest(Struct, key=16, versions="0-5", flexible="3+"):
+    states_filter: tuple[str, ...] = array(string, "4+")
+    types_filter: tuple[str, ...] = array(string, "5+")
+
+
+class ListedGroup(Struct):
+    group_id: str = string("0+")
+    protocol_type: str = string("0+")
+    group_state: str = string("4+", ignorable=True)
+    group_type: str = string("5+", ignorable=True)
+
+
+class ListGroupsResponse(Struct, key=16, versions="0-5", flexible="3+"):
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    error_code: int = int16("0+")
+    groups: tuple[ListedGroup, ...] = array(ListedGroup, "0+")

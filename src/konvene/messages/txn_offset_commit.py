@@ -1,0 +1,46 @@
+"""TxnOffsetCommit (API key 28): a group stores within a transaction how far it has come."""
+
+from __future__ import annotations
+
+from konvene.codec.schema import Struct, array, int16, int32, int64, string, uuid
+from konvene.codec.uuid import Uuid
+
+
+class TxnOffsetCommitRequestPartition(Struct):
+    partition_index: int = int32("0+")
+    committed_offset: int = int64("0+")
+    committed_leader_epoch: int = int32("2+", default=-1, ignorable=True)
+    committed_metadata: str | None = string("0+", nullable="0+")
+
+
+class TxnOffsetCommitRequestTopic(Struct):
+    name: str = string("0-5", ignorable=True)
+    topic_id: Uuid = uuid("6+", ignorable=True)
+    partitions: tuple[TxnOffsetCommitRequestPartition, ...] = array(TxnOffsetCommitRequestPartition, "0+")
+
+
+class TxnOffsetCommitRequest(Struct, key=28, versions="0-6", flexible="3+"):
+    transactional_id: str = string("0+")
+    group_id: str = string("0+")
+    producer_id: int = int64("0+")
+    producer_epoch: int = int16("0+")
+    generation_id_or_member_epoch: int = int32("3+", default=-1)
+    member_id: str = string("3+")
+    group_instance_id: str | None = string("3+", nullable="3+", default=None)
+    topics: tuple[TxnOffsetCommitRequestTopic, ...] = array(TxnOffsetCommitRequestTopic, "0+")
+
+
+class TxnOffsetCommitResponsePartition(Struct):
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+
+
+class TxnOffsetCommitResponseTopic(Struct):
+    name: str = string("0-5", ignorable=True)
+    topic_id: Uuid = uuid("6+", ignorable=True)
+    partitions: tuple[TxnOffsetCommitResponsePartition, ...] = array(TxnOffsetCommitResponsePartition, "0+")
+
+
+class TxnOffsetCommitResponse(Struct, key=28, versions="0-6", flexible="3+"):
+    throttle_time_ms: int = int32("0+")
+    topics: tuple[TxnOffsetCommitResponseTopic, ...] = array(TxnOffsetCommitResponseTopic, "0+")

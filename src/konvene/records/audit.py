@@ -1,0 +1,60 @@
+"""Why groups rebalanced, in `__konvene_audit`: a log of ours beside Kafka's, never in it.
+
+One record per generation (classic) or group epoch, in the envelope of coordinator records. A row names the
+partition of `__consumer_offsets` and the offsets of the records that it explains; where these were written
+but their row was lost in a crash, the row is derived again from the records and marked inferred.
+"""
+
+from __future__ import annotations
+
+from konvene.codec.schema import Struct, array, boolean, int32, int64, string
+
+
+class RebalanceKey(Struct, key=0, versions="0"):
+    group: str = string("0")
+
+
+class Cause(Struct):
+    """One thing that happened to the group, and to whom."""
+
+    kind: str = string("0+")
+    """A word of `shard.why.Kind`, such as `member-joined` or `session-expired`."""
+    at_ms: int = int64("0+", default=-1)
+    member_id: str | None = string("0+", nullable="0+", default=None)
+    instance_id: str | None = string("0+", nullable="0+", default=None)
+    client_id: str | None = string("0+", nullable="0+", default=None)
+    client_host: str | None = string("0+", nullable="0+", default=None)
+    reason: str | None = string("0+", nullable="0+", default=None)
+    """The client's own words (JoinGroup v8+, LeaveGroup v5+)."""
+    topic: str | None = string("0+", nullable="0+", default=None)
+
+
+class RebalancedMember(Struct):
+    """A member of the generation that came out."""
+
+    member_id: str = string("0+")
+    instance_id: str | None = string("0+", nullable="0+", default=None)
+    client_id: str = string("0+")
+    client_host: str = string("0+")
+    joined_ms: int = int64("0+", default=-1)
+    """When it asked to be in this generation; -1 where that is not known."""
+
+
+class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
+    group_type: str = string("0+")
+    epoch: int = int32("0+")
+    """The generation of a classic group, the group epoch of the others."""
+    state: str = string("0+")
+    """The state that it led to: Stable, Empty, Dead; or Superseded by the next one before it was stable."""
+    started_ms: int = int64("0+", default=-1)
+    joined_ms: int = int64("0+", default=-1)
+    """When all members were in and the generation was made."""
+    ended_ms: int = int64("0+", default=-1)
+    partition: int = int32("0+", default=-1)
+    base_offset: int = int64("0+", default=-1)
+    last_offset: int = int64("0+", default=-1)
+    inferred: bool = boolean("0+")
+    protocol: str | None = string("0+", nullable="0+", default=None)
+    leader: str | None = string("0+", nullable="0+", default=None)
+    causes: tuple[Cause, ...] = array(Cause, "0+")
+    members: tuple[RebalancedMember, ...] = array(RebalancedMember, "0+")
