@@ -1,0 +1,300 @@
+"""One connection to one broker: requests out, answers in, told apart by correlation id.
+
+What this file decides: which version of an API is spoken (the highest that both sides know, learnt by
+ApiVersions when the connection opens), and what happens to those who wait when the connection ends. Requests
+are pipelined: `send` may be called again before the first answer is there, and a broker answers in order.
+
+It never tries anything twice, knows no other broker and no topic; `cluster` does. It asks no clock but its
+event loop's and owns no socket: whatever calls `connection_made` and `data_received` is its transport, so a
+simulator's loop can carry it.
+
+A request that gets no answer in time closes the connection: all later answers would have to pass the missing
+one. A waiter that is merely cancelled leaves the connection as it is, and the late answer is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from konvene import __version__
+from konvene.client.errors import (
+    BadResponse,
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from konvene.codec.compile import decode, decode_from, encode_into
+from konvene.codec.errors import CannotEncode, CodecError
+from konvene.codec.schema import Struct, Versions
+from konvene.errors import Errors
+from konvene.messages import API_KEYS, API_VERSIONS, Api
+from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from konvene.messages.header import RequestHeader, ResponseHeader
+
+__all__ = ["Connection", "Waiting"]
+
+LARGEST_FRAME = 512 * 1024 * 1024
+"""Bytes. A broker's answer is bounded by what was asked for; more than this is not Kafka talking."""
+
+
+class Waiting(NamedTuple):
+    """A request that was sent and not yet answered."""
+
+    api: Api
+    version: int
+    answer: asyncio.Future[Any]
+    timer: asyncio.TimerHandle | None
+
+
+class Connection(asyncio.Protocol):
+    """A connection that speaks Kafka. Make one with `Connection.open`."""
+
+    def __init__(
+        self, host: str, port: int, *, client_id: str = "konvene", request_timeout_ms: int = 30_000
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.versions: dict[int, Versions] = {}
+        """What the broker speaks, by API key; empty before ApiVersions was answered."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._waiting: dict[int, Waiting] = {}
+        self._next_id = 0
+        self._lost: ClientError | None = None
+        self._writable: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        return f"<Connection {self.host}:{self.port} {state}, {len(self._waiting)} waiting>"
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, client_id: str = "konvene", request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+    ) -> Connection:  # fmt: skip
+        """Connect and agree on versions. Raises `CannotConnect`, or what `negotiate` raises."""
+        made = cls(host, port, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                await asyncio.get_running_loop().create_connection(lambda: made, host, port)
+        except TimeoutError:
+            raise CannotConnect(f"{host}:{port} did not accept within {connect_timeout_ms} ms") from None
+        except OSError as error:
+            raise CannotConnect(f"cannot connect to {host}:{port}: {_reason(error)}") from error
+        try:
+            await made.negotiate(timeout_ms=max(connect_timeout_ms, 1))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    @property
+    def is_closed(self) -> bool:
+        return self._transport is None or self._lost is not None or self._transport.is_closing()
+
+    def close(self) -> None:
+        """End the connection; those who still wait get `ConnectionLost`."""
+        self._end(ConnectionLost(f"the connection to {self.host}:{self.port} was closed by this side"))
+
+    async def negotiate(self, timeout_ms: int | None = None) -> None:
+        """Ask for the broker's versions: first in our newest version, then in the newest that it named."""
+        api = API_KEYS[API_VERSIONS]
+        version = api.versions.last
+        hello = ApiVersionsRequest(client_software_name="konvene", client_software_version=__version__)
+        answer: ApiVersionsResponse = await self._start(hello, api, version, timeout_ms)
+        if answer.error_code == Errors.UNSUPPORTED_VERSION:
+            offered = {row.api_key: row.max_version for row in answer.api_keys}
+            version = min(version - 1, offered.get(API_VERSIONS, 0))
+            answer = await self._start(hello, api, version, timeout_ms)
+        if answer.error_code != 0:
+            raise UnsupportedVersion(
+                f"{self.host}:{self.port} refuses ApiVersions v{version} with error code {answer.error_code}"
+            )
+        self.versions = {row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys}
+
+    def speaks(self, api_key: int, version: int | None = None) -> bool:
+        """Whether broker and client share any version of the API (or have this one in common)."""
+        theirs = self.versions.get(api_key)
+        if theirs is None or api_key not in API_KEYS:
+            return False
+        ours = API_KEYS[api_key].versions
+        if version is not None:
+            return version in theirs and version in ours
+        return max(ours.first, theirs.first) <= min(ours.last, theirs.last)
+
+    def version_of(self, api_key: int) -> int:
+        """The highest stable version in common. Raises `UnsupportedVersion`."""
+        api = API_KEYS[api_key]
+        theirs = self.versions.get(api_key)
+        if theirs is None:
+            raise UnsupportedVersion(f"the broker at {self.host}:{self.port} does not offer {api.name}")
+        highest = min(api.latest_stable, theirs.last)
+        if highest < max(api.versions.first, theirs.first):
+            place = f"the broker at {self.host}:{self.port}"
+            raise UnsupportedVersion(f"{place} speaks {api.name} {theirs}, this client {api.versions}")
+        return highest
+
+    async def send(
+        self, request: Struct, version: int | None = None, *, timeout_ms: int | None = None
+    ) -> Any:
+        """Send a request and wait for its answer (the struct `…Response` of the same API).
+
+        `version` None: the highest in common. `timeout_ms` None: the connection's `request_timeout_ms`.
+        Raises `ConnectionLost`, `RequestTimedOut`, `UnsupportedVersion` or `BadResponse`; error codes inside
+        the answer are the caller's.
+        """
+        while self._writable is not None:
+            await asyncio.shield(self._writable)
+        return await self.post(request, version, timeout_ms=timeout_ms)
+
+    def post(
+        self, request: Struct, version: int | None = None, *, timeout_ms: int | None = None
+    ) -> asyncio.Future[Any]:
+        """As `send`, but written now: the order of calls is the order on the wire."""
+        api = API_KEYS[type(request).__key__]
+        return self._start(request, api, self._agreed(api, version), timeout_ms)
+
+    def tell(self, request: Struct, version: int | None = None) -> None:
+        """Send a request that the broker does not answer (Produce with acks 0)."""
+        api = API_KEYS[type(request).__key__]
+        self._write(request, api, self._agreed(api, version))
+
+    def _agreed(self, api: Api, version: int | None) -> int:
+        if version is None:
+            return self.version_of(api.key)
+        if not self.speaks(api.key, version):
+            theirs = self.versions.get(api.key, "none")
+            raise UnsupportedVersion(
+                f"{api.name} v{version} was asked for; the broker at {self.host}:{self.port} speaks {theirs}"
+            )
+        return version
+
+    def _start(
+        self, request: Struct, api: Api, version: int, timeout_ms: int | None
+    ) -> asyncio.Future[Any]:
+        correlation_id = self._write(request, api, version)
+        loop = self._loop
+        assert loop is not None
+        answer: asyncio.Future[Any] = loop.create_future()
+        wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
+        timer = loop.call_later(wait_ms / 1000, self._expire, correlation_id, wait_ms)
+        self._waiting[correlation_id] = Waiting(api, version, answer, timer)
+        return answer
+
+    def _write(self, request: Struct, api: Api, version: int) -> int:
+        if self._lost is not None:
+            raise self._lost
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionLost(f"the connection to {self.host}:{self.port} is closed")
+        correlation_id = self._next_id
+        header = RequestHeader(
+            request_api_key=api.key, request_api_version=version, correlation_id=correlation_id,
+            client_id=self.client_id,
+        )  # fmt: skip
+        parts: list[bytes] = [b""]
+        try:
+            encode_into(header, api.request_header_version(version), parts)
+            encode_into(request, version, parts)
+        except CannotEncode as error:
+            raise UnsupportedVersion(f"{api.name}: {error}") from error
+        parts[0] = sum(map(len, parts)).to_bytes(4, "big")
+        self._next_id = (correlation_id + 1) & 0x7FFF_FFFF
+        self._transport.writelines(parts)
+        return correlation_id
+
+    def _expire(self, correlation_id: int, waited_ms: int) -> None:
+        waiting = self._waiting.get(correlation_id)
+        if waiting is None:
+            return
+        what = f"{self.host}:{self.port} did not answer {waiting.api.name}"
+        self._end(RequestTimedOut(f"{what} within {waited_ms} ms"))
+
+    # what the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while len(buffer) - start >= 4:
+            size = int.from_bytes(buffer[start : start + 4], "big")
+            if not 4 <= size <= LARGEST_FRAME:
+                self._end(BadResponse(f"{self.host}:{self.port} sent a frame of {size} bytes: is it Kafka?"))
+                return
+            end = start + 4 + size
+            if len(buffer) < end:
+                break
+            self._answer(bytes(memoryview(buffer)[start + 4 : end]))
+            start = end
+        if start:
+            del buffer[:start]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f": {_reason(exc)}" if exc else " by the broker"
+        self._end(ConnectionLost(f"the connection to {self.host}:{self.port} was closed{why}"))
+
+    def pause_writing(self) -> None:
+        assert self._loop is not None
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            if not self._writable.done():
+                self._writable.set_result(None)
+            self._writable = None
+
+    def _answer(self, frame: bytes) -> None:
+        waiting = self._waiting.pop(int.from_bytes(frame[:4], "big"), None)
+        if waiting is None:
+            self._end(BadResponse(f"{self.host}:{self.port} answered a request that was not sent"))
+            return
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        if waiting.answer.done():  # The waiter gave up; the answer is nobody's.
+            return
+        try:
+            waiting.answer.set_result(_read(waiting.api, waiting.version, frame))
+        except CodecError as error:
+            waiting.answer.set_exception(BadResponse(f"{self.host}:{self.port}: {error}"))
+            self.close()
+
+    def _end(self, error: ClientError) -> None:
+        """Close, and tell all who wait. The first reason counts."""
+        if self._lost is None:
+            self._lost = error
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+        self.resume_writing()
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            if each.timer is not None:
+                each.timer.cancel()
+            if not each.answer.done():
+                each.answer.set_exception(self._lost)
+
+
+def _read(api: Api, version: int, frame: bytes) -> Struct:
+    """The answer in a frame. A broker that does not know our ApiVersions version answers in version 0."""
+    _, position = decode_from(ResponseHeader, api.response_header_version(version), frame)
+    refused = Errors.UNSUPPORTED_VERSION.to_bytes(2, "big")
+    if api.key == API_VERSIONS and frame[position : position + 2] == refused:
+        return decode(api.response, 0, frame, position)
+    return decode(api.response, version, frame, position)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+        if "Connect call failed" in text:
+            return "connection refused"
+        return text[:1].lower() + text[1:]
+    return str(error) or type(error).__name__

@@ -1,0 +1,250 @@
+"""A consumer: reads partitions, either those it is told to or those its group gives it.
+
+Where it stands in a partition is its position. A partition without one starts at the group's committed
+offset; where there is none, at `auto_offset_reset`. Positions are committed when the caller says so, and with
+`auto_commit` also every interval, before partitions are given up, and at the end.
+
+One `poll` does one step: be in the group (this may take a whole rebalance), find missing positions, fetch
+one round. Nothing is fetched ahead, so what was not returned by `poll` was not consumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from konvene.client.admin import Admin, CommittedOffset
+from konvene.client.assignors import Assignor
+from konvene.client.cluster import Cluster, TopicPartition
+from konvene.client.errors import ClientError, KafkaError, Misconfigured
+from konvene.client.fetch import EARLIEST, LATEST, LEADER_MOVED, READ_UNCOMMITTED, fetch, list_offsets
+from konvene.client.member import Callback, Member, MemberSettings
+from konvene.codec.batches import Headers
+from konvene.errors import Errors
+
+__all__ = ["Consumed", "Consumer"]
+
+_RESET = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Consumed(NamedTuple):
+    """One record as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class Consumer:
+    """Reads records. Either `subscribe` with a `group_id`, or `assign` with or without one."""
+
+    def __init__(
+        self, cluster: Cluster, group_id: str | None = None, *, auto_offset_reset: str = "latest",
+        auto_commit: bool = True, auto_commit_interval_ms: int = 5_000,
+        isolation_level: int = READ_UNCOMMITTED, max_poll_records: int | None = None,
+        assignors: Sequence[str | Assignor] = ("range",), member: MemberSettings | None = None,
+    ) -> None:  # fmt: skip
+        if auto_offset_reset not in (*_RESET, "none"):
+            raise Misconfigured(f"auto.offset.reset is earliest, latest or none, not {auto_offset_reset}")
+        self.cluster = cluster
+        self.group_id = group_id
+        self.auto_offset_reset = auto_offset_reset
+        self.auto_commit = auto_commit and group_id is not None
+        self.auto_commit_interval_ms = auto_commit_interval_ms
+        self.isolation_level = isolation_level
+        self.max_poll_records = max_poll_records
+        self.member: Member | None = None
+        self.positions: dict[TopicPartition, int] = {}
+        """The next offset to read, per partition."""
+        self._assignors = assignors
+        self._member_settings = member
+        self._partitions: tuple[TopicPartition, ...] = ()
+        self._committed: dict[TopicPartition, int] = {}
+        self._commit_at = 0.0
+        self._user_assigned: Callback | None = None
+        self._user_revoked: Callback | None = None
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.group_id or 'without a group'}: {len(self.assignment)} partitions>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        return self.member.assignment if self.member is not None else self._partitions
+
+    def subscribe(
+        self, topics: Iterable[str], *, on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+    ) -> None:  # fmt: skip
+        """Be a member of the group for these topics; `poll` joins. Raises `Misconfigured` without a group."""
+        if self.group_id is None:
+            raise Misconfigured("subscribing needs a group: give a group id, or assign partitions")
+        if self.member is not None or self._partitions:
+            raise Misconfigured("this consumer has its topics already")
+        self._user_assigned, self._user_revoked = on_assigned, on_revoked
+        self.member = Member(
+            self.cluster, self.group_id, topics, assignors=self._assignors, settings=self._member_settings,
+            on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost,
+        )  # fmt: skip
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without being a member of anything."""
+        if self.member is not None:
+            raise Misconfigured("this consumer has its partitions from its group")
+        self._partitions = tuple(sorted(set(partitions)))
+        self.positions = {tp: at for tp, at in self.positions.items() if tp in self._partitions}
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from `offset`."""
+        self.positions[partition] = offset
+
+    async def seek_to(self, timestamp: int, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Read on from EARLIEST, LATEST or the first record at or after a time in ms (else the end)."""
+        wanted = self.assignment if partitions is None else tuple(partitions)
+        found = await list_offsets(self.cluster, dict.fromkeys(wanted, timestamp))
+        late = [tp for tp, at in found.items() if at.offset < 0]
+        ends = await list_offsets(self.cluster, dict.fromkeys(late, LATEST)) if late else {}
+        for tp, at in found.items():
+            self.positions[tp] = ends[tp].offset if tp in ends else at.offset
+
+    async def poll(self, timeout_ms: int = 500) -> list[Consumed]:
+        """The next records, or none after about `timeout_ms` (a rebalance takes as long as it takes).
+
+        Raises `KafkaError` OFFSET_OUT_OF_RANGE where `auto_offset_reset` is none and there is no position."""
+        loop = asyncio.get_running_loop()
+        if self.member is not None:
+            await self.member.ensure()
+        await self._find_positions()
+        if self.auto_commit and loop.time() >= self._commit_at:
+            await self._commit_quietly()
+        wanted = {tp: self.positions[tp] for tp in self.assignment if tp in self.positions}
+        if not wanted:
+            await asyncio.sleep(timeout_ms / 1000)
+            return []
+        return await self._fetch(wanted, timeout_ms)
+
+    async def __aiter__(self) -> AsyncIterator[Consumed]:
+        """Records without end, one by one."""
+        while True:
+            for record in await self.poll():
+                yield record
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit `offsets` or all positions. Raises `KafkaError`, such as REBALANCE_IN_PROGRESS."""
+        if self.group_id is None:
+            raise Misconfigured("committing needs a group")
+        wanted = {tp: self.positions[tp] for tp in self.assignment if tp in self.positions}
+        rows = dict(wanted if offsets is None else offsets)
+        if rows:
+            member_id, generation, instance_id = "", -1, None
+            if self.member is not None:
+                member_id, generation = self.member.member_id, self.member.generation
+                instance_id = self.member.settings.group_instance_id
+            await Admin(self.cluster).alter_offsets(
+                self.group_id, rows, member_id=member_id, generation=generation, instance_id=instance_id
+            )
+            self._committed.update(rows)
+        self._commit_at = asyncio.get_running_loop().time() + self.auto_commit_interval_ms / 1000
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """The group's committed offsets of these partitions; those without one are left out."""
+        if self.group_id is None:
+            return {}
+        return await Admin(self.cluster).committed_offsets(self.group_id, partitions, require_stable=True)
+
+    async def close(self, reason: str = "the consumer is being closed") -> None:
+        """Commit (with `auto_commit`) and leave the group. Does not close the cluster."""
+        if self.member is not None:
+            await self.member.leave(reason)
+        elif self.auto_commit:
+            await self._commit_quietly()
+        self._partitions = ()
+        self.cluster.release(self)
+
+    # how
+
+    async def _fetch(self, wanted: Mapping[TopicPartition, int], timeout_ms: int) -> list[Consumed]:
+        try:
+            answers = await fetch(
+                self.cluster, wanted, max_wait_ms=timeout_ms, isolation_level=self.isolation_level, lane=self
+            )
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            await asyncio.sleep(min(timeout_ms, self.cluster.settings.retry_backoff_ms) / 1000)
+            return []
+        out: list[Consumed] = []
+        for got in answers:
+            tp = got.partition
+            if got.error_code == Errors.OFFSET_OUT_OF_RANGE:
+                await self._reset([tp], KafkaError(got.error_code, about=f"{tp} at offset {wanted[tp]}"))
+            elif got.error_code in LEADER_MOVED:
+                self.cluster.forget_topic(tp.topic)
+            elif got.error_code:
+                raise KafkaError(got.error_code, about=f"reading {tp}")
+            elif self.positions.get(tp) == wanted[tp]:  # Not moved by a seek meanwhile.
+                self.positions[tp] = got.next_offset
+                for r in got.records:
+                    if self.max_poll_records is not None and len(out) >= self.max_poll_records:
+                        self.positions[tp] = r.offset
+                        break
+                    out.append(Consumed(tp.topic, tp.partition, *r))
+        return out
+
+    async def _find_positions(self) -> None:
+        missing = [tp for tp in self.assignment if tp not in self.positions]
+        if not missing:
+            return
+        for tp, committed in (await self.committed(missing)).items():
+            self.positions[tp] = self._committed[tp] = committed.offset
+        missing = [tp for tp in missing if tp not in self.positions]
+        if missing:
+            await self._reset(missing, KafkaError(Errors.OFFSET_OUT_OF_RANGE, about=f"{missing[0]}"))
+
+    async def _reset(self, partitions: list[TopicPartition], error: KafkaError) -> None:
+        if self.auto_offset_reset not in _RESET:
+            raise error
+        await self.seek_to(_RESET[self.auto_offset_reset], partitions)
+
+    async def _commit_quietly(self) -> None:
+        """Commit what moved; a commit that a rebalance or a lost connection refuses is tried again later."""
+        moved = {
+            tp: self.positions[tp]
+            for tp in self.assignment
+            if tp in self.positions and self._committed.get(tp) != self.positions[tp]
+        }
+        try:
+            await self.commit(moved)
+        except ClientError as error:
+            outdated = (Errors.REBALANCE_IN_PROGRESS, Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
+            if not error.retriable and not (isinstance(error, KafkaError) and error.code in outdated):
+                raise
+
+    async def _assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
+        if self._user_assigned is not None:
+            await self._user_assigned(partitions)
+
+    async def _revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
+        if self.auto_commit:
+            await self._commit_quietly()
+        if self._user_revoked is not None:
+            await self._user_revoked(partitions)
+        await self._lost(partitions)
+
+    async def _lost(self, partitions: tuple[TopicPartition, ...]) -> None:
+        for tp in partitions:
+            self.positions.pop(tp, None)
+            self._committed.pop(tp, None)

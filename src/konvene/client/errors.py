@@ -1,0 +1,85 @@
+"""The one error family of the client: what a caller of `konvene.client` can be told.
+
+Two kinds of trouble are kept apart. A broker that cannot be reached, does not answer or cannot be understood
+is one of the leaves below; a broker that answers with an error code is a `KafkaError` that carries the code.
+`retriable` says whether the same request may be sent again, perhaps elsewhere. Texts say what and where;
+what to do about it is for the one who talks to people (`konvene.cli`).
+"""
+
+from __future__ import annotations
+
+from konvene.errors import Errors
+
+
+class ClientError(Exception):
+    """Anything that goes wrong between this client and a cluster."""
+
+    retriable = False
+
+
+class Misconfigured(ClientError):
+    """A setting of the client that cannot be followed; nothing was sent."""
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came. Whether the request was carried out is not known."""
+
+    retriable = True
+
+
+class CannotConnect(ConnectionLost):
+    """No connection could be made: nobody listens there, the name is unknown, the network is away."""
+
+
+class RequestTimedOut(ClientError):
+    """No answer within the request's time. The connection is closed, as a late answer blocks the rest."""
+
+    retriable = True
+
+
+class UnsupportedVersion(ClientError):
+    """The broker and this client share no version of the API that can say what was asked."""
+
+
+class BadResponse(ClientError):
+    """The broker sent bytes that are not the answer they should be."""
+
+
+class KafkaError(ClientError):
+    """An error code from a broker, with the broker's own words where it gave any."""
+
+    def __init__(self, code: int, message: str | None = None, *, about: str = "") -> None:
+        self.code = code
+        self.name = error_name(code)
+        self.message = message
+        self.about = about
+        """What the code was about, such as `group billing`."""
+        text = f"{self.name}: {message}" if message else self.name
+        super().__init__(f"{about}: {text}" if about else text)
+
+    @property
+    def retriable(self) -> bool:  # type: ignore[override]
+        """As Kafka's clients see it."""
+        return is_retriable(self.code)
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of a code, also for one that is newer than we are."""
+    try:
+        return Errors(code).name
+    except ValueError:
+        return f"error code {code}"
+
+
+def is_retriable(code: int) -> bool:
+    """Whether Kafka's clients send the same request again after this code."""
+    try:
+        return Errors(code).retriable
+    except ValueError:
+        return False
+
+
+def raise_for(code: int, message: str | None = None, *, about: str = "") -> None:
+    """Raise `KafkaError` for any code but NONE."""
+    if code != 0:
+        raise KafkaError(code, message, about=about)
