@@ -1,0 +1,232 @@
+"""What AlterConfigs and IncrementalAlterConfigs may do: from what is set and a change, what will be set.
+
+Two steps, so that a caller can stop after either: `altered` computes the new set of texts, and
+`validate_topic`, `validate_group` or `validate_broker` judges the whole of it. Nothing here is
+applied; the catalogue does that by replaying records.
+What differs from Kafka: a broker setting that no table knows is refused where Kafka stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from konvene.configs.broker import BROKER, PLUGIN_PREFIXES, REMOVED
+from konvene.configs.checks import conflicts
+from konvene.configs.config import CLAMPED, BrokerConfig, base_name, nearest_names
+from konvene.configs.effective import limits, topic_values
+from konvene.configs.errors import (
+    BadRequest,
+    ConfigError,
+    ConflictingConfigs,
+    RefusedForBroker,
+    UnknownConfig,
+)
+from konvene.configs.group import GROUP, HEARTBEATING
+from konvene.configs.setting import LIST, Setting, Value
+from konvene.configs.topic import TOPIC
+
+__all__ = [
+    "Alteration",
+    "Operation",
+    "altered",
+    "validate_broker",
+    "validate_group",
+    "validate_group_config",
+    "validate_topic",
+    "validate_topic_config",
+]
+
+MAX_TEXT: Final = 32_767
+
+
+class Operation(IntEnum):
+    """What an IncrementalAlterConfigs request does to one key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    """One key of a request; `operation` is the number on the wire."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def altered(
+    table: Mapping[str, Setting], current: Mapping[str, str], changes: Iterable[Alteration]
+) -> dict[str, str]:
+    """The texts after the changes; `current` is left alone.
+
+    Raises BadRequest (a key twice, no value, an operation that does not exist) or ConfigError (a
+    list operation on what is no list, a text that is too long). Whether the texts are valid is
+    another question: see the validators.
+    """
+    texts = dict(current)
+    seen: set[str] = set()
+    for name, operation, value in changes:
+        if name in seen:
+            raise BadRequest(f"Key {name} is altered twice in one request")
+        seen.add(name)
+        if operation == Operation.DELETE:
+            texts.pop(name, None)
+            continue
+        if value is None:
+            raise BadRequest(f"Null value not supported for: {name}")
+        texts[name] = _combined(table, name, operation, texts.get(name), value)
+        if len(texts[name]) > MAX_TEXT:
+            raise ConfigError(f"The value of {name} is longer than {MAX_TEXT} characters")
+    return texts
+
+
+def _combined(
+    table: Mapping[str, Setting], name: str, operation: int, current: str | None, value: str
+) -> str:
+    if operation == Operation.SET:
+        return value
+    if operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise BadRequest(f"Unknown operation {operation} for {name}")
+    row = table.get(base_name(name) or name)
+    if row is None or row.kind is not LIST:
+        raise ConfigError(f"Cannot {Operation(operation).name} to key {name} because its type is not LIST")
+    # A list that is not set is altered from its default.
+    before = row.render(row.default) if current is None else current
+    parts = [part for part in (before or "").split(",") if part]
+    for part in value.split(","):
+        if operation == Operation.APPEND and part not in parts:
+            parts.append(part)
+        elif operation == Operation.SUBTRACT and part in parts:
+            parts.remove(part)
+    return ",".join(parts)
+
+
+# Topics
+
+
+def validate_topic_config(name: str, text: str | None) -> Value:
+    """The typed value of one topic setting. Raises UnknownConfig, InvalidValue or ConfigError."""
+    return _row(TOPIC, "topic", name).parse(_not_null(name, text, "topic"))
+
+
+def validate_topic(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dict[str, Any]:
+    """Judge all that a topic will say; returns the values it would run with."""
+    for name, text in texts.items():
+        validate_topic_config(name, text)
+    values = topic_values(broker, {name: text for name, text in texts.items() if text is not None})
+    low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if low > high:
+        raise ConflictingConfigs(f"min.compaction.lag.ms ({low}) is above max.compaction.lag.ms ({high})")
+    if values["remote.storage.enable"]:
+        raise ConfigError("remote.storage.enable cannot be true: this broker has no tiered storage")
+    return values
+
+
+# Groups
+
+
+def validate_group_config(name: str, text: str | None) -> Value:
+    """The typed value of one group setting. Raises UnknownConfig, InvalidValue or ConfigError."""
+    return _row(GROUP, "group", name).parse(_not_null(name, text, "group"))
+
+
+def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dict[str, Any]:
+    """Judge all that a group will say, within the broker's limits; returns its own typed values."""
+    values = {name: validate_group_config(name, text) for name, text in texts.items()}
+    for name, value in values.items():
+        _within_limits(broker, name, value)
+    if "streams.assignor.name" in values:
+        offered = broker.words("group.streams.assignors")
+        if values["streams.assignor.name"] not in offered:
+            raise ConfigError(
+                f"streams.assignor.name '{values['streams.assignor.name']}' is not on offer; "
+                f"the broker has: {', '.join(offered)}"
+            )
+    for kind in HEARTBEATING:
+        _outlasts(broker, values, kind)
+    if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
+        raise ConfigError("errors.deadletterqueue.topic.name must not start with '__'")
+    return values
+
+
+def _within_limits(broker: BrokerConfig, name: str, value: Any) -> None:
+    low, high = limits(broker, name)
+    if (low is None or value >= low) and (high is None or value <= high):
+        return
+    if low is None:
+        raise ConfigError(f"{name} must be less than or equal to {high}, but is {value}")
+    if high is None:
+        raise ConfigError(f"{name} must be greater than or equal to {low}, but is {value}")
+    raise ConfigError(f"{name} must be in the range {low} to {high} inclusive, but is {value}")
+
+
+def _outlasts(broker: BrokerConfig, values: Mapping[str, Any], kind: str) -> None:
+    session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+    if session not in values and heartbeat not in values:
+        return
+    session_ms = values.get(session, broker[f"group.{session}"])
+    heartbeat_ms = values.get(heartbeat, broker[f"group.{heartbeat}"])
+    if session_ms <= heartbeat_ms:
+        raise ConflictingConfigs(
+            f"{session} ({session_ms}) must be greater than {heartbeat} ({heartbeat_ms})"
+        )
+
+
+# Brokers
+
+
+def validate_broker(
+    broker: BrokerConfig, texts: Mapping[str, str | None], *, per_broker: bool
+) -> tuple[BrokerConfig, tuple[str, ...]]:
+    """Judge all that will be altered on one broker, or on all of them (`per_broker` False).
+
+    Returns what the configuration would be, with warnings. Raises RefusedForBroker, whatever the
+    reason, as Kafka answers INVALID_REQUEST.
+    """
+    try:
+        values = {name: _broker_value(name, text, per_broker) for name, text in texts.items()}
+    except ConfigError as error:
+        raise RefusedForBroker(str(error)) from error
+    said = {name: text for name, text in texts.items() if text is not None}
+    layers = (broker.cluster, said) if per_broker else (said, broker.broker)
+    changed, warnings = broker.with_dynamic(*layers)
+    # New values must be within their bounds, though stored ones are held to them.
+    judged = {**changed.values, **{name: values[name] for name in CLAMPED if name in values}}
+    for words in conflicts(judged):
+        raise RefusedForBroker(words)
+    return changed, warnings
+
+
+def _broker_value(name: str, text: str | None, per_broker: bool) -> Value:
+    given = _not_null(name, text, "broker")
+    if name.startswith(PLUGIN_PREFIXES) or name in REMOVED:
+        return given
+    base = base_name(name)
+    row = _row(BROKER, "broker", base or name)
+    if row.dynamic == "no":
+        raise ConfigError(f"Cannot update these configs dynamically: {name}")
+    if base is None and name.startswith(PER_LISTENER):
+        raise ConfigError(f"{name} can be updated for one listener only: listener.name.<listener>.{name}")
+    if row.dynamic == "per-broker" and not per_broker:
+        raise ConfigError(f"Cannot update these configs at default cluster level, name a broker: {name}")
+    return row.parse(given)
+
+
+# Key and trust stores belong to one listener.
+PER_LISTENER: Final = ("ssl.key.", "ssl.keystore.", "ssl.truststore.")
+
+
+def _row(table: Mapping[str, Setting], level: str, name: str) -> Setting:
+    if name not in table:
+        raise UnknownConfig(name, level, nearest_names(name, table))
+    return table[name]
+
+
+def _not_null(name: str, text: str | None, level: str) -> str:
+    if text is None:
+        raise ConfigError(f"Null value not supported for {level} configs: {name}")
+    return text

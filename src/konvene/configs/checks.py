@@ -1,0 +1,137 @@
+"""What values must be to one another: the checks Kafka makes when a broker starts, as rows.
+
+`ORDERS` is most of it: pairs that must stand in an order. `NEEDS` are the rest, each a sentence and
+a predicate over the values. Two rows are ours alone: Kafka starts with a classic session range
+that is empty and with a codec that does not exist, and fails later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from konvene.configs.errors import ConflictingConfigs
+
+__all__ = ["NEEDS", "ORDERS", "Need", "Order", "check", "conflicts"]
+
+Values: TypeAlias = Mapping[str, Any]
+
+# Something that must hold, said in the words of the refusal.
+Need: TypeAlias = tuple[str, Callable[[Values], bool]]
+
+
+class Order(NamedTuple):
+    """`small` must be at most `large`, or below it where `strictly`."""
+
+    small: str
+    large: str
+    strictly: bool = False
+
+
+def _between(prefix: str, what: str) -> tuple[Order, ...]:
+    """A setting with its lowest and highest: min <= value <= max."""
+    low, value, high = f"{prefix}.min.{what}", f"{prefix}.{what}", f"{prefix}.max.{what}"
+    return Order(low, high), Order(low, value), Order(value, high)
+
+
+ORDERS: Final[tuple[Order, ...]] = (
+    Order("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    *(
+        order
+        for kind in ("consumer", "share", "streams")
+        for order in (
+            *_between(f"group.{kind}", "heartbeat.interval.ms"),
+            *_between(f"group.{kind}", "session.timeout.ms"),
+            Order(f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms", strictly=True),
+            *_between(f"group.{kind}", "assignment.interval.ms"),
+        )
+    ),
+    *_between("group.share", "delivery.count.limit"),
+    *_between("group.share", "partition.max.record.locks"),
+    *_between("group.share", "record.lock.duration.ms"),
+    Order("group.share.max.size", "group.share.max.share.sessions"),
+    Order("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
+    Order("group.streams.min.task.offset.interval.ms", "group.streams.task.offset.interval.ms"),
+    Order("group.streams.num.warmup.replicas", "group.streams.max.warmup.replicas"),
+    Order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+    Order("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    Order("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+)
+
+CODECS: Final = range(5)
+RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+
+NEEDS: Final[tuple[Need, ...]] = (
+    (
+        "node.id and broker.id must be set to the same value",
+        lambda values: values["broker.id"] in (-1, values["node.id"]),
+    ),
+    (
+        "group.coordinator.rebalance.protocols must contain classic",
+        lambda values: "classic" in values["group.coordinator.rebalance.protocols"],
+    ),
+    (
+        "group.share.assignors must contain exactly one assignor",
+        lambda values: len(values["group.share.assignors"]) == 1,
+    ),
+    (
+        "log.retention must be unlimited (-1) or at least 1 ms",
+        lambda values: _finest(values, *RETENTION) != 0,
+    ),
+    (
+        "log.roll must be at least 1 ms",
+        lambda values: _finest(values, "log.roll.ms", "log.roll.hours") >= 1,
+    ),
+    (
+        "log.roll.jitter must be at least 0 ms",
+        lambda values: _finest(values, "log.roll.jitter.ms", "log.roll.jitter.hours") >= 0,
+    ),
+    (
+        "queued.max.request.bytes must be at least socket.request.max.bytes, or not above 0",
+        lambda values: (
+            values["queued.max.request.bytes"] <= 0
+            or values["queued.max.request.bytes"] >= values["socket.request.max.bytes"]
+        ),
+    ),
+    (
+        "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides is set",
+        lambda values: bool(values["max.connections.per.ip"] or values["max.connections.per.ip.overrides"]),
+    ),
+    (
+        "connection.failed.authentication.delay.ms must be less than connections.max.idle.ms",
+        lambda values: (
+            values["connections.max.idle.ms"] < 0
+            or values["connection.failed.authentication.delay.ms"] < values["connections.max.idle.ms"]
+        ),
+    ),
+    *(
+        (
+            f"{name} must be 0 none, 1 gzip, 2 snappy, 3 lz4 or 4 zstd",
+            lambda values, name=name: values[name] in CODECS,  # type: ignore[misc]
+        )
+        for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec")
+    ),
+)
+
+
+def check(values: Values) -> None:
+    """Raise ConflictingConfigs for the first conflict, if there is one."""
+    for words in conflicts(values):
+        raise ConflictingConfigs(words)
+
+
+def conflicts(values: Values) -> Iterator[str]:
+    """Every conflict between the values of a broker, in words."""
+    for small, large, strictly in ORDERS:
+        low, high = values[small], values[large]
+        if low > high or (strictly and low == high):
+            relation = "less than" if strictly else "less than or equal to"
+            yield f"{small} ({low}) must be {relation} {large} ({high})"
+    for words, holds in NEEDS:
+        if not holds(values):
+            yield words
+
+
+def _finest(values: Values, *names: str) -> int:
+    """The first of the names that is set; all but the last may be unset."""
+    return next(int(values[name]) for name in names if values[name] is not None)

@@ -1,0 +1,268 @@
+"""The configuration of a broker: a value for each setting, and where each value came from.
+
+Layers, the strongest first, are Kafka's: what was altered on this broker, what was altered for the
+whole cluster, what the file and its overrides say, the default. `load` makes the static layers and
+the notices an operator should see; `with_dynamic` lays altered settings over them and gives a new
+configuration. A configuration never changes, and looking a value up is one dictionary look-up.
+
+What it never does: read a file, open a listener, log. What is still ugly: a value is typed by its
+row, not by Python, so `config[name]` is Any; `integer`, `flag`, `words` and `text` say what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from konvene.configs.broker import BROKER, LISTENER, PLUGIN_PREFIXES, REMOVED, SINGLE_COPY
+from konvene.configs.checks import conflicts
+from konvene.configs.errors import ConfigError, ConflictingConfigs, ManyConfigErrors, UnknownConfig
+from konvene.configs.properties import Entry, read_properties
+from konvene.configs.setting import Setting, Value
+
+__all__ = ["CLAMPED", "BrokerConfig", "Origin", "Source", "base_name", "nearest_names"]
+
+
+class Source(IntEnum):
+    """Where a value came from; the number is ConfigSource in a DescribeConfigs response."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER = 2
+    CLUSTER = 3
+    STATIC = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class Origin(NamedTuple):
+    """The layer of a value, and for people where in it: `server.properties:12`, `--set`, or empty."""
+
+    source: Source
+    where: str = ""
+
+
+DEFAULT: Final = Origin(Source.DEFAULT)
+
+# Dynamic settings that are held to their bounds rather than refused when the bounds moved.
+CLAMPED: Final = tuple(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
+
+_DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER.items()}
+
+
+class BrokerConfig:
+    """All settings of one broker. Read-only; make one with `load`."""
+
+    __slots__ = ("broker", "cluster", "origins", "static", "values")
+
+    def __init__(
+        self,
+        values: Mapping[str, Value],
+        origins: Mapping[str, Origin],
+        static: Mapping[str, str],
+        cluster: Mapping[str, str] = MappingProxyType({}),
+        broker: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.values: Mapping[str, Any] = values
+        self.origins = origins
+        self.static = static
+        self.cluster = cluster
+        self.broker = broker
+
+    def __repr__(self) -> str:
+        layers = f"{len(self.static)} static, {len(self.cluster)} cluster, {len(self.broker)} broker"
+        return f"<BrokerConfig node {self['node.id']}: {layers}>"
+
+    @classmethod
+    def load(
+        cls,
+        file_text: str | None = None,
+        overrides: Iterable[tuple[str, str]] = (),
+        file: str = "server.properties",
+    ) -> tuple[BrokerConfig, tuple[str, ...]]:
+        """Read a file's text and the overrides, which are stronger.
+
+        Raises ConfigError, or ManyConfigErrors that holds all of them: an unknown name (with the
+        nearest known ones), a value out of bounds, values at odds with one another, a broken line.
+        Returns the configuration and the notices to show: settings that change nothing here,
+        keys set twice, numbers of copies that one node cannot keep.
+        """
+        notices: list[str] = []
+        errors: list[ConfigError] = []
+        given = _given(file_text, overrides, file, notices)
+        values = dict(_DEFAULTS)
+        origins: dict[str, Origin] = {}
+        for name, text, where in given.values():
+            try:
+                _take(name, text, where, values, origins, notices)
+            except ConfigError as error:
+                errors.append(error)
+        _node_id(values, origins)
+        errors.extend(ConflictingConfigs(words) for words in conflicts(values))
+        if errors:
+            raise errors[0] if len(errors) == 1 else ManyConfigErrors(tuple(errors))
+        static = {name: text.strip() for name, text, _ in given.values()}
+        return cls(values, origins, static), tuple(notices)
+
+    def with_dynamic(
+        self, cluster: Mapping[str, str], broker: Mapping[str, str]
+    ) -> tuple[BrokerConfig, tuple[str, ...]]:
+        """Lay what was altered over the static values; replaces what an earlier call laid over.
+
+        Never raises: what is stored and cannot be used any more (a value that no longer parses, a
+        setting that is no longer dynamic) is left out with a warning, as Kafka does.
+        """
+        warnings: list[str] = []
+        values = dict(_DEFAULTS)
+        origins = {name: at for name, at in self.origins.items() if at.source is Source.STATIC}
+        values.update((name, self._static_value(name)) for name in origins)
+        for source, texts in ((Source.CLUSTER, cluster), (Source.BROKER, broker)):
+            for name, text in texts.items():
+                row = BROKER.get(name)
+                if row is None:
+                    continue  # a setting of one listener, or one that a later release knew
+                try:
+                    _dynamic_only(row, source)
+                    values[name] = _single_copy(name, row.parse(text))
+                    origins[name] = Origin(source)
+                except ConfigError as error:
+                    warnings.append(f"{error}; the stored value is not used")
+        _clamp(values, warnings)
+        warnings.extend(conflicts(values))
+        return BrokerConfig(values, origins, self.static, dict(cluster), dict(broker)), tuple(warnings)
+
+    def _static_value(self, name: str) -> Value:
+        if name in self.static:
+            return _single_copy(name, BROKER[name].parse(self.static[name]))
+        return BROKER[name].parse(self.static[_TWINS[name]])
+
+    # Looking values up.
+
+    def __getitem__(self, name: str) -> Any:
+        """The typed value; None for one that is not set. Raises KeyError for an unknown name."""
+        return self.values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def integer(self, name: str) -> int:
+        return int(self.values[name])
+
+    def flag(self, name: str) -> bool:
+        return bool(self.values[name])
+
+    def text(self, name: str) -> str:
+        return str(self.values[name] or "")
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(self.values[name] or ())
+
+    def origin(self, name: str) -> Origin:
+        """Where the value of a known name came from."""
+        return self.origins.get(name, DEFAULT)
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """`log.dirs`, or `log.dir` where that is not set."""
+        return self.words("log.dirs") or self.words("log.dir")
+
+
+def base_name(name: str) -> str | None:
+    """The broker setting that a setting of one listener stands for; None if it is not one."""
+    if not name.startswith(LISTENER):
+        return None
+    # listener.name.internal.ssl.protocol, or with a mechanism: listener.name.internal.plain.sasl.jaas.config
+    rest = name.removeprefix(LISTENER).partition(".")[2]
+    return rest if rest in BROKER else rest.partition(".")[2]
+
+
+def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Up to three known names that are most like a name."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    return tuple(get_close_matches(name, tuple(known), n=3, cutoff=0.8))
+
+
+def _given(
+    file_text: str | None, overrides: Iterable[tuple[str, str]], file: str, notices: list[str]
+) -> dict[str, Entry]:
+    """The last word on each key: the file's, and over it the overrides'."""
+    given: dict[str, Entry] = {}
+    for entry in read_properties(file_text, file) if file_text else ():
+        if entry.key in given:
+            twice = f"{entry.key} is set twice; this value counts, not that of {given[entry.key].where}"
+            notices.append(f"{entry.where}: {twice}")
+        given[entry.key] = entry
+    for key, value in overrides:
+        given[key] = Entry(key, value, "--set")
+    return given
+
+
+def _take(
+    name: str, text: str, where: str, values: dict[str, Value], origins: dict[str, Origin], notices: list[str]
+) -> None:
+    """Take one key into the values, or say in a notice why it changes nothing."""
+    row = BROKER.get(name)
+    if row is None:
+        notices.append(f"{where}: {name} {_excuse(name, where)}")
+        return
+    value = row.parse(text, where)
+    values[name] = _single_copy(name, value)
+    origins[name] = Origin(Source.STATIC, where)
+    if row.unused:
+        notices.append(f"{where}: {name} is Kafka's and changes nothing here")
+    elif values[name] != value:
+        notices.append(f"{where}: {name} is {value}; a single node keeps one copy, so 1 is used")
+
+
+def _excuse(name: str, where: str) -> str:
+    """Why a name outside the table is accepted. Raises UnknownConfig if there is no reason to."""
+    if name in REMOVED:
+        return "was dropped by Kafka and changes nothing"
+    if name.startswith(PLUGIN_PREFIXES):
+        return "belongs to a Java plugin and changes nothing here"
+    base = base_name(name)
+    if base is not None and base in BROKER:
+        return "is about one listener and changes nothing here"
+    raise UnknownConfig(name, "broker", nearest_names(base or name, BROKER), where)
+
+
+def _single_copy(name: str, value: Value) -> Value:
+    return 1 if name in SINGLE_COPY else value
+
+
+_TWINS: Final = {"node.id": "broker.id", "broker.id": "node.id"}
+
+
+def _node_id(values: dict[str, Value], origins: dict[str, Origin]) -> None:
+    """`broker.id` is the older name of `node.id`: whichever is set gives the other its value."""
+    for name, twin in _TWINS.items():
+        if twin in origins and name not in origins:
+            values[name], origins[name] = values[twin], origins[twin]
+    if values["broker.id"] == -1:
+        values["broker.id"] = values["node.id"]
+
+
+def _dynamic_only(row: Setting, source: Source) -> None:
+    if row.dynamic == "no":
+        raise ConfigError(f"{row.name} cannot be altered while a broker runs")
+    if row.dynamic == "per-broker" and source is Source.CLUSTER:
+        raise ConfigError(f"{row.name} can be altered for one broker only")
+
+
+def _clamp(values: dict[str, Value], warnings: list[str]) -> None:
+    for name in CLAMPED:
+        kind, _, what = name.removeprefix("group.").partition(".")
+        low, high = values[f"group.{kind}.min.{what}"], values[f"group.{kind}.max.{what}"]
+        value = values[name]
+        held = max(low, min(value, high))  # type: ignore[type-var]
+        if held != value:
+            warnings.append(f"{name} is {value}, outside {low} to {high}; {held} is used")
+            values[name] = held

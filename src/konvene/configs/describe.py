@@ -1,0 +1,175 @@
+"""What DescribeConfigs tells: each setting with its value, its source and its synonyms.
+
+The rules are Kafka's, oddities included. The source of a value is that of its first synonym, and
+synonyms before the setting's own broker name are dropped: a topic whose retention comes from
+`log.retention.hours` shows the right `retention.ms` and claims the default. A password has no
+value, nor has a name outside the table. Internal settings are shown only where they are set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import dropwhile
+from typing import Any, NamedTuple
+
+from konvene.configs.broker import BROKER
+from konvene.configs.config import BrokerConfig, Source, base_name
+from konvene.configs.effective import group_defaults, topic_values
+from konvene.configs.group import GROUP
+from konvene.configs.setting import Setting
+from konvene.configs.topic import TOPIC
+
+__all__ = ["Described", "Synonym", "describe_broker", "describe_cluster", "describe_group", "describe_topic"]
+
+
+class Synonym(NamedTuple):
+    """One place a value could come from, the strongest first."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class Described(NamedTuple):
+    """One entry of a DescribeConfigs response; `kind` is the type's code, 0 if it is not known."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    kind: int
+    documentation: str | None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is Source.DEFAULT
+
+
+def describe_topic(
+    broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> tuple[Described, ...]:
+    """A topic's settings, all of them or those of some names (as a request's configuration keys)."""
+    values = topic_values(broker, overrides)
+    return _described(TOPIC, values, overrides, Source.TOPIC, broker, names, set(overrides))
+
+
+def describe_group(
+    broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> tuple[Described, ...]:
+    """A group's settings as they were set; what is in force may be held to the broker's limits."""
+    values = group_defaults(broker)
+    values.update((name, GROUP[name].parse(text)) for name, text in overrides.items() if name in GROUP)
+    set_on_broker = {name for name, row in GROUP.items() if any(broker_sets(broker, s) for s in row.synonyms)}
+    return _described(GROUP, values, overrides, Source.GROUP, broker, names, set(overrides) | set_on_broker)
+
+
+def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) -> tuple[Described, ...]:
+    """The settings of this broker (the BROKER resource that is named by its id)."""
+    strangers = {name for layer in _layers(broker) for name in layer if name not in BROKER}
+    shown = (name for name, row in BROKER.items() if not row.internal or broker_sets(broker, name))
+    return tuple(
+        _described_broker(name, broker, _synonyms(broker, name, _chain(name)))
+        for name in _wanted((*shown, *strangers), names)
+    )
+
+
+def describe_cluster(broker: BrokerConfig, names: Collection[str] | None = None) -> tuple[Described, ...]:
+    """What was altered for all brokers (the BROKER resource without a name)."""
+    entries = []
+    for name in _wanted(broker.cluster, names):
+        synonyms = _synonyms(broker, name, _chain(name))
+        only = tuple(synonym for synonym in synonyms if synonym.source is Source.CLUSTER)
+        entry = _described_broker(name, broker, only)
+        entries.append(entry if entry.sensitive else entry._replace(value=broker.cluster[name]))
+    return tuple(entries)
+
+
+def broker_sets(broker: BrokerConfig, name: str) -> bool:
+    """Whether anything but the default says a broker setting."""
+    return any(name in layer for layer in _layers(broker))
+
+
+def _described(
+    table: Mapping[str, Setting],
+    values: Mapping[str, Any],
+    overrides: Mapping[str, str],
+    own: Source,
+    broker: BrokerConfig,
+    names: Collection[str] | None,
+    explicit: Collection[str],
+) -> tuple[Described, ...]:
+    """The entries of a topic or a group, whose own words are one more layer above the broker's."""
+    entries = []
+    for name in _wanted((n for n, row in table.items() if not row.internal or n in explicit), names):
+        row = table[name]
+        text = row.render(values[name])
+        synonyms = _own_default(row) if own is Source.GROUP else ()
+        if row.synonyms:
+            synonyms = _synonyms(broker, row.synonyms[0], _chain(row.synonyms[0]))
+        if name in overrides:
+            synonyms = (Synonym(name, text, own), *synonyms)
+        entries.append(
+            Described(name, text, _source(synonyms), False, row.sensitive, synonyms, row.kind, row.sentence)
+        )
+    return tuple(entries)
+
+
+def _own_default(row: Setting) -> tuple[Synonym, ...]:
+    text = row.render(row.default)
+    return () if text is None else (Synonym(row.name, text, Source.DEFAULT),)
+
+
+def _described_broker(name: str, broker: BrokerConfig, synonyms: tuple[Synonym, ...]) -> Described:
+    row = BROKER.get(name)
+    if row is None:
+        return Described(name, None, _source(synonyms), True, True, synonyms, 0, None)
+    text = None if row.sensitive else row.render(broker[name])
+    source, read_only = _source(synonyms), row.dynamic == "no"
+    return Described(name, text, source, read_only, row.sensitive, synonyms, row.kind, row.sentence)
+
+
+def _source(synonyms: tuple[Synonym, ...]) -> Source:
+    return synonyms[0].source if synonyms else Source.DEFAULT
+
+
+def _synonyms(broker: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[Synonym, ...]:
+    """Every place that says one of a chain of broker settings, layer by layer."""
+    hidden = name not in BROKER or BROKER[name].sensitive
+    found = (
+        Synonym(one, None if hidden else text, source)
+        for source, text_of in _lookups(broker)
+        for one in chain
+        if (text := text_of(one)) is not None
+    )
+    return tuple(dropwhile(lambda synonym: synonym.name != name, found))
+
+
+def _chain(name: str) -> tuple[str, ...]:
+    """A broker setting and what it falls back to."""
+    if name in BROKER:
+        return (name, *BROKER[name].synonyms)
+    base = base_name(name)
+    return (name, base) if base in BROKER else (name,)
+
+
+def _lookups(broker: BrokerConfig) -> Iterator[tuple[Source, Callable[[str], str | None]]]:
+    yield Source.BROKER, broker.broker.get
+    yield Source.CLUSTER, broker.cluster.get
+    yield Source.STATIC, broker.static.get
+    yield Source.DEFAULT, _default_text
+
+
+def _default_text(name: str) -> str | None:
+    row = BROKER.get(name)
+    return None if row is None else row.render(row.default)
+
+
+def _layers(broker: BrokerConfig) -> tuple[Mapping[str, str], ...]:
+    return broker.broker, broker.cluster, broker.static
+
+
+def _wanted(known: Collection[str] | Iterator[str], names: Collection[str] | None) -> list[str]:
+    """Known names in alphabetical order, only the requested ones where some are requested."""
+    return sorted(name for name in known if not names or name in names)

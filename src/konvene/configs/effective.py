@@ -1,0 +1,109 @@
+"""What a topic or a group is really run with: its own words over the broker's, converted and bounded.
+
+A topic setting is the topic's own, else the first of its broker synonyms that is set, else its
+default; a synonym in hours or minutes becomes milliseconds. A group setting is the group's own,
+else its broker synonym's value; a value that lies beyond the broker's present limits is held to
+them, with a warning, since it was within them when it was accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from konvene.configs.config import BrokerConfig
+from konvene.configs.group import GROUP, HEARTBEATING, LIMITS
+from konvene.configs.setting import Setting
+from konvene.configs.topic import TOPIC
+
+__all__ = ["group_defaults", "group_values", "topic_defaults", "topic_values"]
+
+# How many milliseconds one of a name's last word is; other words are not a time.
+MS: Final = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
+
+
+def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Every topic setting, typed. Raises ConfigError for an override that cannot be used."""
+    values = topic_defaults(broker)
+    for name, text in overrides.items():
+        if name in TOPIC:
+            values[name] = TOPIC[name].parse(text)
+    return values
+
+
+def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
+    """Every topic setting of a topic that says nothing itself."""
+    return {name: _topic_default(row, broker) for name, row in TOPIC.items()}
+
+
+def _topic_default(row: Setting, broker: BrokerConfig) -> Any:
+    for synonym in row.synonyms:
+        value = broker[synonym]
+        if value is not None:
+            return _in_unit_of(row.name, synonym, value)
+    return row.default
+
+
+def _in_unit_of(name: str, synonym: str, value: Any) -> Any:
+    """A broker's value in the unit of the topic's setting; no time at all (-1 hour) is -1 ms."""
+    factor = MS.get(synonym.rpartition(".")[2], 1)
+    if factor != 1 and name.endswith(".ms"):
+        value *= factor
+    if name == "retention.ms" and value < 0:
+        return -1
+    return value
+
+
+def group_values(
+    broker: BrokerConfig, overrides: Mapping[str, str], group_id: str = ""
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Every group setting, typed and within the broker's limits, and warnings about what was held.
+
+    Raises ConfigError for an override that cannot be used.
+    """
+    values = group_defaults(broker)
+    warnings: list[str] = []
+    for name, text in overrides.items():
+        if name in GROUP:
+            values[name] = _held(name, GROUP[name].parse(text), broker, group_id, warnings)
+    for kind in HEARTBEATING:
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if (session in overrides or heartbeat in overrides) and values[session] <= values[heartbeat]:
+            warnings.append(
+                f"group {group_id!r}: {session} ({values[session]}) is not above {heartbeat} "
+                f"({values[heartbeat]}); see whether the broker's limits of the two overlap"
+            )
+    return values, tuple(warnings)
+
+
+def group_defaults(broker: BrokerConfig) -> dict[str, Any]:
+    """Every group setting of a group that says nothing itself."""
+    return {name: _group_default(row, broker) for name, row in GROUP.items()}
+
+
+def _group_default(row: Setting, broker: BrokerConfig) -> Any:
+    if not row.synonyms:
+        return row.default
+    value = broker[row.synonyms[0]]
+    # A group names one assignor where the broker lists those on offer.
+    return value[0] if row.name == "streams.assignor.name" else value
+
+
+def _held(name: str, value: Any, broker: BrokerConfig, group_id: str, warnings: list[str]) -> Any:
+    low, high = limits(broker, name)
+    held = value
+    if low is not None and value < low:
+        held = low
+    elif high is not None and value > high:
+        held = high
+    if held != value:
+        warnings.append(
+            f"group {group_id!r}: {name} is {value}, beyond the broker's limit of {held}; {held} is used"
+        )
+    return held
+
+
+def limits(broker: BrokerConfig, name: str) -> tuple[int | None, int | None]:
+    """The lowest and the highest value the broker lets a group have, where it says so."""
+    low, high = LIMITS.get(name, (None, None))
+    return (broker[low] if low else None), (broker[high] if high else None)
