@@ -1,0 +1,55 @@
+"""Hashes: the very numbers Kafka computes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from konvene.codec.hashes import crc32c, group_partition, java_string_hash, key_partition, murmur2
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "hashes.jsonl.gz"
+GOLDEN: dict[str, list[dict[str, Any]]] = defaultdict(list)
+for _row in map(json.loads, gzip.decompress(VECTORS.read_bytes()).splitlines()):
+    GOLDEN[_row["kind"]].append(_row)
+
+
+def _partitions(row: dict[str, Any]) -> dict[int, int]:
+    return {int(name[3:]): value for name, value in row.items() if name.startswith("mod")}
+
+
+def test_a_group_lives_on_the_partition_where_kafka_puts_it():
+    """String hash, its Kafka absolute value and the partition agree for every golden group id."""
+    assert GOLDEN["group-partition"]
+    for row in GOLDEN["group-partition"]:
+        assert java_string_hash(row["groupId"]) == row["hashCode"]
+        for partitions, expected in _partitions(row).items():
+            assert group_partition(row["groupId"], partitions) == expected, row
+
+
+def test_the_smallest_integer_counts_as_zero():
+    """A text whose hash is -2^31 lies on partition 0, as Kafka's `abs` has it."""
+    text = "polygenelubricants"
+    assert java_string_hash(text) == -(2**31)
+    assert group_partition(text, 7) == 0
+
+
+def test_a_share_key_lives_on_the_partition_where_kafka_puts_it():
+    """The coordinator key of a share partition is hashed as text."""
+    assert GOLDEN["share-state-partition"]
+    for row in GOLDEN["share-state-partition"]:
+        for partitions, expected in _partitions(row).items():
+            assert group_partition(row["coordinatorKey"], partitions) == expected, row
+
+
+def test_bytes_hash_as_in_kafka():
+    """CRC-32C, murmur2 and the partition of a key agree for every golden byte string."""
+    assert GOLDEN["bytes-hash"]
+    for row in GOLDEN["bytes-hash"]:
+        data = bytes.fromhex(row["hex"])
+        assert crc32c(data) == row["crc32c"]
+        assert murmur2(data) == row["murmur2"]
+        for partitions, expected in row["partitionForKey"].items():
+            assert key_partition(data, int(partitions)) == expected
