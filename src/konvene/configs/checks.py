@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from konvene.configs.errors import ConflictingConfigs
-
-__all__ = ["NEEDS", "ORDERS", "Need", "Order", "check", "conflicts"]
+__all__ = ["NEEDS", "ORDERS", "Need", "Order", "conflicts"]
 
 Values: TypeAlias = Mapping[str, Any]
 
@@ -107,17 +105,11 @@ NEEDS: Final[tuple[Need, ...]] = (
     *(
         (
             f"{name} must be 0 none, 1 gzip, 2 snappy, 3 lz4 or 4 zstd",
-            lambda values, name=name: values[name] in CODECS,  # type: ignore[misc]
+            lambda values, name=name: values[name] in CODECS,
         )
         for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec")
     ),
 )
-
-
-def check(values: Values) -> None:
-    """Raise ConflictingConfigs for the first conflict, if there is one."""
-    for words in conflicts(values):
-        raise ConflictingConfigs(words)
 
 
 def conflicts(values: Values) -> Iterator[str]:

@@ -55,21 +55,27 @@ _DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER.
 
 
 class BrokerConfig:
-    """All settings of one broker. Read-only; make one with `load`."""
+    """All settings of one broker. Read-only; make one with `load`.
 
-    __slots__ = ("broker", "cluster", "origins", "static", "values")
+    `static`, `cluster` and `broker` are the layers as texts, by name; `places` says where each static
+    text stands; `values` and `origins` are what the layers come to.
+    """
+
+    __slots__ = ("broker", "cluster", "origins", "places", "static", "values")
 
     def __init__(
         self,
         values: Mapping[str, Value],
         origins: Mapping[str, Origin],
         static: Mapping[str, str],
+        places: Mapping[str, str],
         cluster: Mapping[str, str] = MappingProxyType({}),
         broker: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.values: Mapping[str, Any] = values
         self.origins = origins
         self.static = static
+        self.places = places
         self.cluster = cluster
         self.broker = broker
 
@@ -106,7 +112,8 @@ class BrokerConfig:
         if errors:
             raise errors[0] if len(errors) == 1 else ManyConfigErrors(tuple(errors))
         static = {name: text.strip() for name, text, _ in given.values()}
-        return cls(values, origins, static), tuple(notices)
+        places = {name: where for name, _, where in given.values()}
+        return cls(values, origins, static, places), tuple(notices)
 
     def with_dynamic(
         self, cluster: Mapping[str, str], broker: Mapping[str, str]
@@ -118,8 +125,12 @@ class BrokerConfig:
         """
         warnings: list[str] = []
         values = dict(_DEFAULTS)
-        origins = {name: at for name, at in self.origins.items() if at.source is Source.STATIC}
-        values.update((name, self._static_value(name)) for name in origins)
+        origins: dict[str, Origin] = {}
+        for name, text in self.static.items():
+            if name in BROKER:
+                values[name] = _single_copy(name, BROKER[name].parse(text))
+                origins[name] = Origin(Source.STATIC, self.places[name])
+        _node_id(values, origins)
         for source, texts in ((Source.CLUSTER, cluster), (Source.BROKER, broker)):
             for name, text in texts.items():
                 row = BROKER.get(name)
@@ -133,12 +144,8 @@ class BrokerConfig:
                     warnings.append(f"{error}; the stored value is not used")
         _clamp(values, warnings)
         warnings.extend(conflicts(values))
-        return BrokerConfig(values, origins, self.static, dict(cluster), dict(broker)), tuple(warnings)
-
-    def _static_value(self, name: str) -> Value:
-        if name in self.static:
-            return _single_copy(name, BROKER[name].parse(self.static[name]))
-        return BROKER[name].parse(self.static[_TWINS[name]])
+        changed = BrokerConfig(values, origins, self.static, self.places, dict(cluster), dict(broker))
+        return changed, tuple(warnings)
 
     # Looking values up.
 

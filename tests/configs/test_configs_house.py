@@ -1,0 +1,41 @@
+"""The package keeps to itself, loads quickly, and its reference page is current."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import konvene.configs
+from konvene.configs.reference import render_reference
+
+PACKAGE = Path(konvene.configs.__file__).parent
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "configs.md"
+
+
+def test_the_reference_page_is_current() -> None:
+    """After a change of a row: `python -m konvene.configs.reference docs/reference/configs.md`."""
+    assert REFERENCE.read_text("utf-8") == render_reference()
+
+
+def test_configs_import_nothing_else_of_ours() -> None:
+    """Settings are the bottom of the house."""
+    for file in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("konvene"):
+                assert (node.module or "").startswith("konvene.configs"), file.name
+
+
+def test_importing_settings_drags_nothing_heavy_along() -> None:
+    """A broker that starts pays for the rows alone: no page, no difflib, no asyncio."""
+    code = "import sys, konvene.configs; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"difflib", "asyncio", "pathlib", "json", "logging", "dataclasses", "konvene.configs.reference"}
+    assert not heavy & set(done.stdout.split())
+
+
+def test_no_file_is_long() -> None:
+    """A table that outgrows a screenful of screens is split by theme."""
+    for file in PACKAGE.glob("*.py"):
+        assert file.read_text("utf-8").count("\n") <= 500, file.name
