@@ -16,7 +16,7 @@ Field names are Kafka's in snake case; `wire` gives Kafka's own spelling where i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 from konvene.codec.uuid import ZERO_UUID
 
@@ -188,7 +188,10 @@ class Struct(metaclass=StructMeta):
     """The value of a message or of a struct within one. Frozen; equal by content."""
 
     __slots__ = ("unknown_tags",)
-    unknown_tags: tuple[tuple[int, bytes], ...]
+    if TYPE_CHECKING:  # A slot, but no field of the declaration.
+
+        @property
+        def unknown_tags(self) -> tuple[tuple[int, bytes], ...]: ...
 
     __fields__: ClassVar[tuple[Field, ...]]
     __key__: ClassVar[int]
@@ -223,14 +226,28 @@ class Struct(metaclass=StructMeta):
         shown = (f"{f.name}={getattr(self, f.name)!r}" for f in self.__fields__ if not self._is_default(f))
         return f"{type(self).__name__}({', '.join(shown)})"
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self._values())
+
+    def _values(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in self.__fields__} | {"unknown_tags": self.unknown_tags}
+
     def _is_default(self, field: Field) -> bool:
         return bool(getattr(self, field.name) == default_of(field))
 
     def replace(self, **changes: Any) -> Self:
         """The same value with some fields changed."""
-        values = {f.name: getattr(self, f.name) for f in self.__fields__}
-        values["unknown_tags"] = self.unknown_tags
-        return type(self)(**(values | changes))
+        return type(self)(**(self._values() | changes))
+
+
+def _remade(cls: type[Struct], values: dict[str, Any]) -> Struct:
+    return cls(**values)
 
 
 def setters(cls: type[Struct]) -> dict[str, Callable[[Any, Any], None]]:

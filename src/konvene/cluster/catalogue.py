@@ -1,0 +1,122 @@
+"""The catalogue's shard: state, the table of requests, and how records are taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from konvene.cluster import configs, producer_ids, topics
+from konvene.cluster.state import CatalogueState, ResourceType, TopicState
+from konvene.codec.schema import Struct
+from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from konvene.messages.create_topics import CreateTopicsRequest
+from konvene.messages.delete_topics import DeleteTopicsRequest
+from konvene.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from konvene.records.metadata import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from konvene.shard.contract import Context, Outcome
+
+
+class Catalogue:
+    """What is known of the cluster. `state` is changed by `replay` alone."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = CatalogueState()
+
+    def __repr__(self) -> str:
+        return f"<catalogue: {len(self.state.topics)} topics>"
+
+    def handle(self, request: Struct, context: Context) -> Outcome:
+        """Decide a request. Raises `ClusterError`, and then nothing has changed."""
+        return HANDLERS[type(request)](self.state, request, context)
+
+    def expire(self, key: Any, context: Context) -> Outcome:
+        raise LookupError(f"the catalogue has no timers, so none can be called {key!r}")
+
+    def replay(self, record: Any) -> None:
+        """Take a metadata record into the state. Types without a row say nothing to a single node."""
+        apply = REPLAYS.get(type(record))
+        if apply is not None:
+            apply(self.state, record)
+
+    def load(self, context: Context) -> Outcome:
+        """A new data directory is told the feature levels; an older one those that it lacks."""
+        missing = {name: level for name, level in FEATURES.items() if name not in self.state.features}
+        return Outcome(
+            records=tuple(
+                FeatureLevelRecord(name=name, feature_level=level) for name, level in missing.items()
+            )
+        )
+
+
+FEATURES = {"metadata.version": 33}
+"""Feature levels of a new cluster: of what is served here. `metadata.version` 33 is 4.4-IV2."""
+
+HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] = {
+    CreateTopicsRequest: topics.create,
+    DeleteTopicsRequest: topics.delete,
+    IncrementalAlterConfigsRequest: configs.alter,
+    AllocateProducerIdsRequest: producer_ids.allocate,
+}
+
+
+def _topic(state: CatalogueState, record: TopicRecord) -> None:
+    state.put_topic(TopicState(record.name, record.topic_id))
+
+
+def _partition(state: CatalogueState, record: PartitionRecord) -> None:
+    topic = state.names.get(record.topic_id)
+    if topic is not None:
+        known = state.topics[topic]
+        state.put_topic(known._replace(partitions=max(known.partitions, record.partition_id + 1)))
+
+
+def _remove_topic(state: CatalogueState, record: RemoveTopicRecord) -> None:
+    name = state.names.get(record.topic_id)
+    if name is not None:
+        state.drop_topic(name)
+
+
+def _config(state: CatalogueState, record: ConfigRecord) -> None:
+    resource = (record.resource_type, record.resource_name)
+    told = state.configs.setdefault(resource, {})
+    if record.value is None:
+        told.pop(record.name, None)
+        if not told:
+            del state.configs[resource]
+    else:
+        told[record.name] = record.value
+
+
+def _feature(state: CatalogueState, record: FeatureLevelRecord) -> None:
+    state.features[record.name] = record.feature_level
+
+
+def _producer_ids(state: CatalogueState, record: ProducerIdsRecord) -> None:
+    state.next_producer_id = record.next_producer_id
+
+
+def _register_broker(state: CatalogueState, record: RegisterBrokerRecord) -> None:
+    state.broker = record
+
+
+REPLAYS: dict[type[Struct], Callable[[CatalogueState, Any], None]] = {
+    TopicRecord: _topic,
+    PartitionRecord: _partition,
+    RemoveTopicRecord: _remove_topic,
+    ConfigRecord: _config,
+    FeatureLevelRecord: _feature,
+    ProducerIdsRecord: _producer_ids,
+    RegisterBrokerRecord: _register_broker,
+}
+
+__all__ = ["FEATURES", "Catalogue", "ResourceType"]

@@ -1,0 +1,61 @@
+"""What the catalogue remembers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from konvene.codec.uuid import Uuid
+from konvene.records.metadata import RegisterBrokerRecord
+from konvene.shard.image import Topic, Topics
+
+
+class ResourceType(IntEnum):
+    """Whose settings: Kafka's codes of config resources."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class TopicState(NamedTuple):
+    """A topic and how many partitions it has."""
+
+    name: str
+    id: Uuid
+    partitions: int = 0
+
+
+class CatalogueState:
+    """Topics, settings, features. Changed by the catalogue's `replay` alone."""
+
+    __slots__ = ("_image", "broker", "configs", "features", "names", "next_producer_id", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicState] = {}
+        self.names: dict[Uuid, str] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        """Settings that were set, by resource type and name; a cluster-wide broker default has the name ''."""
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self.broker: RegisterBrokerRecord | None = None
+        self._image: Topics | None = None
+
+    def put_topic(self, topic: TopicState) -> None:
+        self.topics[topic.name] = topic
+        self.names[topic.id] = topic.name
+        self._image = None
+
+    def drop_topic(self, name: str) -> None:
+        del self.names[self.topics.pop(name).id]
+        self.configs.pop((ResourceType.TOPIC, name), None)
+        self._image = None
+
+    @property
+    def image(self) -> Topics:
+        """What coordinators may know of topics: a value, made anew when topics have changed."""
+        if self._image is None:
+            self._image = Topics(Topic(t.name, t.id, t.partitions) for t in self.topics.values())
+        return self._image

@@ -1,0 +1,32 @@
+"""Heartbeat: the request that a broker hears most. It changes nothing but the session's deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.classic.step import session_key
+from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from konvene.shard.contract import Arm, Context, Outcome, Reply
+from konvene.shard.errors import GroupError
+
+_ALIVE = HeartbeatResponse()
+_REJOIN = HeartbeatResponse(error_code=Errors.REBALANCE_IN_PROGRESS)
+
+
+def heartbeat(groups: Mapping[str, ClassicGroup], request: HeartbeatRequest, context: Context) -> Outcome:
+    """Decide a Heartbeat. Raises `GroupError`."""
+    if not request.group_id:
+        raise GroupError(Errors.INVALID_GROUP_ID)
+    group = groups.get(request.group_id)
+    if group is None:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+    member = group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation:
+        raise GroupError(Errors.ILLEGAL_GENERATION)
+    response = _REJOIN if group.state is State.PREPARING_REBALANCE else _ALIVE
+    return Outcome(
+        (Reply(context.waiter, response),),
+        timers=(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms),),
+    )

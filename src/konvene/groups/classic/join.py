@@ -1,0 +1,278 @@
+"""JoinGroup: a member asks to be in the next generation.
+
+Cases, in the order in which they are decided:
+
+    no such group, member id given             UNKNOWN_MEMBER_ID
+    no room                                    GROUP_MAX_SIZE_REACHED
+    protocols nobody else has                  INCONSISTENT_GROUP_PROTOCOL
+    new dynamic member, v4+                    MEMBER_ID_REQUIRED with an id to come back with
+    new member otherwise                       is added; a rebalance starts or goes on
+    known instance id without a member id      takes the old one's place (KIP-345)
+    member in PreparingRebalance               waits for the generation
+    member in CompletingRebalance, Stable      the same generation again if nothing changed, else a rebalance;
+                                               a leader in Stable always starts one
+
+A member whose answer is held back waits under `join_waiter`; `step` answers when the generation is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import replace
+
+from konvene.codec.compile import decode_from
+from konvene.codec.errors import CodecError
+from konvene.errors import Errors
+from konvene.groups.classic import log
+from konvene.groups.classic.group import ClassicGroup, Member, Protocols, State
+from konvene.groups.classic.step import Step, session_key
+from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from konvene.messages.sync_group import SyncGroupResponse
+from konvene.shard import causes
+from konvene.shard.contract import Context, Outcome
+from konvene.shard.errors import GroupError
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+"""How long a member that was just added may wait without a heartbeat (Kafka's constant)."""
+
+FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
+FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
+
+
+def join(groups: MutableMapping[str, ClassicGroup], request: JoinGroupRequest, context: Context) -> Outcome:
+    """Decide a JoinGroup. Raises `GroupError`; the answer then carries the member id of the request."""
+    if not request.group_id:
+        raise GroupError(Errors.INVALID_GROUP_ID)
+    config = context.config
+    shortest, longest = config["group.min.session.timeout.ms"], config["group.max.session.timeout.ms"]
+    if not shortest <= request.session_timeout_ms <= longest:
+        raise GroupError(Errors.INVALID_SESSION_TIMEOUT)
+    known = groups.get(request.group_id)
+    if known is None and request.member_id:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+    step = Step(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
+    group = step.group
+    if not _has_room(group, request.member_id, config["group.max.size"]):
+        if request.member_id:
+            # As in Kafka: a member that finds no room any more is out.
+            group.drop(request.member_id)
+        step.reply(context.waiter, JoinGroupResponse(error_code=Errors.GROUP_MAX_SIZE_REACHED))
+    elif not group.supports(request.protocol_type, [p.name for p in request.protocols]):
+        step.reply(
+            context.waiter,
+            JoinGroupResponse(
+                member_id=request.member_id, error_code=Errors.INCONSISTENT_GROUP_PROTOCOL, protocol_name=None
+            ),
+        )
+    elif not request.member_id:
+        _join_new(step, request)
+    else:
+        _join_known(step, request)
+    if known is None and not step.records:
+        # A group that is heard of for the first time is written down, empty.
+        step.records.append(log.to_record(ClassicGroup(group.group_id, state_timestamp_ms=context.now_ms)))
+    return step.outcome()
+
+
+def _has_room(group: ClassicGroup, member_id: str, most: int) -> bool:
+    if group.state is State.PREPARING_REBALANCE:
+        # Those who wait are counted, so that after `group.max.size` shrank the last to rejoin are out.
+        member = group.members.get(member_id)
+        return (member is not None and member.join_waiter is not None) or group.waiting < most
+    if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
+        return member_id in group.members or len(group.members) < most
+    return True
+
+
+def _join_new(step: Step, request: JoinGroupRequest) -> None:
+    group, context = step.group, step.context
+    instance_id = request.group_instance_id
+    stem = instance_id if instance_id is not None else context.client_id
+    member_id = f"{stem}-{context.fresh_ids[0]}"
+    if instance_id is not None:
+        holder = group.instances.get(instance_id)
+        if holder is not None:
+            _replace_static(step, request, group.members[holder], member_id)
+        else:
+            _add(step, request, member_id)
+    elif context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
+        group.pending_joins.add(member_id)
+        step.arm(session_key(group.group_id, member_id), request.session_timeout_ms)
+        step.reply(
+            context.waiter,
+            JoinGroupResponse(member_id=member_id, error_code=Errors.MEMBER_ID_REQUIRED, protocol_name=None),
+        )
+    else:
+        _add(step, request, member_id)
+
+
+def _join_known(step: Step, request: JoinGroupRequest) -> None:
+    group = step.group
+    if request.member_id in group.pending_joins:
+        if request.group_instance_id is not None:
+            # Ids are handed out to dynamic members only; somebody made this one up.
+            raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+        _add(step, request, request.member_id)
+        return
+    member = group.check_member(request.member_id, request.group_instance_id)
+    changed = member.protocols != _protocols(request)
+    leads_stable = group.state is State.STABLE and group.leader == member.member_id
+    if group.state is State.PREPARING_REBALANCE:
+        _update(step, request, member)
+        step.rebalance_or_go_on()
+    elif group.state is State.EMPTY:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+    elif changed or leads_stable:
+        step.cause(_kind(request, member, changed), member, request.reason)
+        _update(step, request, member)
+        step.rebalance_or_go_on()
+    else:
+        # Its answer was lost, or it only wants to hear the generation again.
+        step.reply(step.context.waiter, step.joined_response(member))
+
+
+def _add(step: Step, request: JoinGroupRequest, member_id: str) -> None:
+    group, context = step.group, step.context
+    member = Member(
+        member_id,
+        request.group_instance_id,
+        context.client_id,
+        context.client_host,
+        _rebalance_timeout_ms(request),
+        request.session_timeout_ms,
+        request.protocol_type,
+        _protocols(request),
+        join_waiter=context.waiter,
+        joined_ms=context.now_ms,
+        is_new=True,
+    )
+    step.cause(causes.MEMBER_JOINED, member, request.reason)
+    if group.state is State.PREPARING_REBALANCE and group.was_empty:
+        group.member_added = True
+    group.put(member)
+    step.arm(session_key(group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
+    step.rebalance_or_go_on()
+
+
+def _update(step: Step, request: JoinGroupRequest, member: Member) -> None:
+    """The member as it comes back, waiting for its answer."""
+    if member.join_waiter is not None and member.join_waiter != step.context.waiter:
+        # The same member asks again on another connection; the older question is not left open.
+        again = JoinGroupResponse(member_id=member.member_id, error_code=Errors.REBALANCE_IN_PROGRESS)
+        step.reply(member.join_waiter, again)
+    if member.sync_waiter is not None:
+        step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+    step.group.put(
+        replace(
+            member,
+            protocols=_protocols(request),
+            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            session_timeout_ms=request.session_timeout_ms,
+            join_waiter=step.context.waiter,
+            sync_waiter=None,
+            joined_ms=step.context.now_ms,
+        )
+    )
+
+
+def _replace_static(step: Step, request: JoinGroupRequest, old: Member, member_id: str) -> None:
+    """A static member is back under a new member id: same place, same assignment (KIP-345)."""
+    group = step.group
+    fenced = Errors.FENCED_INSTANCE_ID
+    step.answer_join(old, JoinGroupResponse(member_id=old.member_id, error_code=fenced, protocol_name=None))
+    if old.sync_waiter is not None:
+        step.reply(old.sync_waiter, SyncGroupResponse(error_code=fenced))
+    new = _take_place(group, group.members[old.member_id], member_id)
+    step.disarm(session_key(group.group_id, old.member_id))
+    changed = old.protocols != _protocols(request)
+    if group.state is State.COMPLETING_REBALANCE:
+        step.cause(causes.STATIC_MEMBER_REJOINS, new, request.reason)
+        _update(step, request, new)
+        step.arm_session(group.members[member_id])
+        step.start_rebalance()
+        return
+    _update(step, request, new)
+    step.arm_session(group.members[member_id])
+    if group.state is not State.STABLE:
+        step.go_on()
+    elif group.vote() == group.protocol:
+        _keep_generation(step, group.members[member_id], old.member_id)
+    else:
+        step.cause(_kind(request, old, changed), group.members[member_id], request.reason)
+        step.start_rebalance()
+
+
+def _take_place(group: ClassicGroup, old: Member, member_id: str) -> Member:
+    """Put the member under its new id; leadership goes along."""
+    led = group.leader == old.member_id
+    group.drop(old.member_id)
+    new = replace(old, member_id=member_id, join_waiter=None, sync_waiter=None)
+    group.put(new)
+    if led:
+        group.leader = member_id
+    return new
+
+
+def _keep_generation(step: Step, member: Member, old_member_id: str) -> None:
+    """No rebalance: the new id is written down and the member hears the generation that stands."""
+    group = step.group
+    led = group.leader == member.member_id
+    step.records.append(log.to_record(group))
+    if step.context.api_version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT:
+        response = step.joined_response(member, skip_assignment=led)
+    else:
+        # An older client that saw itself lead would compute an assignment: it is shown its old id as leader.
+        response = step.joined_response(member).replace(
+            members=(), leader=old_member_id if led else group.leader or ""
+        )
+    step.answer_join(member, response)
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    """Version 0 has none of its own: the session's stands for it."""
+    if request.rebalance_timeout_ms == -1:
+        return request.session_timeout_ms
+    return request.rebalance_timeout_ms
+
+
+def _protocols(request: JoinGroupRequest) -> Protocols:
+    return tuple((p.name, p.metadata) for p in request.protocols)
+
+
+# --- what a rejoin is about ----------------------------------------------------------------------
+
+_REASONS = (
+    ("need to revoke partitions", causes.COOPERATIVE_FOLLOW_UP),
+    ("cached metadata has changed", causes.TOPIC_METADATA_CHANGED),
+)
+"""Words of the Java client's reasons (KIP-800), and what they mean."""
+
+
+def _kind(request: JoinGroupRequest, member: Member, changed: bool) -> str:
+    """Why a member of a generation asks for another one: by its own words, else by what it sends."""
+    for words, kind in _REASONS:
+        if words in (request.reason or ""):
+            return kind
+    if changed:
+        before, after = _subscription(member.protocols), _subscription(_protocols(request))
+        if before is None or after is None or before[0] != after[0]:
+            return causes.MEMBER_METADATA_CHANGED
+        if len(after[1]) < len(before[1]) or (member.assignment and before[1] != after[1]):
+            return causes.COOPERATIVE_FOLLOW_UP
+        return causes.MEMBER_METADATA_CHANGED
+    return causes.LEADER_REJOINED
+
+
+def _subscription(protocols: Protocols) -> tuple[frozenset[str], frozenset[tuple[str, int]]] | None:
+    """Topics and owned partitions of the first protocol, if it speaks the consumer protocol."""
+    if not protocols or len(protocols[0][1]) < 2:
+        return None
+    metadata = protocols[0][1]
+    try:
+        version = min(int.from_bytes(metadata[:2], "big"), 3)
+        said, _ = decode_from(ConsumerProtocolSubscription, version, metadata, 2)
+    except CodecError:
+        return None
+    owned = frozenset((t.topic, p) for t in said.owned_partitions for p in t.partitions)
+    return frozenset(said.topics), owned

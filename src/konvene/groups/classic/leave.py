@@ -1,0 +1,81 @@
+"""LeaveGroup: members leave, or an administrator removes them. However many go, one rebalance follows."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup, Member, State
+from konvene.groups.classic.step import Step, session_key
+from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from konvene.shard import causes
+from konvene.shard.contract import Context, Outcome, Reply
+from konvene.shard.errors import GroupError
+
+
+def leave(groups: MutableMapping[str, ClassicGroup], request: LeaveGroupRequest, context: Context) -> Outcome:
+    """Decide a LeaveGroup. Raises `GroupError`. Before version 3 the request names one member."""
+    if not request.group_id:
+        raise GroupError(Errors.INVALID_GROUP_ID)
+    leaving = request.members
+    if context.api_version < 3:
+        leaving = (MemberIdentity(member_id=request.member_id),)
+    known = groups.get(request.group_id)
+    if known is None:
+        return _answer(context, tuple(_answered(m, Errors.UNKNOWN_MEMBER_ID) for m in leaving))
+    step = Step(known, context)
+    answers = tuple(_answered(identity, _take_out(step, identity)) for identity in leaving)
+    if any(a.error_code == Errors.NONE for a in answers):
+        _close_ranks(step, known)
+    return step.outcome()._replace(replies=(*step.replies, *_answer(context, answers).replies))
+
+
+def _take_out(step: Step, identity: MemberIdentity) -> Errors:
+    group = step.group
+    if not identity.member_id and identity.group_instance_id is not None:
+        holder = group.instances.get(identity.group_instance_id)
+        if holder is None:
+            return Errors.UNKNOWN_MEMBER_ID
+        _remove(step, group.members[holder], causes.REMOVED_BY_ADMIN, identity.reason)
+        return Errors.NONE
+    if identity.member_id in group.pending_joins:
+        group.drop(identity.member_id)
+        step.disarm(session_key(group.group_id, identity.member_id))
+        return Errors.NONE
+    try:
+        member = group.check_member(identity.member_id, identity.group_instance_id)
+    except GroupError as refused:
+        return refused.error
+    _remove(step, member, _kind(step, member), identity.reason)
+    return Errors.NONE
+
+
+def _kind(step: Step, member: Member) -> str:
+    """A member leaves by itself from its own client; anybody else is an administrator."""
+    return causes.MEMBER_LEFT if member.client_id == step.context.client_id else causes.REMOVED_BY_ADMIN
+
+
+def _remove(step: Step, member: Member, kind: str, reason: str | None) -> None:
+    step.cause(kind, member, reason)
+    step.remove(member)
+
+
+def _close_ranks(step: Step, known: ClassicGroup) -> None:
+    if known.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        if len(step.group.members) < len(known.members):
+            step.start_rebalance()
+    else:
+        step.go_on()
+
+
+def _answered(identity: MemberIdentity, error: Errors) -> MemberResponse:
+    return MemberResponse(
+        member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
+    )
+
+
+def _answer(context: Context, answers: tuple[MemberResponse, ...]) -> Outcome:
+    if context.api_version >= 3:
+        return Outcome((Reply(context.waiter, LeaveGroupResponse(members=answers)),))
+    error = answers[0].error_code
+    return Outcome((Reply(context.waiter, LeaveGroupResponse(error_code=error)),))

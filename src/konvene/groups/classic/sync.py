@@ -1,0 +1,48 @@
+"""SyncGroup: the leader hands in the assignment, everybody waits for theirs."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import replace
+
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.classic.step import Step
+from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from konvene.shard.contract import Context, Outcome
+from konvene.shard.errors import GroupError
+
+
+def sync(groups: MutableMapping[str, ClassicGroup], request: SyncGroupRequest, context: Context) -> Outcome:
+    """Decide a SyncGroup. Raises `GroupError`."""
+    if not request.group_id:
+        raise GroupError(Errors.INVALID_GROUP_ID)
+    known = groups.get(request.group_id)
+    if known is None or known.state is State.EMPTY:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+    member = known.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != known.generation:
+        raise GroupError(Errors.ILLEGAL_GENERATION)
+    if _differs(request.protocol_type, known.protocol_type) or _differs(
+        request.protocol_name, known.protocol
+    ):
+        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+    if known.state is State.PREPARING_REBALANCE:
+        raise GroupError(Errors.REBALANCE_IN_PROGRESS)
+    step = Step(known, context)
+    step.synced(member.member_id)
+    if known.state is State.STABLE:
+        step.reply(context.waiter, step.assignment_response(member))
+        return step.outcome()
+    if member.sync_waiter is not None:
+        # It asks again, on another connection: the older question is not left open.
+        step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+    step.group.put(replace(member, sync_waiter=context.waiter))
+    if member.member_id == known.leader:
+        step.stabilise({a.member_id: a.assignment for a in request.assignments})
+    return step.outcome()
+
+
+def _differs(asked: str | None, has: str | None) -> bool:
+    """Clients before version 5 name neither type nor protocol."""
+    return asked is not None and asked != has

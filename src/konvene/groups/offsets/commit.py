@@ -1,0 +1,102 @@
+"""OffsetCommit: a member, or somebody with no group at all, stores offsets.
+
+Who may: a member of the generation at hand; anybody where the group has no members or does not exist yet
+(generation -1: a so-called simple group). Which partitions: those that exist and whose metadata is not too
+long; the others are told so one by one, and do not spoil the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.classic.step import session_key
+from konvene.groups.offsets.committed import Committed, to_record
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from konvene.records.coordinator import Record
+from konvene.shard.contract import Arm, Context, Outcome, Reply
+from konvene.shard.errors import GroupError
+
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+DEFAULT_RETENTION = -1
+
+
+def commit(groups: Mapping[str, ClassicGroup], request: OffsetCommitRequest, context: Context) -> Outcome:
+    """Decide an OffsetCommit. Raises `GroupError` where it is refused as a whole."""
+    timers = _check_committer(groups.get(request.group_id), request, context)
+    expire_ms = -1
+    if request.retention_time_ms != DEFAULT_RETENTION:
+        expire_ms = context.now_ms + request.retention_time_ms
+    records: list[Record] = []
+    topics = tuple(_commit_topic(request.group_id, t, expire_ms, context, records) for t in request.topics)
+    return Outcome(
+        (Reply(context.waiter, OffsetCommitResponse(topics=topics)),), tuple(records), timers=timers
+    )
+
+
+def _check_committer(
+    group: ClassicGroup | None, request: OffsetCommitRequest, context: Context
+) -> tuple[Arm, ...]:
+    """Whether this member may commit now. A commit keeps a session alive."""
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        if generation < 0:
+            return ()
+        if context.api_version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
+            raise GroupError(Errors.GROUP_ID_NOT_FOUND)
+        raise GroupError(Errors.ILLEGAL_GENERATION)
+    if generation < 0 and group.state is State.EMPTY:
+        return ()
+    if generation < 0 and not request.member_id and request.group_instance_id is None:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+    member = group.check_member(request.member_id, request.group_instance_id)
+    if generation != group.generation:
+        raise GroupError(Errors.ILLEGAL_GENERATION)
+    if group.state is State.COMPLETING_REBALANCE:
+        raise GroupError(Errors.REBALANCE_IN_PROGRESS)
+    return (Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms),)
+
+
+def _commit_topic(
+    group_id: str, topic: OffsetCommitRequestTopic, expire_ms: int, context: Context, records: list[Record]
+) -> OffsetCommitResponseTopic:
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        known = context.topics.by_id.get(topic.topic_id)
+        missing = Errors.UNKNOWN_TOPIC_ID
+    else:
+        known = context.topics.by_name.get(topic.name)
+        missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    longest: Any = context.config["offset.metadata.max.bytes"]
+    answers = []
+    for p in topic.partitions:
+        error = _check_partition(p, known.partitions if known else -1, missing, longest)
+        if error is Errors.NONE and known is not None:
+            committed = Committed(
+                p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", context.now_ms,
+                expire_ms, known.id,
+            )  # fmt: skip
+            records.append(to_record(group_id, known.name, p.partition_index, committed))
+        answers.append(OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error))
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
+
+
+def _check_partition(
+    p: OffsetCommitRequestPartition, partitions: int, missing: Errors, longest: int
+) -> Errors:
+    if partitions < 0:
+        return missing
+    if not 0 <= p.partition_index < partitions:
+        return Errors.UNKNOWN_TOPIC_OR_PARTITION
+    if p.committed_metadata is not None and len(p.committed_metadata) > longest:
+        return Errors.OFFSET_METADATA_TOO_LARGE
+    return Errors.NONE

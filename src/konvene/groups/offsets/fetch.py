@@ -1,0 +1,77 @@
+"""OffsetFetch: what a group has committed. Partitions without an offset are told -1, which is no error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.errors import Errors
+from konvene.groups.offsets.committed import NOT_COMMITTED, Committed, Offsets
+from konvene.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from konvene.shard.image import Topics
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+def fetch(
+    offsets: Mapping[str, Offsets], request: OffsetFetchRequestGroup, version: int, topics: Topics
+) -> OffsetFetchResponseGroup:
+    """A group's offsets for the asked partitions, or for all where `request.topics` is None."""
+    known = offsets.get(request.group_id, {})
+    if request.topics is None:
+        found = _everything(known, version, topics)
+    else:
+        found = tuple(
+            _asked(known, t.name, t.topic_id, t.partition_indexes, version, topics) for t in request.topics
+        )
+    return OffsetFetchResponseGroup(group_id=request.group_id, topics=found)
+
+
+def _everything(known: Offsets, version: int, topics: Topics) -> tuple[OffsetFetchResponseTopics, ...]:
+    by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
+    for (name, partition), committed in known.items():
+        by_topic.setdefault(name, []).append(_answer(partition, committed))
+    found = []
+    for name in by_topic:
+        topic = topics.by_name.get(name)
+        if version >= FIRST_VERSION_WITH_TOPIC_IDS and topic is None:
+            continue  # A deleted topic has no id by which it could be told.
+        topic_id = topic.id if topic else ZERO_UUID
+        partitions = tuple(by_topic[name])
+        found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
+    return tuple(found)
+
+
+def _asked(
+    known: Offsets, name: str, topic_id: Uuid, partitions: tuple[int, ...], version: int, topics: Topics
+) -> OffsetFetchResponseTopics:
+    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        topic = topics.by_id.get(topic_id)
+        if topic is None:
+            lost = tuple(_answer(p, NOT_COMMITTED, Errors.UNKNOWN_TOPIC_ID) for p in partitions)
+            return OffsetFetchResponseTopics(topic_id=topic_id, partitions=lost)
+        name = topic.name
+    answers = []
+    for partition in partitions:
+        committed = known.get((name, partition), NOT_COMMITTED)
+        if topic_id != ZERO_UUID and committed.topic_id not in (ZERO_UUID, topic_id):
+            committed = NOT_COMMITTED  # Committed for a topic of the same name that is gone.
+        answers.append(_answer(partition, committed))
+    return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=tuple(answers))
+
+
+def _answer(
+    partition: int, committed: Committed, error: Errors = Errors.NONE
+) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=error,
+    )

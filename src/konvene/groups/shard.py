@@ -1,0 +1,183 @@
+"""The group coordinator's shard: what one partition of `__consumer_offsets` is the log of.
+
+Requests, timers and records are rows of three tables; each row is a plain function of its own file. Only
+`replay` changes the state. A record type of a protocol that is not served here is counted and passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from konvene.codec.schema import Struct
+from konvene.groups import views
+from konvene.groups.classic import expiry, log
+from konvene.groups.classic.group import ClassicGroup, GroupIs
+from konvene.groups.classic.heartbeat import heartbeat
+from konvene.groups.classic.join import join
+from konvene.groups.classic.leave import leave
+from konvene.groups.classic.step import Step, session_key
+from konvene.groups.classic.sync import sync
+from konvene.groups.offsets import committed
+from konvene.groups.offsets.commit import commit
+from konvene.groups.offsets.committed import Offsets
+from konvene.groups.offsets.fetch import fetch
+from konvene.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest
+from konvene.messages.leave_group import LeaveGroupRequest
+from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from konvene.messages.offset_commit import OffsetCommitRequest
+from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from konvene.messages.sync_group import SyncGroupRequest
+from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
+from konvene.records.coordinator import Record
+from konvene.records.offsets import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from konvene.shard.contract import Arm, Context, Outcome, Reply
+
+
+class GroupShard:
+    """The groups and offsets of one partition."""
+
+    __slots__ = ("groups", "offsets", "passed_over")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets: dict[str, Offsets] = {}
+        self.passed_over = 0
+        """Records of a kind that is not served here."""
+
+    def __repr__(self) -> str:
+        return f"<group shard: {len(self.groups)} groups, {len(self.offsets)} with offsets>"
+
+    def handle(self, request: Struct, context: Context) -> Outcome:
+        """Decide a request. Raises `GroupError`, and then nothing has changed."""
+        return HANDLERS[type(request)](self, request, context)
+
+    def expire(self, key: Any, context: Context) -> Outcome:
+        """Decide what follows from a timer that ran out."""
+        kind, group_id, *rest = key
+        return TIMERS[kind](self, group_id, *rest, context)
+
+    def replay(self, record: Any) -> None:
+        """Take a record, durable or soft, into the state."""
+        if type(record) is GroupIs:
+            self.groups[record.group.group_id] = record.group
+            return
+        apply = REPLAYS.get(type(record.key))
+        if apply is None:
+            self.passed_over += 1
+        else:
+            apply(self, record)
+
+    def load(self, context: Context) -> Outcome:
+        """After a restart each member has its session timeout to be heard of."""
+        timers: list[Any] = []
+        soft: list[Any] = []
+        for group in self.groups.values():
+            for member in group.members.values():
+                timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
+            if len(group.members) > context.config["group.max.size"]:
+                # The limit shrank: the group rebalances, and the last to come back find no room.
+                step = Step(group, context)
+                step.start_rebalance()
+                moved = step.outcome()
+                timers += moved.timers
+                soft += moved.soft_records
+        return Outcome(timers=tuple(timers), soft_records=tuple(soft))
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def _offset_fetch(shard: GroupShard, request: OffsetFetchRequest, context: Context) -> Outcome:
+    groups = tuple(fetch(shard.offsets, g, context.api_version, context.topics) for g in request.groups)
+    return Outcome((Reply(context.waiter, OffsetFetchResponse(groups=groups)),))
+
+
+def _list(shard: GroupShard, request: ListGroupsRequest, context: Context) -> Outcome:
+    found = views.listed(shard.groups, request.states_filter, request.types_filter)
+    return Outcome((Reply(context.waiter, ListGroupsResponse(groups=found)),))
+
+
+def _describe(shard: GroupShard, request: DescribeGroupsRequest, context: Context) -> Outcome:
+    found = tuple(views.described(g, shard.groups.get(g), context.api_version) for g in request.groups)
+    return Outcome((Reply(context.waiter, DescribeGroupsResponse(groups=found)),))
+
+
+def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -> Outcome:
+    results = []
+    records: list[Record] = []
+    for group_id in dict.fromkeys(request.groups_names):
+        result, tombstones = views.deleted(
+            group_id, shard.groups.get(group_id), shard.offsets.get(group_id, {})
+        )
+        results.append(result)
+        records += tombstones
+    return Outcome((Reply(context.waiter, DeleteGroupsResponse(results=tuple(results))),), tuple(records))
+
+
+HANDLERS: dict[type[Struct], Callable[[GroupShard, Any, Context], Outcome]] = {
+    JoinGroupRequest: lambda shard, request, context: join(shard.groups, request, context),
+    SyncGroupRequest: lambda shard, request, context: sync(shard.groups, request, context),
+    HeartbeatRequest: lambda shard, request, context: heartbeat(shard.groups, request, context),
+    LeaveGroupRequest: lambda shard, request, context: leave(shard.groups, request, context),
+    OffsetCommitRequest: lambda shard, request, context: commit(shard.groups, request, context),
+    OffsetFetchRequest: _offset_fetch,
+    ListGroupsRequest: _list,
+    DescribeGroupsRequest: _describe,
+    DeleteGroupsRequest: _delete,
+}
+
+TIMERS: dict[str, Callable[..., Outcome]] = {
+    "session": lambda shard, group, member, context: expiry.session_expired(
+        shard.groups, group, member, context
+    ),
+    "join": lambda shard, group, context: expiry.join_timed_out(shard.groups, group, context),
+    "sync": lambda shard, group, context: expiry.sync_timed_out(shard.groups, group, context),
+}
+
+
+# --- records -------------------------------------------------------------------------------------
+
+
+def _group_metadata(shard: GroupShard, record: Record) -> None:
+    key, value = record
+    assert isinstance(key, GroupMetadataKey)
+    if isinstance(value, GroupMetadataValue):
+        shard.groups[key.group] = log.from_record(key.group, value)
+    else:
+        shard.groups.pop(key.group, None)
+
+
+def _offset_commit(shard: GroupShard, record: Record) -> None:
+    key, value = record
+    assert isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey)
+    where = (key.topic, key.partition)
+    if value is None:
+        known = shard.offsets.get(key.group)
+        if known is not None and known.pop(where, None) is not None and not known:
+            del shard.offsets[key.group]
+        return
+    if key.group not in shard.groups:
+        # Offsets without a group: a so-called simple one, which later records may replace.
+        shard.groups[key.group] = ClassicGroup(key.group)
+    if isinstance(value, OffsetCommitValue):
+        told = committed.from_record(value)
+    else:
+        assert isinstance(value, LegacyOffsetCommitValue)
+        told = committed.Committed(value.offset, metadata=value.metadata, commit_ms=value.commit_timestamp)
+    shard.offsets.setdefault(key.group, {})[where] = told
+
+
+REPLAYS: dict[type[Struct], Callable[[GroupShard, Record], None]] = {
+    GroupMetadataKey: _group_metadata,
+    OffsetCommitKey: _offset_commit,
+    LegacyOffsetCommitKey: _offset_commit,
+}

@@ -1,0 +1,50 @@
+"""The frame of records in `__cluster_metadata`, and the table of their types.
+
+A record has no key. Its value is three unsigned varints (frame version 1, record type, record version) and
+the fields. Every record is written in the latest version that is declared, which is what a node at
+metadata.version 4.4-IV2 writes.
+"""
+
+from __future__ import annotations
+
+from konvene.codec.compile import decode, encode_into
+from konvene.codec.errors import Malformed
+from konvene.codec.schema import Struct
+from konvene.codec.varint import read_unsigned_varint, write_unsigned_varint
+from konvene.records import metadata
+
+METADATA_RECORDS: dict[int, type[Struct]] = {
+    declared.__key__: declared
+    for declared in vars(metadata).values()
+    if isinstance(declared, type) and issubclass(declared, Struct) and declared.__key__ >= 0
+}
+
+_FRAME_VERSION = 1
+
+
+def encode_cluster_record(record: Struct) -> tuple[None, bytes]:
+    """Key and value of a record as it stands in the log."""
+    version = record.__versions__.last
+    head = (
+        write_unsigned_varint(_FRAME_VERSION)
+        + write_unsigned_varint(record.__key__)
+        + write_unsigned_varint(version)
+    )
+    parts = [head]
+    encode_into(record, version, parts)
+    return None, b"".join(parts)
+
+
+def decode_cluster_record(key: bytes | None, value: bytes | None) -> Struct:
+    """Read a record of the log. Raises `CodecError` for a frame or a type that is not known."""
+    if value is None:
+        raise Malformed("a metadata record without a value")
+    frame, position = read_unsigned_varint(value, 0)
+    if frame != _FRAME_VERSION:
+        raise Malformed(f"metadata frame version {frame} is not known")
+    code, position = read_unsigned_varint(value, position)
+    version, position = read_unsigned_varint(value, position)
+    declared = METADATA_RECORDS.get(code)
+    if declared is None or version not in declared.__versions__:
+        raise Malformed(f"metadata record type {code} version {version} is not known")
+    return decode(declared, version, value, position)

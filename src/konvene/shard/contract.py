@@ -1,0 +1,111 @@
+"""The nouns of the contract between a pure core and the shell that runs it.
+
+The shell's laws, which `broker.coordinator` keeps and every other runner must:
+
+1. An outcome's records are one atomic batch. They are replayed, appended, and only when they are durable do
+   its replies leave. A reply of an outcome without records waits for what was appended before it.
+2. If the append fails, every waiter is told NOT_COORDINATOR, the shard is dropped and loaded again.
+3. Soft records are replayed after the records and never appended: what a restart may forget.
+4. An outcome that is larger than a batch may be is refused whole, and the state is as it was.
+5. Timers are told by key and distance; arming a key again moves it. One key has one timer.
+6. Effects are work for somebody else, done once the records are durable and before the replies leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple, Protocol
+
+from konvene.codec.schema import Struct
+from konvene.records.audit import RebalanceValue
+from konvene.records.coordinator import Record
+from konvene.shard.image import NO_TOPICS, Topics
+
+Waiter = int
+"""The number of a request that waits for its answer."""
+
+
+class Context(NamedTuple):
+    """What a decision may not invent. Values only."""
+
+    now_ms: int
+    """The wall clock, for what is written down. Timers are told as distances instead."""
+    config: Any
+    """The broker's settings by Kafka's names, such as `config["group.max.size"]` (`configs.BrokerConfig`)."""
+    waiter: Waiter = 0
+    api_version: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    fresh_ids: tuple[str, ...] = ()
+    """Random ids, as many as the request could need."""
+    topics: Topics = NO_TOPICS
+
+
+class Reply(NamedTuple):
+    """An answer to a request that waits."""
+
+    waiter: Waiter
+    response: Struct
+
+
+class Arm(NamedTuple):
+    """Start a timer, or move it if it runs."""
+
+    key: Hashable
+    after_ms: int
+
+
+class Disarm(NamedTuple):
+    """Stop a timer if it runs."""
+
+    key: Hashable
+
+
+class Effect(NamedTuple):
+    """Work for the shell: a verb of the core's own and what it is about."""
+
+    verb: str
+    subject: Any
+
+
+class Rebalance(NamedTuple):
+    """Why a group's epoch or generation moved. The shell fills in the offsets that it explains."""
+
+    group_id: str
+    story: RebalanceValue
+
+
+class Outcome(NamedTuple):
+    """What a core decided."""
+
+    replies: tuple[Reply, ...] = ()
+    records: tuple[Any, ...] = ()
+    soft_records: tuple[Any, ...] = ()
+    timers: tuple[Arm | Disarm, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    why: tuple[Rebalance, ...] = ()
+
+
+NOTHING = Outcome()
+
+
+class Core(Protocol):
+    """A shard and its four functions, as a runner sees them."""
+
+    def handle(self, request: Struct, context: Context) -> Outcome:
+        """Decide a request. Raises `Refusal`, and then nothing has changed."""
+
+    def expire(self, key: Any, context: Context) -> Outcome:
+        """Decide what follows from a timer that ran out."""
+
+    def replay(self, record: Any) -> None:
+        """Take a record, durable or soft, into the state."""
+
+    def load(self, context: Context) -> Outcome:
+        """What follows from the log just replayed: timers mostly."""
+
+
+__all__ = [
+    "NOTHING", "Arm", "Context", "Core", "Disarm", "Effect", "Outcome", "Rebalance", "Record", "Reply",
+    "Waiter",
+]  # fmt: skip

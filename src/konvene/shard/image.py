@@ -1,0 +1,36 @@
+"""What a coordinator may know of topics: names, ids, partition counts. A value; a change makes a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from konvene.codec.uuid import Uuid
+
+
+class Topic(NamedTuple):
+    """A topic as the catalogue has it."""
+
+    name: str
+    id: Uuid
+    partitions: int
+
+
+class Topics:
+    """All topics, by name and by id."""
+
+    __slots__ = ("by_id", "by_name")
+
+    def __init__(self, topics: Iterable[Topic] = ()) -> None:
+        self.by_name: Mapping[str, Topic] = {topic.name: topic for topic in topics}
+        self.by_id: Mapping[Uuid, Topic] = {topic.id: topic for topic in self.by_name.values()}
+
+    def __repr__(self) -> str:
+        return f"Topics({len(self.by_name)})"
+
+    def has(self, name: str, partition: int) -> bool:
+        topic = self.by_name.get(name)
+        return topic is not None and 0 <= partition < topic.partitions
+
+
+NO_TOPICS = Topics()
