@@ -79,7 +79,7 @@ def test_text_becomes_a_typed_value(kind: Kind, text: str, value: Value) -> None
             "2147483648",
             "Invalid value 2147483648 for configuration group.max.size: Not a number of type INT",
         ),
-        ("num.partitions", "1_0", "Invalid value 1_0 for configuration num.partitions: Not a number of type INT"),
+        ("node.id", "1_0", "Invalid value 1_0 for configuration node.id: Not a number of type INT"),
         ("group.max.size", "", "Invalid value  for configuration group.max.size: Not a number of type INT"),
         (
             "log.cleaner.min.cleanable.ratio",
