@@ -175,9 +175,7 @@ class Connection(asyncio.Protocol):
             )
         return version
 
-    def _start(
-        self, request: Struct, api: Api, version: int, timeout_ms: int | None
-    ) -> asyncio.Future[Any]:
+    def _start(self, request: Struct, api: Api, version: int, timeout_ms: int | None) -> asyncio.Future[Any]:
         correlation_id = self._write(request, api, version)
         loop = self._loop
         assert loop is not None

@@ -238,7 +238,7 @@ class Member:
         new = tuple(tp for tp in assigned if tp not in self.assignment)
         if gone:
             await self._revoke(gone)
-            self.ask_to_rejoin(f"gave up {', '.join(map(str, gone))}; others may have it now")
+            self.ask_to_rejoin(f"need to revoke partitions {', '.join(map(str, gone))} and rejoin")
         self.assignment = assigned
         if self.on_assigned is not None:
             await self.on_assigned(new)
@@ -326,7 +326,7 @@ class Member:
         now = {name: info.partitions for name, info in (await self._look_at(self._counts)).items()}
         changed = sorted(name for name in self._counts | now if self._counts.get(name) != now.get(name))
         if changed:
-            self.ask_to_rejoin(f"the partitions of {', '.join(changed)} changed")
+            self.ask_to_rejoin(f"cached metadata has changed: the partitions of {', '.join(changed)}")
 
     # leaving
 

@@ -236,9 +236,7 @@ class Producer:
                 offset = answer.base_offset + i if answer.base_offset >= 0 else -1
                 at = answer.log_append_time_ms
                 if not waiting.done.done():
-                    waiting.done.set_result(
-                        Produced(*tp, offset, waiting.record.timestamp if at < 0 else at)
-                    )
+                    waiting.done.set_result(Produced(*tp, offset, waiting.record.timestamp if at < 0 else at))
             return None
         error = KafkaError(answer.error_code, answer.error_message, about=f"writing to {tp}")
         if answer.error_code in LEADER_MOVED:

@@ -1,0 +1,18 @@
+"""The command line: `konvene serve`, `groups`, `topics`, `produce`, `consume`.
+
+Options are named as Kafka's own tools name them and tables have Kafka's columns, so that nobody has to learn
+twice; `--json` gives one JSON document with snake_case keys instead. Each command works against any Kafka
+cluster; only `serve` starts something of ours. A command is imported when it is called: `konvene --help` must
+not wait for a broker's worth of modules.
+"""
+
+from __future__ import annotations
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """The console script. Ends the process: 0 done, 1 failed (and said why), 2 misused, 130 interrupted."""
+    from konvene.cli.app import konvene
+
+    konvene(prog_name="konvene")

@@ -1,0 +1,54 @@
+"""`konvene serve`: run a broker. All of it lives in `konvene.broker.app`; this reads the options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from konvene.cli.options import fail
+
+
+@click.command()
+@click.option("--host", help="Address to listen on [default: 127.0.0.1].")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one [default: 9092]."
+)
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the logs live.")
+@click.option("--ephemeral", is_flag=True, help="Keep nothing: the data goes when the broker stops.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Properties file with broker settings, as Kafka's server.properties.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting; repeatable; wins over the file.",
+)
+def serve(
+    host: str | None, port: int | None, data_dir: Path | None, ephemeral: bool, config: Path | None,
+    overrides: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Run a broker.
+
+    \b
+    konvene serve --ephemeral
+    konvene serve --data-dir ./data --set group.initial.rebalance.delay.ms=0
+    """
+    if ephemeral and data_dir is not None:
+        raise click.UsageError("--ephemeral and --data-dir contradict each other: give one of them.")
+    pairs = []
+    for text in overrides:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise click.UsageError(f"--set {text}: write KEY=VALUE.")
+        pairs.append((key.strip(), value.strip()))
+    try:
+        from konvene.broker import app
+    except ImportError as error:
+        fail(f"the broker cannot be loaded: {error}", "Is the installation whole? Try to reinstall konvene.")
+    raise click.exceptions.Exit(app.serve(host, port, data_dir, ephemeral, config, pairs))

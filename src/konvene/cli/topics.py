@@ -1,0 +1,212 @@
+"""`konvene topics`: what `kafka-topics` does, one subcommand per action."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from konvene.cli.options import Connect, cluster_options, fail, json_option, run
+from konvene.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from konvene.client.admin import ConfigEntry
+    from konvene.client.cluster import Topic
+
+
+@click.group()
+def topics() -> None:
+    """List, create, describe and delete topics."""
+
+
+_PATTERN_HELP = "A regular expression that matches whole names; commas separate alternatives."
+
+
+@topics.command("list")
+@cluster_options
+@json_option
+@click.option("--topic", "pattern", metavar="REGEX", help=_PATTERN_HELP)
+@click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
+def list_(connect: Connect, as_json: bool, pattern: str | None, exclude_internal: bool) -> None:
+    """List the names of topics."""
+
+    async def job() -> None:
+        from konvene.client.admin import Admin
+
+        async with connect() as cluster:
+            found = _matching(await Admin(cluster).list_topics(), pattern, exclude_internal)
+        if as_json:
+            print_json([_summary(t) for t in found])
+        else:
+            for t in found:
+                click.echo(t.name)
+
+    run(job)
+
+
+@topics.command()
+@cluster_options
+@json_option
+@click.option("--topic", required=True, metavar="NAME", help="The topic to create.")
+@click.option("--partitions", type=click.IntRange(1), help="How many partitions [default: the broker's].")
+@click.option("--replication-factor", type=click.IntRange(1), help="How many replicas.")
+@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing where the topic exists.")
+def create(
+    connect: Connect, as_json: bool, topic: str, partitions: int | None, replication_factor: int | None,
+    configs: tuple[str, ...], if_not_exists: bool,
+) -> None:  # fmt: skip
+    """Create a topic."""
+    settings = {}
+    for text in configs:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise click.UsageError(f"--config {text}: write NAME=VALUE.")
+        settings[name.strip()] = value.strip()
+
+    async def job() -> None:
+        from konvene.client.admin import Admin
+        from konvene.client.errors import KafkaError
+
+        created = True
+        async with connect() as cluster:
+            try:
+                await Admin(cluster).create_topic(
+                    topic, partitions=partitions or -1, replication_factor=replication_factor or -1,
+                    configs=settings,
+                )  # fmt: skip
+            except KafkaError as error:
+                if error.name != "TOPIC_ALREADY_EXISTS" or not if_not_exists:
+                    raise
+                created = False
+        if as_json:
+            print_json({"topic": topic, "created": created})
+        elif created:
+            click.echo(f"Created topic {topic}.")
+        else:
+            note(f"Topic {topic} exists already.")
+
+    run(job)
+
+
+@topics.command()
+@cluster_options
+@json_option
+@click.option("--topic", "pattern", metavar="REGEX", help=_PATTERN_HELP)
+@click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
+@click.option("--if-exists", is_flag=True, help="No topic that matches is no error.")
+def describe(
+    connect: Connect, as_json: bool, pattern: str | None, exclude_internal: bool, if_exists: bool
+) -> None:
+    """Show the partitions, leaders, replicas and settings of topics."""
+
+    async def job() -> None:
+        from konvene.client.admin import TOPIC, Admin
+
+        async with connect() as cluster:
+            admin = Admin(cluster)
+            found = _matching(await admin.list_topics(), pattern, exclude_internal)
+            if not found and pattern is not None and not if_exists:
+                _none(pattern)
+            settings = {t.name: await admin.describe_configs(TOPIC, t.name) for t in found}
+        if as_json:
+            print_json([_described(t, settings[t.name]) for t in found])
+        else:
+            for t in found:
+                _print_topic(t, settings[t.name])
+
+    run(job)
+
+
+@topics.command()
+@cluster_options
+@json_option
+@click.option("--topic", "pattern", required=True, metavar="REGEX", help=_PATTERN_HELP)
+@click.option("--if-exists", is_flag=True, help="No topic that matches is no error.")
+def delete(connect: Connect, as_json: bool, pattern: str, if_exists: bool) -> None:
+    """Delete topics. What they hold is gone."""
+
+    async def job() -> None:
+        from konvene.client.admin import Admin
+
+        async with connect() as cluster:
+            admin = Admin(cluster)
+            names = [t.name for t in _matching(await admin.list_topics(), pattern, False)]
+            if not names and not if_exists:
+                _none(pattern)
+            if names:
+                await admin.delete_topics(names)
+        if as_json:
+            print_json({"deleted": names})
+        else:
+            for name in names:
+                click.echo(f"Deleted topic {name}.")
+
+    run(job)
+
+
+def _matching(found: Sequence[Topic], pattern: str | None, exclude_internal: bool) -> list[Topic]:
+    try:
+        wanted = None if pattern is None else re.compile(pattern.strip("\"'").replace(",", "|"))
+    except re.error as error:
+        raise click.UsageError(f"--topic {pattern} is not a regular expression: {error}.") from None
+    return [
+        t
+        for t in found
+        if (wanted is None or wanted.fullmatch(t.name)) and not (exclude_internal and t.is_internal)
+    ]
+
+
+def _none(pattern: str) -> None:
+    fail(f"no topic matches {pattern}", "`konvene topics list` shows the topics there are.")
+
+
+def _summary(t: Topic) -> dict[str, Any]:
+    return {
+        "topic": t.name,
+        "topic_id": str(t.topic_id),
+        "is_internal": t.is_internal,
+        "partition_count": len(t.partitions),
+        "replication_factor": _replication_factor(t),
+    }
+
+
+def _described(t: Topic, settings: Sequence[ConfigEntry]) -> dict[str, Any]:
+    partitions = [
+        {
+            "partition": p.partition,
+            "leader": p.leader if p.leader >= 0 else None,
+            "leader_epoch": p.leader_epoch,
+            "replicas": list(p.replicas),
+            "isr": list(p.isr),
+            "offline": list(p.offline),
+        }
+        for p in t.partitions
+    ]
+    return _summary(t) | {"configs": _changed(settings), "partitions": partitions}
+
+
+def _print_topic(t: Topic, settings: Sequence[ConfigEntry]) -> None:
+    """As `kafka-topics --describe` prints it: a line for the topic, an indented one per partition."""
+    configs = ",".join(f"{k}={v}" for k, v in _changed(settings).items())
+    click.echo(
+        f"Topic: {t.name}\tTopicId: {t.topic_id}\tPartitionCount: {len(t.partitions)}\t"
+        f"ReplicationFactor: {_replication_factor(t)}\tConfigs: {configs}"
+    )
+    for p in t.partitions:
+        leader = str(p.leader) if p.leader >= 0 else "none"
+        replicas, isr = ",".join(map(str, p.replicas)), ",".join(map(str, p.isr))
+        click.echo(
+            f"\tTopic: {t.name}\tPartition: {p.partition}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"
+        )
+
+
+def _replication_factor(t: Topic) -> int:
+    return len(t.partitions[0].replicas) if t.partitions else 0
+
+
+def _changed(settings: Sequence[ConfigEntry]) -> Mapping[str, str | None]:
+    """Settings that are not at their default, as Kafka's tool shows them."""
+    return {c.name: c.value for c in settings if not c.is_default and not c.is_sensitive}

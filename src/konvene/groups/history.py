@@ -1,0 +1,242 @@
+"""Why a group rebalanced, told from what its coordinator wrote down: inference and sentences. Pure.
+
+`infer` looks at two successive GROUP_METADATA records of a classic group and says what can be said from them
+alone: who is new, who is gone, whose subscription changed, which topic grew. What a record does not hold is
+not guessed: a member that is gone may have left or lost its session (`member-gone`), causes have no time,
+and the rebalance has an end but no start. A broker of ours writes the full story to `__konvene_audit`; this
+is for logs of brokers that do not, and for rows that a crash lost.
+
+`describe` turns a row of either kind into sentences, for the CLI and for log lines alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from konvene.codec.compile import decode_from
+from konvene.codec.errors import CodecError
+from konvene.codec.schema import Struct
+from konvene.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
+from konvene.records.classic import GroupMetadataValue, MemberMetadata
+from konvene.shard import causes
+
+__all__ = ["describe", "duration", "headline", "infer", "sentences"]
+
+SLOW_MS = 500
+"""A member that rejoins later than this after the start is named as the one that was waited for."""
+
+_NEWEST_PROTOCOL = 3
+S = TypeVar("S", bound=Struct)
+
+
+# inference ------------------------------------------------------------------------------------
+
+
+def infer(
+    previous: GroupMetadataValue | None, current: GroupMetadataValue | None, *, group: str, timestamp_ms: int,
+    partition: int, offset: int,
+) -> RebalanceValue | None:  # fmt: skip
+    """The rebalance between two successive records of a classic group, or None where there was none.
+
+    `previous` None: nothing is known from before (the group is new, or compaction took its past). A tombstone
+    (`current` None) ends a group without a rebalance; so does a record of the same generation (a static
+    member came back). Where generations were skipped, the row is about the one that was seen.
+    `timestamp_ms`, `partition` and `offset` are those of the record of `current` (of `group`).
+    """
+    if current is None or current.generation <= 0:
+        return None
+    if previous is not None and previous.generation == current.generation:
+        return None
+    if previous is not None and previous.generation > current.generation:
+        previous = None  # Deleted and made anew; the tombstone was compacted away.
+    joined_ms = current.current_state_timestamp
+    return RebalanceValue(
+        group_type="classic",
+        epoch=current.generation,
+        state="Stable" if current.members else "Empty",
+        joined_ms=joined_ms if 0 <= joined_ms <= timestamp_ms else -1,
+        ended_ms=timestamp_ms,
+        partition=partition,
+        base_offset=offset,
+        last_offset=offset,
+        inferred=True,
+        protocol=current.protocol or None,
+        leader=current.leader or None,
+        causes=tuple(_causes(previous, current)),
+        members=tuple(
+            RebalancedMember(
+                member_id=m.member_id,
+                instance_id=m.group_instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+            )
+            for m in _in_order(current.members)
+        ),
+    )
+
+
+def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) -> Iterable[Cause]:
+    """What differs between the two, strongest first; one `unknown` where nothing that tells does."""
+    if previous is None and current.generation > 1:
+        return [Cause(kind=causes.UNKNOWN)]
+    before = {m.member_id: m for m in _in_order(previous.members)} if previous is not None else {}
+    after = {m.member_id: m for m in _in_order(current.members)}
+    instances = {m.group_instance_id for m in before.values() if m.group_instance_id is not None}
+    returned = {m.group_instance_id for m in after.values()} & instances
+    found = [
+        _cause(causes.MEMBER_GONE, m)
+        for m in before.values()
+        if m.member_id not in after and m.group_instance_id not in returned
+    ]
+    for m in after.values():
+        if m.member_id not in before:
+            static = m.group_instance_id in instances
+            found.append(_cause(causes.STATIC_MEMBER_REJOINS if static else causes.MEMBER_JOINED, m))
+        elif _wants(current, before[m.member_id]) != _wants(current, m):
+            found.append(_cause(causes.MEMBER_METADATA_CHANGED, m))
+    if found or previous is None:
+        return found
+    return _follow_up(previous) or _grown_topics(previous, current) or [Cause(kind=causes.UNKNOWN)]
+
+
+def _wants(group: GroupMetadataValue, member: MemberMetadata) -> object:
+    """What a member asks for, without what it reports of its last assignment (which always changes)."""
+    if group.protocol_type == "consumer":
+        said = _read(ConsumerProtocolSubscription, member.subscription)
+        if said is not None:
+            return (frozenset(said.topics), said.rack_id or None)
+    return bytes(member.subscription)
+
+
+def _follow_up(previous: GroupMetadataValue) -> list[Cause]:
+    """Members that owned more than they were then given: they gave it up and rejoined (cooperative)."""
+    found = []
+    for m in _in_order(previous.members):
+        said = _read(ConsumerProtocolSubscription, m.subscription)
+        given = _read(ConsumerProtocolAssignment, m.assignment)
+        if said is None or given is None or previous.protocol_type != "consumer":
+            continue
+        owned = {(t.topic, p) for t in said.owned_partitions for p in t.partitions}
+        if owned - {(t.topic, p) for t in given.assigned_partitions for p in t.partitions}:
+            found.append(_cause(causes.COOPERATIVE_FOLLOW_UP, m))
+    return found
+
+
+def _grown_topics(previous: GroupMetadataValue, current: GroupMetadataValue) -> list[Cause]:
+    """Topics of which the group now has partitions, or is rid of all, that it could not have had before."""
+    if current.protocol_type != "consumer":
+        return []
+    before, after = _assigned(previous), _assigned(current)
+    changed = sorted(
+        topic
+        for topic in before.keys() | after.keys()
+        if max(before.get(topic, ()), default=-1) != max(after.get(topic, ()), default=-1)
+    )
+    return [Cause(kind=causes.TOPIC_METADATA_CHANGED, topic=topic) for topic in changed]
+
+
+def _assigned(group: GroupMetadataValue) -> Mapping[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for m in group.members:
+        given = _read(ConsumerProtocolAssignment, m.assignment)
+        for t in given.assigned_partitions if given is not None else ():
+            found.setdefault(t.topic, set()).update(t.partitions)
+    return found
+
+
+def _read(cls: type[S], data: bytes) -> S | None:
+    """A member's own bytes, behind their version; None where they are something else."""
+    if len(data) < 2:
+        return None
+    try:
+        return decode_from(cls, min(int.from_bytes(data[:2], "big"), _NEWEST_PROTOCOL), bytes(data), 2)[0]
+    except CodecError:
+        return None
+
+
+def _cause(kind: str, member: MemberMetadata) -> Cause:
+    return Cause(
+        kind=kind,
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+    )
+
+
+def _in_order(members: Iterable[MemberMetadata]) -> list[MemberMetadata]:
+    return sorted(members, key=lambda m: m.member_id)
+
+
+# sentences ------------------------------------------------------------------------------------
+
+
+def describe(value: RebalanceValue) -> str:
+    """A rebalance on one line: what came out, and why."""
+    return f"{headline(value)}: {'; '.join(sentences(value)) or 'no cause is recorded'}"
+
+
+def headline(value: RebalanceValue) -> str:
+    """What came out, such as `generation 3 is Stable with 2 members after 279 ms`."""
+    word = "generation" if value.group_type == "classic" else "epoch"
+    count = len(value.members)
+    members = f" with {count} member{'' if count == 1 else 's'}" if count else ""
+    took = ""
+    if value.started_ms >= 0 and value.ended_ms >= value.started_ms:
+        took = f" after {duration(value.ended_ms - value.started_ms)}"
+    inferred = ", inferred" if value.inferred else ""
+    return f"{word} {value.epoch} is {value.state}{members}{took}{inferred}"
+
+
+def sentences(value: RebalanceValue) -> list[str]:
+    """One sentence per cause, and one for the member that was waited for longest."""
+    return [_sentence(c) for c in value.causes] + list(_waited_for(value))
+
+
+def _sentence(cause: Cause) -> str:
+    what = causes.SENTENCES.get(cause.kind, "")
+    who = _who(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
+    if not who:
+        if cause.kind == causes.TOPIC_METADATA_CHANGED:
+            what = "the group's topics changed"
+        elif cause.kind == causes.UNKNOWN:
+            what = f"the group rebalanced {what}"
+    text = f"{cause.kind}: {' '.join(word for word in (who, what) if word) or 'no member is named'}"
+    if cause.topic:
+        text += f" (topic {cause.topic})"
+    if cause.reason:
+        text += f"; its words: {cause.reason}"
+    return text
+
+
+def _waited_for(value: RebalanceValue) -> Iterator[str]:
+    """Members that were there before and came last; who only just joined was not waited for."""
+    new = {c.member_id for c in value.causes if c.kind == causes.MEMBER_JOINED}
+    known = [m for m in value.members if m.member_id not in new and m.joined_ms >= value.started_ms]
+    if value.started_ms < 0 or not known:
+        return
+    last = max(known, key=lambda m: (m.joined_ms, m.member_id))
+    late_ms = last.joined_ms - value.started_ms
+    if late_ms >= SLOW_MS:
+        who = _who(last.member_id, last.instance_id, last.client_id, last.client_host)
+        yield f"slow to rejoin: {who} was the last to be back, after {duration(late_ms)}"
+
+
+def _who(
+    member_id: str | None, instance_id: str | None, client_id: str | None, client_host: str | None
+) -> str:
+    name = instance_id or member_id or ""
+    if not name or not client_id:
+        return name
+    return f"{name} (client {client_id} at {client_host})" if client_host else f"{name} (client {client_id})"
+
+
+def duration(ms: int) -> str:
+    """A time that a person can read: `279 ms`, `4.2 s`, `2 min 3 s`."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    return f"{ms // 60_000} min {ms % 60_000 // 1000} s"
