@@ -1,0 +1,16 @@
+"""Real clients against a broker: the proof that they need not change.
+
+Java's client, confluent-kafka (librdkafka), kafka-python and aiokafka each run in a process of their own, driven by
+JSON lines (drivers/driver.py tells the protocol), against a broker in a process of its own (brokers.py). Nothing
+here imports konvene: what holds must hold on the wire, and the same tests run against Apache Kafka itself with
+`KONVENE_AGAINST=kafka`, which is how they were written and how they are kept honest.
+
+| file | theme |
+| --- | --- |
+| test_groups.py | members of different libraries in one group: they join, leave, die and sleep |
+| test_restart.py | the broker is killed under load and comes back |
+| test_data.py | what is produced is read back, whole, by every other library |
+| test_offsets.py | commits, positions, seeks, pauses, offsets for times |
+| test_admin.py | topics, configs, groups and offsets through every admin client |
+| test_history.py | konvene tells why each of these rebalances happened |
+"""

@@ -1,0 +1,120 @@
+"""The broker under test, and clients that end with the test; see the package's docstring for the whole."""
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from .brokers import Broker, Unavailable, chosen
+from .clients import Client, Fleet, fleet_of, why_no_java
+from .stories import Stories
+
+HERE = Path(__file__).parent
+
+
+@cache
+def java_is_missing() -> str | None:
+    return why_no_java()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `java` skip where Java's client cannot be built, and the reason is told at the end."""
+    if HERE in item.path.parents and item.get_closest_marker("java"):
+        missing = java_is_missing()
+        if missing:
+            pytest.skip(f"Java's client is missing: {missing}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Skips here are loud: a client that was not tried must not look like a client that passed."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", ()) if "against/" in report.nodeid]
+    reasons: dict[str, int] = {}
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[reason] = reasons.get(reason, 0) + 1
+    if reasons:
+        terminalreporter.section(f"real clients: {len(skipped)} tests were NOT run", yellow=True)
+        for reason, count in sorted(reasons.items()):
+            terminalreporter.write_line(f"{count:3d} x {reason}")
+
+
+def a_broker(directory: Path) -> Broker:
+    try:
+        broker = chosen()(directory)
+    except Unavailable as missing:
+        pytest.skip(f"the broker to test against is missing: {missing}")
+    return broker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all tests that leave it standing; each uses topics and groups of its own."""
+    broker = a_broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker for one test, which may kill it."""
+    broker = a_broker(tmp_path / "broker")
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill9()
+
+
+@pytest.fixture
+def fleet(broker: Broker, tmp_path: Path) -> Iterator[Fleet]:
+    with fleet_of(broker.bootstrap, tmp_path / "clients") as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="session")
+def shared_fleet(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Clients that many tests may share: admin clients, producers."""
+    with fleet_of(broker.bootstrap, tmp_path_factory.mktemp("clients")) as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="session")
+def admins(shared_fleet: Fleet) -> "Admins":
+    return Admins(shared_fleet)
+
+
+class Admins:
+    """One admin client of each library, started when first asked for."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._clients: dict[str, Client] = {}
+
+    def __getitem__(self, library: str) -> Client:
+        if library not in self._clients:
+            self._clients[library] = self._fleet.admin(library, f"admin-{library}")
+        return self._clients[library]
+
+
+@pytest.fixture(scope="session")
+def stories(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
+    """Each group story is played once in a run, however many tests ask about it."""
+    with fleet_of(broker.bootstrap, tmp_path_factory.mktemp("stories")) as fleet:
+        stories = Stories(fleet, fleet.admin("kafka-python", "storyteller"))
+        try:
+            yield stories
+        finally:
+            stories.end()
+
+
+@pytest.fixture
+def topic(admins: Admins, request: pytest.FixtureRequest) -> str:
+    """A topic of four partitions, of this test's own."""
+    name = "t-" + "".join(c if c.isalnum() else "-" for c in request.node.name) + f"-{os.getpid()}"
+    admins["confluent-kafka"].call("create_topics", topics=[{"name": name, "partitions": 4}])
+    return name

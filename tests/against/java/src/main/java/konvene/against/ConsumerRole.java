@@ -1,0 +1,243 @@
+package konvene.against;
+
+import static org.apache.kafka.clients.consumer.ConsumerConfig.*;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+
+import org.apache.kafka.clients.consumer.CommitFailedException;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.serialization.StringDeserializer;
+
+/** A member of a group, or a reader of partitions it was told: polls, tells what it read, commits what it told. */
+final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
+    private static final Map<String, String> ASSIGNORS = Map.of(
+        "range", "org.apache.kafka.clients.consumer.RangeAssignor",
+        "roundrobin", "org.apache.kafka.clients.consumer.RoundRobinAssignor",
+        "sticky", "org.apache.kafka.clients.consumer.StickyAssignor",
+        "cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+
+    private final KafkaConsumer<String, String> consumer;
+    private final boolean commitsAfterPoll;
+    private boolean held;
+
+    ConsumerRole(Driver.Command command) {
+        consumer = new KafkaConsumer<>(settings(command), new StringDeserializer(), new StringDeserializer());
+        commitsAfterPoll = command.text("commit", "none").equals("sync");
+        if (command.has("assign")) consumer.assign(partitions(command.list("assign")));
+        else if (command.has("topics")) consumer.subscribe(command.<String>list("topics"), this);
+        else held = true;
+    }
+
+    private static Properties settings(Driver.Command command) {
+        Properties settings = new Properties();
+        settings.put(BOOTSTRAP_SERVERS_CONFIG, command.text("bootstrap"));
+        settings.put(CLIENT_ID_CONFIG, command.text("client_id", "java"));
+        settings.put(AUTO_OFFSET_RESET_CONFIG, command.text("offset_reset", "earliest"));
+        settings.put(ENABLE_AUTO_COMMIT_CONFIG, command.text("commit", "none").equals("auto"));
+        settings.put(AUTO_COMMIT_INTERVAL_MS_CONFIG, (int) command.number("auto_commit_interval_ms", 500));
+        settings.put(MAX_POLL_RECORDS_CONFIG, (int) command.number("max_poll_records", 500));
+        settings.put(MAX_POLL_INTERVAL_MS_CONFIG, (int) command.number("max_poll_interval_ms", 300_000));
+        settings.put(ISOLATION_LEVEL_CONFIG, command.text("isolation_level", "read_uncommitted"));
+        settings.put(METADATA_MAX_AGE_CONFIG, (int) command.number("metadata_max_age_ms", 300_000));
+        settings.put(ALLOW_AUTO_CREATE_TOPICS_CONFIG, false);
+        if (!command.has("group")) return settings;
+        settings.put(GROUP_ID_CONFIG, command.text("group"));
+        if (command.has("instance_id")) settings.put(GROUP_INSTANCE_ID_CONFIG, command.text("instance_id"));
+        settings.put(GROUP_PROTOCOL_CONFIG, command.text("protocol", "classic"));
+        if (command.text("protocol", "classic").equals("consumer")) return settings;
+        settings.put(PARTITION_ASSIGNMENT_STRATEGY_CONFIG, ASSIGNORS.get(command.text("assignor", "range")));
+        settings.put(SESSION_TIMEOUT_MS_CONFIG, (int) command.number("session_timeout_ms", 6000));
+        settings.put(HEARTBEAT_INTERVAL_MS_CONFIG, (int) command.number("heartbeat_interval_ms", 500));
+        return settings;
+    }
+
+    @Override
+    public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+        Driver.emit("assigned", "partitions", pairs(partitions));
+    }
+
+    @Override
+    public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+        Driver.emit("revoked", "partitions", pairs(partitions));
+    }
+
+    @Override
+    public void onPartitionsLost(Collection<TopicPartition> partitions) {
+        Driver.emit("lost", "partitions", pairs(partitions));
+    }
+
+    @Override
+    public boolean step() {
+        if (held) return false;
+        ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(100));
+        if (records.isEmpty()) return true;
+        List<Object> told = new ArrayList<>();
+        Map<TopicPartition, OffsetAndMetadata> next = new LinkedHashMap<>();
+        for (ConsumerRecord<String, String> record : records) {
+            told.add(told(record));
+            next.put(new TopicPartition(record.topic(), record.partition()), new OffsetAndMetadata(record.offset() + 1));
+        }
+        Driver.emit("records", "records", told);
+        if (commitsAfterPoll) commit(next);
+        return true;
+    }
+
+    private void commit(Map<TopicPartition, OffsetAndMetadata> offsets) {
+        try {
+            consumer.commitSync(offsets);
+            Driver.emit("committed", "offsets", quads(offsets));
+        } catch (CommitFailedException | org.apache.kafka.common.errors.RetriableException
+                 | org.apache.kafka.common.errors.FencedInstanceIdException e) {
+            Driver.emit("commit_failed", "offsets", quads(offsets), "error", Driver.error(e));
+        }
+    }
+
+    @Override
+    public Object run(String verb, Driver.Command command) {
+        switch (verb) {
+            case "hold": held = true; return null;
+            case "go": held = false; return null;
+            case "member": return member();
+            case "position": return positions(command);
+            case "commit": return commitNow(command);
+            case "committed": return quads(consumer.committed(java.util.Set.copyOf(partitions(command.list("partitions")))));
+            case "seek": return seek(command);
+            case "pause": consumer.pause(partitions(command.list("partitions"))); return null;
+            case "resume": consumer.resume(partitions(command.list("partitions"))); return null;
+            case "offsets_for_times": return offsetsForTimes(command);
+            case "watermarks": return watermarks(command);
+            default: throw new Driver.Unsupported(verb);
+        }
+    }
+
+    private Object member() {
+        Map<String, Object> member = new LinkedHashMap<>();
+        member.put("member_id", consumer.groupMetadata().memberId());
+        member.put("generation", consumer.groupMetadata().generationId());
+        return member;
+    }
+
+    private Object positions(Driver.Command command) {
+        List<Object> positions = new ArrayList<>();
+        for (TopicPartition partition : partitions(command.list("partitions"))) {
+            positions.add(List.of(partition.topic(), partition.partition(), consumer.position(partition)));
+        }
+        return positions;
+    }
+
+    private Object commitNow(Driver.Command command) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = offsets(command.list("offsets"));
+        consumer.commitSync(offsets);
+        Driver.emit("committed", "offsets", quads(offsets));
+        return null;
+    }
+
+    private Object seek(Driver.Command command) {
+        consumer.seek(new TopicPartition(command.text("topic"), (int) command.number("partition")), command.number("offset"));
+        return null;
+    }
+
+    private Object offsetsForTimes(Driver.Command command) {
+        Map<TopicPartition, Long> times = new LinkedHashMap<>();
+        for (TopicPartition partition : partitions(command.list("partitions"))) times.put(partition, command.number("timestamp"));
+        List<Object> found = new ArrayList<>();
+        for (Map.Entry<TopicPartition, OffsetAndTimestamp> entry : new TreeMap<>(byName(consumer.offsetsForTimes(times))).entrySet()) {
+            OffsetAndTimestamp at = entry.getValue();
+            found.add(row(entry.getKey(), at == null ? -1L : at.offset(), at == null ? -1L : at.timestamp()));
+        }
+        return found;
+    }
+
+    private Object watermarks(Driver.Command command) {
+        List<TopicPartition> partitions = partitions(command.list("partitions"));
+        Map<TopicPartition, Long> low = consumer.beginningOffsets(partitions);
+        Map<TopicPartition, Long> high = consumer.endOffsets(partitions);
+        List<Object> rows = new ArrayList<>();
+        for (TopicPartition partition : partitions) rows.add(row(partition, low.get(partition), high.get(partition)));
+        return rows;
+    }
+
+    @Override
+    public void close() {
+        consumer.close();
+    }
+
+    private static Map<String, Object> told(ConsumerRecord<String, String> record) {
+        Map<String, Object> told = new LinkedHashMap<>();
+        told.put("topic", record.topic());
+        told.put("partition", record.partition());
+        told.put("offset", record.offset());
+        told.put("timestamp", record.timestamp());
+        told.put("key", record.key());
+        told.put("value", record.value());
+        List<Object> headers = new ArrayList<>();
+        for (Header header : record.headers()) {
+            List<Object> pair = new ArrayList<>();
+            pair.add(header.key());
+            pair.add(header.value() == null ? null : new String(header.value(), java.nio.charset.StandardCharsets.UTF_8));
+            headers.add(pair);
+        }
+        told.put("headers", headers);
+        return told;
+    }
+
+    static List<TopicPartition> partitions(List<List<Object>> pairs) {
+        List<TopicPartition> partitions = new ArrayList<>();
+        for (List<Object> pair : pairs) {
+            partitions.add(new TopicPartition((String) pair.get(0), ((Number) pair.get(1)).intValue()));
+        }
+        return partitions;
+    }
+
+    static Map<TopicPartition, OffsetAndMetadata> offsets(List<List<Object>> quads) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new LinkedHashMap<>();
+        for (List<Object> quad : quads) {
+            String metadata = quad.size() > 3 && quad.get(3) != null ? (String) quad.get(3) : "";
+            offsets.put(partitions(List.of(quad)).get(0), new OffsetAndMetadata(((Number) quad.get(2)).longValue(), metadata));
+        }
+        return offsets;
+    }
+
+    static List<Object> pairs(Collection<TopicPartition> partitions) {
+        List<Object> pairs = new ArrayList<>();
+        for (TopicPartition partition : partitions) pairs.add(List.of(partition.topic(), partition.partition()));
+        return pairs;
+    }
+
+    static List<Object> quads(Map<TopicPartition, OffsetAndMetadata> offsets) {
+        List<Object> quads = new ArrayList<>();
+        for (Map.Entry<TopicPartition, OffsetAndMetadata> entry : new TreeMap<>(byName(offsets)).entrySet()) {
+            OffsetAndMetadata value = entry.getValue();
+            quads.add(row(entry.getKey(), value == null ? -1L : value.offset(), value == null ? null : value.metadata()));
+        }
+        return quads;
+    }
+
+    static <T> TreeMap<TopicPartition, T> byName(Map<TopicPartition, T> map) {
+        TreeMap<TopicPartition, T> sorted =
+            new TreeMap<>((a, b) -> a.topic().equals(b.topic()) ? a.partition() - b.partition() : a.topic().compareTo(b.topic()));
+        sorted.putAll(map);
+        return sorted;
+    }
+
+    static List<Object> row(TopicPartition partition, Object... more) {
+        List<Object> row = new ArrayList<>(List.of(partition.topic(), partition.partition()));
+        row.addAll(java.util.Arrays.asList(more));
+        return row;
+    }
+}

@@ -1,0 +1,279 @@
+"""The life of a group whose members use different libraries, played once and then asked about by many tests.
+
+A `Cast` says who plays: two found the group, a third joins, one leaves cleanly, one is killed where it stands, while a
+producer writes unique values without pause. `play` returns a `Story`: everything every client told, on one clock, and
+what the broker said at the end. The promises over it are small functions here; test_groups.py and test_history.py
+say which story must keep which.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from .clients import Client, Event, Fleet, Partition, eventually, group_offsets
+
+SESSION_MS = 6000
+PARTITIONS = 6
+RATE_PER_S = 150
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Libraries by their part. The one who stays to the end is the second founder."""
+
+    assignor: str
+    founder: str
+    stayer: str
+    joiner: str
+    producer: str
+    leaver: str = "founder"
+
+    def __str__(self) -> str:
+        return f"{self.assignor}: {self.founder} leaves, {self.joiner} dies, {self.stayer} stays"
+
+    @property
+    def libraries(self) -> set[str]:
+        return {self.founder, self.stayer, self.joiner, self.producer}
+
+
+@dataclass
+class Story:
+    """What happened: members by name, the producer, the group's offsets at the end, and the expected rebalances."""
+
+    group: str
+    topic: str
+    members: list[Client]
+    producer: Client
+    steady_ns: tuple[int, int] = (0, 0)
+    final_offsets: dict[Partition, int] = field(default_factory=dict)
+    log_ends: dict[Partition, int] = field(default_factory=dict)
+    rebalances: list[tuple[str, str]] = field(default_factory=list)
+    """(cause, client id), in the order in which they must have happened."""
+
+    @property
+    def partitions(self) -> set[Partition]:
+        return {(self.topic, partition) for partition in range(PARTITIONS)}
+
+
+def play(cast: Cast, fleet: Fleet, admin: Client, lock: threading.Lock) -> Story:
+    """Play one story; TimeoutError tells at which step the group did not do what it must."""
+    title = "-".join([cast.assignor, cast.founder, cast.stayer, cast.joiner])
+    group = topic = f"story-{title}"
+    with lock:
+        admin.call("create_topics", topics=[{"name": topic, "partitions": PARTITIONS}])
+    producer = fleet.producer(cast.producer, f"{title}-producer", idempotence=True)
+    producer.call("stream", topic=topic, prefix="v", count=1_000_000, rate_per_s=RATE_PER_S)
+    story = Story(group, topic, [], producer)
+
+    def member(library: str, part: str) -> Client:
+        client = fleet.launch(library, f"{title}-{part}")
+        client.until("greeting", lambda: client.of("ready"))
+        story.members.append(client)
+        fleet.give(
+            client,
+            "consumer",
+            group=group,
+            topics=[topic],
+            assignor=cast.assignor,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=500,
+            commit="sync",
+            metadata_max_age_ms=10_000,
+        )
+        story.rebalances.append(("member-joined", client.name))
+        return client
+
+    founder = member(cast.founder, "founder")
+    stayer = member(cast.stayer, "stayer")
+    shared(story, founder, stayer)
+    joiner = member(cast.joiner, "joiner")
+    shared(story, founder, stayer, joiner)
+
+    begin = time.monotonic_ns()
+    time.sleep(2)
+    story.steady_ns = (begin, time.monotonic_ns())
+
+    founder.close()
+    story.rebalances.append(("member-left", founder.name))
+    shared(story, stayer, joiner)
+
+    joiner.kill()
+    story.rebalances.append(("session-expired", joiner.name))
+    shared(story, stayer, within_s=SESSION_MS / 1000 + 10)
+
+    producer.call("settle")
+    wanted = set(producer.acked())
+    eventually(
+        "reading of the last value", lambda: wanted <= delivered(story), 20, among=[*story.members, producer]
+    )
+    stayer.until("its last commit", lambda: all_committed(stayer))
+    stayer.close()
+    with lock:
+        rows = group_offsets(admin, group)
+        ends = admin.call("list_offsets", partitions=[[topic, p] for p in range(PARTITIONS)], at="latest")
+    story.final_offsets = {(t, p): offset for t, p, offset, _ in rows}
+    story.log_ends = {(t, p): offset for t, p, offset, _ in ends}
+    return story
+
+
+def shared(story: Story, *members: Client, within_s: float = 20) -> None:
+    """Wait until these members hold all partitions between them, evenly."""
+    share = PARTITIONS // len(members)
+    eventually(
+        f"group of {len(members)} with {share} partitions each",
+        lambda: (
+            all(len(member.holds()) == share for member in members)
+            and set().union(*(member.holds() for member in members)) == story.partitions
+        ),
+        within_s,
+        among=members,
+    )
+
+
+def delivered(story: Story) -> set[str]:
+    return {value for member in story.members for value in member.values()}
+
+
+def all_committed(member: Client) -> bool:
+    told = next((e for e in reversed(member.events) if e["event"] in ("records", "committed")), None)
+    return told is None or told["event"] == "committed"
+
+
+# What a story is asked.
+
+
+@dataclass
+class Tenure:
+    """One member's hold of one partition: from its assignment until it was taken, given up, or the member ended."""
+
+    member: str
+    partition: Partition
+    began_ns: int
+    ended_ns: int | None = None
+    offsets: list[int] = field(default_factory=list)
+
+
+def tenures(members: Iterable[Client]) -> list[Tenure]:
+    """Every tenure of every member, with the offsets delivered in it, in the order in which they began."""
+    told: list[Tenure] = []
+    for member in members:
+        open_: dict[Partition, Tenure] = {}
+        latest: dict[Partition, Tenure] = {}
+        for event in member.events:
+            partitions = [(topic, partition) for topic, partition in event.get("partitions", ())]
+            if event["event"] == "assigned":
+                for partition in partitions:
+                    latest[partition] = open_[partition] = Tenure(member.name, partition, event["at"])
+                    told.append(open_[partition])
+            elif event["event"] in ("revoked", "lost"):
+                for partition in partitions:
+                    if partition in open_:
+                        open_.pop(partition).ended_ns = event["at"]
+            elif event["event"] == "records":
+                for record in event["records"]:
+                    latest[record["topic"], record["partition"]].offsets.append(record["offset"])
+        for tenure in open_.values():
+            tenure.ended_ns = member.ended_ns
+    return sorted(told, key=lambda tenure: tenure.began_ns)
+
+
+def commits(members: Iterable[Client]) -> dict[Partition, list[tuple[int, int, str]]]:
+    """(time, offset, member) of each confirmed commit of a partition, in time."""
+    told: dict[Partition, list[tuple[int, int, str]]] = defaultdict(list)
+    for member in members:
+        for event in member.of("committed"):
+            for topic, partition, offset, *_ in event["offsets"]:
+                told[topic, partition].append((event["at"], offset, member.name))
+    return {partition: sorted(rows) for partition, rows in told.items()}
+
+
+def read_again(members: list[Client]) -> list[str]:
+    """Deliveries of records that the group had committed before their reader was assigned the partition."""
+    committed = commits(members)
+    wrong = []
+    for tenure in tenures(members):
+        before = [offset for at, offset, _ in committed.get(tenure.partition, ()) if at < tenure.began_ns]
+        if before and tenure.offsets and tenure.offsets[0] < max(before):
+            wrong.append(
+                f"{tenure.member} read {tenure.partition} from {tenure.offsets[0]}, committed: {max(before)}"
+            )
+    return wrong
+
+
+def gaps(members: list[Client]) -> list[str]:
+    """Places where, within one tenure, the next record was not the next offset."""
+    return [
+        f"{tenure.member} read {tenure.partition}: {a} and then {b}"
+        for tenure in tenures(members)
+        for a, b in zip(tenure.offsets, tenure.offsets[1:], strict=False)
+        if b != a + 1
+    ]
+
+
+def shared_holds(members: list[Client]) -> list[str]:
+    """Moments at which two members held the same partition."""
+    wrong = []
+    by_partition: dict[Partition, list[Tenure]] = defaultdict(list)
+    for tenure in tenures(members):
+        by_partition[tenure.partition].append(tenure)
+    for held in by_partition.values():
+        for one, next_one in zip(held, held[1:], strict=False):
+            if one.ended_ns is None or one.ended_ns > next_one.began_ns:
+                wrong.append(f"{one.partition}: {next_one.member} was assigned it while {one.member} held it")
+    return wrong
+
+
+def steps_back(members: list[Client]) -> list[str]:
+    """Commits that are below one confirmed before."""
+    wrong = []
+    for partition, rows in commits(members).items():
+        for (_, a, first), (_, b, second) in zip(rows, rows[1:], strict=False):
+            if b < a:
+                wrong.append(f"{partition}: {first} committed {a}, then {second} {b}")
+    return wrong
+
+
+def moves_within(members: list[Client], begin_ns: int, end_ns: int) -> list[Event]:
+    """Assignments and revocations told in a span in which there should be none."""
+    kinds = ("assigned", "revoked", "lost")
+    return [e for m in members for e in m.events if e["event"] in kinds and begin_ns < e["at"] < end_ns]
+
+
+class Stories:
+    """Plays each cast's story once, two at a time, and keeps what came of it, be it a failure."""
+
+    def __init__(self, fleet: Fleet, admin: Client) -> None:
+        self._fleet = fleet
+        self._admin = admin
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=2)
+        self._played: dict[Cast, Future[Story]] = {}
+
+    def begin(self, casts: Iterable[Cast]) -> None:
+        for cast in casts:
+            if cast not in self._played:
+                self._played[cast] = self._pool.submit(play, cast, self._fleet, self._admin, self._lock)
+
+    def of(self, cast: Cast) -> Story:
+        self.begin([cast])
+        return self._played[cast].result(timeout=180)
+
+    def end(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+JAVA, CONFLUENT, KAFKA_PYTHON, AIOKAFKA = "java", "confluent-kafka", "kafka-python", "aiokafka"
+
+CASTS: list[Cast] = [
+    # assignor, who leaves, who stays, who joins and is killed, who produces
+    Cast("range", CONFLUENT, KAFKA_PYTHON, AIOKAFKA, producer=CONFLUENT),
+    Cast("range", JAVA, CONFLUENT, KAFKA_PYTHON, producer=AIOKAFKA),
+    Cast("range", AIOKAFKA, JAVA, CONFLUENT, producer=KAFKA_PYTHON),
+    Cast("range", KAFKA_PYTHON, AIOKAFKA, JAVA, producer=JAVA),
+    Cast("roundrobin", AIOKAFKA, CONFLUENT, KAFKA_PYTHON, producer=CONFLUENT),
+    Cast("roundrobin", CONFLUENT, AIOKAFKA, JAVA, producer=KAFKA_PYTHON),
+    Cast("cooperative-sticky", JAVA, CONFLUENT, KAFKA_PYTHON, producer=CONFLUENT),
+]
