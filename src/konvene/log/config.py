@@ -1,0 +1,36 @@
+"""The settings of one log: Kafka's topic settings that storage obeys, at Kafka's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from konvene.codec.batches import TimestampType
+
+LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Names as in Kafka's topic configurations, dots as underscores; -1 means unlimited."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = -1
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    delete_retention_ms: int = 24 * 3600 * 1000
+    max_message_bytes: int = 1024 * 1024 + 12
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3600 * 1000
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy

@@ -1,0 +1,345 @@
+"""Everything under one `log.dir`: whose it is, which partitions it holds, how it was left.
+
+Decides who may use the directory (one process at a time, of one cluster and node), whether it
+was closed properly, and where each log's recovery and start lie. The files are Kafka's:
+`.lock`, `meta.properties`, `.kafka_cleanshutdown`, `recovery-point-offset-checkpoint`,
+`log-start-offset-checkpoint`, and a folder `topic-N` for each partition, which a deletion
+first renames to `topic-N.<token>-delete`, so that a crash leaves it whole or doomed.
+
+The order that makes this safe: the mark of a clean close is removed before anything is
+written, and written after everything else is durable; a recovery point is written after
+the bytes before it are durable, and lowered before bytes are cut.
+
+Names become paths here and nowhere else: only legal topic names do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from konvene.codec.errors import Malformed
+from konvene.log.config import LogConfig
+from konvene.log.errors import DamagedLog, LogError, WrongDirectory
+from konvene.log.files import Disk, Lock, replace
+from konvene.log.partition import Health, PartitionLog
+from konvene.log.recovery import Recovered
+
+CLEAN_MARK = ".kafka_cleanshutdown"
+LOCK_NAME = ".lock"
+META_NAME = "meta.properties"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+START_OFFSETS = "log-start-offset-checkpoint"
+TOPIC_ID_NAME = "partition.metadata"
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
+_DOOMED = re.compile(r".+\.[0-9a-zA-Z]+-delete\Z")
+
+
+class TopicPartition(NamedTuple):
+    """One partition, as a name on disk."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose directory it is (`meta.properties`, version 1)."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+    def encode(self) -> bytes:
+        rows = ("version=1", f"cluster.id={self.cluster_id}", f"node.id={self.node_id}")
+        return "\n".join([*rows, f"directory.id={self.directory_id}", ""]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Identity:
+        """`Malformed` unless it is such a file."""
+        rows = dict(
+            line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line[1:]
+        )
+        try:
+            if rows["version"].strip() != "1":
+                raise Malformed(f"meta.properties of version {rows['version']}")
+            return cls(rows["cluster.id"].strip(), int(rows["node.id"]), rows.get("directory.id", "").strip())
+        except (KeyError, ValueError) as error:
+            raise Malformed(f"meta.properties: {error}") from None
+
+
+ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+class LogDirectory:
+    """A locked directory and its logs. Make one with `open`, then `load` (or `load_all`)."""
+
+    def __init__(self, disk: Disk, path: str, lock: Lock, identity: Identity, clean: bool) -> None:
+        self.disk = disk
+        self.path = path
+        self.identity = identity
+        #: Whether the last process closed it properly.
+        self.clean = clean
+        self.health = Health()
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.recovered: dict[TopicPartition, Recovered] = {}
+        #: Partitions that are offline because their bytes are damaged, and how.
+        self.damaged: dict[TopicPartition, DamagedLog] = {}
+        self._lock = lock
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._start_offsets: dict[TopicPartition, int] = {}
+
+    def __repr__(self) -> str:
+        state = "offline" if self.health.failure is not None else "online"
+        return f"LogDirectory({self.path}: {state}, {len(self.logs)} logs, {len(self.damaged)} damaged)"
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, identity: Identity) -> LogDirectory:
+        """Lock the directory (made if it is not there) and read what it says of itself.
+
+        `DirectoryLocked` if another process has it, `WrongDirectory` if it is another cluster's or
+        node's. An empty `cluster_id` or `directory_id` of `identity` takes what is there.
+        """
+        disk.mkdir(path)
+        lock = disk.lock(f"{path}/{LOCK_NAME}")
+        try:
+            identity = _identify(disk, path, identity)
+            clean = disk.exists(f"{path}/{CLEAN_MARK}")
+            if clean:
+                disk.remove(f"{path}/{CLEAN_MARK}")
+            directory = cls(disk, path, lock, identity, clean)
+            directory._recovery_points = _read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
+            directory._start_offsets = _read_checkpoint(disk, f"{path}/{START_OFFSETS}")
+            for name in disk.listdir(path):
+                if _DOOMED.match(name) and disk.is_directory(f"{path}/{name}"):
+                    directory._remove_folder(name)
+            disk.sync_directory(path)
+            return directory
+        except BaseException:
+            lock.release()
+            raise
+
+    def partitions(self) -> list[TopicPartition]:
+        """What is there, by topic and number."""
+        found = []
+        for name in self.disk.listdir(self.path):
+            match = _FOLDER.match(name)
+            if match and self.disk.is_directory(f"{self.path}/{name}"):
+                found.append(TopicPartition(match[1], int(match[2])))
+        return sorted(found)
+
+    def load(
+        self, partition: TopicPartition, config: LogConfig, now_ms: int, *, accept_loss: bool = False
+    ) -> PartitionLog:
+        """Open one partition's log, recovering it where needed; `recovered` remembers what was done.
+
+        `DamagedLog` (remembered in `damaged`) where a person has to decide, see `recovery`.
+        """
+        known = self.logs.get(partition)
+        if known is not None:
+            return known
+        try:
+            log, found = PartitionLog.open(
+                self.disk,
+                self._folder(partition),
+                config,
+                clean=self.clean,
+                now_ms=now_ms,
+                start_offset=self._start_offsets.get(partition, 0),
+                recovery_point=self._recovery_points.get(partition, 0),
+                accept_loss=accept_loss,
+                health=self.health,
+            )
+        except DamagedLog as damage:
+            self.damaged[partition] = damage
+            raise
+        self.damaged.pop(partition, None)
+        self.logs[partition] = log
+        self.recovered[partition] = found
+        return log
+
+    def load_all(self, config_of: ConfigOf, now_ms: int) -> dict[TopicPartition, PartitionLog]:
+        """Open every partition that is there. Damaged ones stay offline, in `damaged`."""
+        for partition in self.partitions():
+            try:
+                self.load(partition, config_of(partition), now_ms)
+            except DamagedLog:
+                continue
+        return self.logs
+
+    # partitions that come and go --------------------------------------------------------------
+
+    def create(
+        self,
+        partitions: Iterable[TopicPartition],
+        config: LogConfig,
+        now_ms: int,
+        *,
+        topic_id: str | None = None,
+    ) -> list[PartitionLog]:
+        """Folders and empty logs for new partitions, durable on return. One that is there is loaded.
+
+        `topic_id` (Kafka's text form of the UUID) is kept in each folder's `partition.metadata`.
+        """
+        made = []
+        if self.health.failure is not None:
+            raise self.health.failure
+        try:
+            for partition in partitions:
+                folder = self._folder(partition)
+                self.disk.mkdir(folder)
+                if topic_id is not None and not self.disk.exists(f"{folder}/{TOPIC_ID_NAME}"):
+                    text = f"version: 0\ntopic_id: {topic_id}"
+                    replace(self.disk, f"{folder}/{TOPIC_ID_NAME}", text.encode())
+                made.append(self.load(partition, config, now_ms))
+            self.disk.sync_directory(self.path)
+        except OSError as error:
+            self.health.fail(f"cannot create partitions in {self.path}", error)
+        return made
+
+    def topic_id(self, partition: TopicPartition) -> str | None:
+        """The topic id that a partition's folder was made for; None if it does not say."""
+        path = f"{self._folder(partition)}/{TOPIC_ID_NAME}"
+        if not self.disk.exists(path):
+            return None
+        for line in self.disk.read(path).decode("ascii", "replace").splitlines():
+            name, _, value = line.partition(":")
+            if name == "topic_id":
+                return value.strip()
+        return None
+
+    def delete(self, partition: TopicPartition, token: str) -> None:
+        """Delete one partition for good. `token` (letters and digits) makes the doomed name unique."""
+        if not re.fullmatch(r"[0-9a-zA-Z]{1,40}", token):
+            raise ValueError(f"{token!r} cannot be part of a folder's name")
+        folder = self._folder(partition)
+        log = self.logs.pop(partition, None)
+        self.damaged.pop(partition, None)
+        self.recovered.pop(partition, None)
+        self._recovery_points.pop(partition, None)
+        self._start_offsets.pop(partition, None)
+        doomed = f"{str(partition)[: 255 - len(token) - 8]}.{token}-delete"
+        try:
+            if log is not None:
+                log.close(clean=False)
+            self.disk.rename(folder, f"{self.path}/{doomed}")
+            self.disk.sync_directory(self.path)
+            self.checkpoint()
+            self._remove_folder(doomed)
+        except OSError as error:
+            self.health.fail(f"cannot delete {folder}", error)
+
+    def truncate(self, partition: TopicPartition, offset: int) -> None:
+        """Cut a log's end back to `offset`, its recovery point first."""
+        log = self.logs[partition]
+        if offset >= log.end_offset:
+            return
+        points = self._points()
+        points[partition] = min(points.get(partition, 0), max(offset, log.start_offset))
+        # The batch that holds the offset goes whole: its beginning is what stays durable.
+        for header, _ in log.batches_from(max(offset, log.start_offset), offset + 1):
+            points[partition] = min(points[partition], header.base_offset)
+        try:
+            self._write(RECOVERY_POINTS, points)
+        except OSError as error:
+            self.health.fail(f"cannot checkpoint {self.path}", error)
+        log.truncate_to(offset)
+
+    # how it is left ----------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write down how far each log is durable and where it starts: less to read after a crash."""
+        if self.health.failure is not None:
+            raise self.health.failure
+        points = self._points()
+        starts = dict(self._start_offsets)
+        for partition, log in self.logs.items():
+            first = log.segments[0].base_offset
+            if log.start_offset > first:
+                starts[partition] = log.start_offset
+            else:
+                starts.pop(partition, None)
+        try:
+            if points != self._recovery_points:
+                self._write(RECOVERY_POINTS, points)
+                self._recovery_points = points
+            if starts != self._start_offsets:
+                self._write(START_OFFSETS, starts)
+                self._start_offsets = starts
+        except OSError as error:
+            self.health.fail(f"cannot checkpoint {self.path}", error)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close every log, and say so if all of them could be closed properly. Releases the lock."""
+        try:
+            for log in self.logs.values():
+                log.close(clean=clean)
+            if clean and self.health.failure is None:
+                self.checkpoint()
+                if not self.damaged:
+                    replace(self.disk, f"{self.path}/{CLEAN_MARK}", b'{"version":0,"brokerEpoch":-1}')
+        except LogError:
+            clean = False
+            for log in self.logs.values():
+                log.close(clean=False)
+            raise
+        except OSError as error:
+            self.health.fail(f"cannot close {self.path}", error)
+        finally:
+            self._lock.release()
+
+    def _points(self) -> dict[TopicPartition, int]:
+        points = dict(self._recovery_points)
+        for partition, log in self.logs.items():
+            points[partition] = log.synced_offset
+        return points
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        rows = [f"{partition.topic} {partition.partition} {at}" for partition, at in sorted(offsets.items())]
+        replace(self.disk, f"{self.path}/{name}", "\n".join(["0", str(len(rows)), *rows, ""]).encode())
+
+    def _folder(self, partition: TopicPartition) -> str:
+        if not _TOPIC.match(partition.topic) or partition.topic in (".", "..") or partition.partition < 0:
+            raise ValueError(f"{partition!r} is no name for a folder")
+        return f"{self.path}/{partition}"
+
+    def _remove_folder(self, name: str) -> None:
+        folder = f"{self.path}/{name}"
+        for inside in self.disk.listdir(folder):
+            self.disk.remove(f"{folder}/{inside}")
+        self.disk.rmdir(folder)
+
+
+def _identify(disk: Disk, path: str, wanted: Identity) -> Identity:
+    meta = f"{path}/{META_NAME}"
+    if not disk.exists(meta):
+        replace(disk, meta, wanted.encode())
+        return wanted
+    found = Identity.decode(disk.read(meta))
+    if (wanted.cluster_id and found.cluster_id != wanted.cluster_id) or found.node_id != wanted.node_id:
+        raise WrongDirectory(
+            f"{path} belongs to node {found.node_id} of cluster {found.cluster_id}, "
+            f"not to node {wanted.node_id} of cluster {wanted.cluster_id}"
+        )
+    return found
+
+
+def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """A checkpoint that is missing says nothing; a damaged one says so (it is replaced whole, never torn)."""
+    if not disk.exists(path):
+        return {}
+    try:
+        lines = disk.read(path).decode("ascii").split("\n")
+        rows = [line.split(" ") for line in lines[2:] if line]
+        if int(lines[0]) != 0 or int(lines[1]) != len(rows):
+            raise ValueError("wrong version or count")
+        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+    except (ValueError, IndexError) as error:
+        raise DamagedLog(path, 0, str(error)) from None

@@ -1,0 +1,289 @@
+"""A disk in memory that fails when told to and forgets what was not synced.
+
+It obeys `files.Disk` and keeps the law that a machine keeps after a power cut, at its
+strictest: bytes of a file survive up to its last `sync`, beyond that any prefix of the
+operations since, the last append torn anywhere; a name created, moved or removed survives
+once its directory was synced, beyond that any prefix of what was done in it. `crash` gives
+the disk that is found afterwards; `choose` says how much was lucky.
+
+Faults: `fail[n] = errno` makes the n-th operation fail (an append then leaves half of its
+bytes), `cut_power_at = n` ends the world there.
+"""
+
+# The door is made of system calls, and a path is text here, on every disk:
+# ruff: noqa: PTH103, PTH105, PTH106, PTH107, PTH112, PTH116, PTH119, PTH120, PTH208
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+from konvene.codec.compression import Buffer
+from konvene.log.errors import DirectoryLocked
+
+Choose = Callable[[int], int]
+
+
+class PowerCut(BaseException):
+    """The machine is gone: nothing of the program runs any more."""
+
+
+class _Inode:
+    __slots__ = ("data", "durable", "pending")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = b""
+        #: Since the last sync: appended bytes, or the size of a truncation.
+        self.pending: list[bytes | int] = []
+
+
+class MemoryDisk:
+    """See the top of this file."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fail: dict[int, int] = {}
+        self.cut_power_at: int | None = None
+        self.operations: list[tuple[str, str]] = []
+        self.now_ms = 0
+        self._names: dict[str, _Inode | None] = {"/": None}
+        self._durable_names: dict[str, _Inode | None] = {"/": None}
+        #: By directory, since its last sync: (name, what it is now); GONE for a removal.
+        self._pending: dict[str, list[list[tuple[str, _Inode | None | bool]]]] = {}
+        self._locks: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"MemoryDisk({len(self._names)} names, {self.calls} operations)"
+
+    def crash(self, choose: Choose = lambda _count: 0) -> MemoryDisk:
+        """The disk after a power cut. `choose(n)` gives 0 .. n-1: how much of what was not synced is there."""
+        found = MemoryDisk()
+        found.now_ms = self.now_ms
+        names = dict(self._durable_names)
+        for directory in sorted(self._pending):
+            steps = self._pending[directory]
+            for step in steps[: choose(len(steps) + 1)]:
+                _apply(names, step)
+        kept: dict[int, _Inode] = {}
+        for name in sorted(names):
+            inode = names[name]
+            if os.path.dirname(name) not in names:
+                continue
+            if inode is None:
+                found._names[name] = None
+                continue
+            if id(inode) not in kept:
+                kept[id(inode)] = _survivor(inode, choose)
+            found._names[name] = kept[id(inode)]
+        found._durable_names = dict(found._names)
+        return found
+
+    def copy(self) -> MemoryDisk:
+        """The same files, all durable: what a process that died alone leaves behind."""
+        found = MemoryDisk()
+        found.now_ms = self.now_ms
+        for name, inode in self._names.items():
+            if inode is None:
+                found._names[name] = None
+            else:
+                twin = _Inode()
+                twin.data = bytearray(inode.data)
+                twin.durable = bytes(inode.data)
+                found._names[name] = twin
+        found._durable_names = dict(found._names)
+        return found
+
+    # Disk ------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        self._operation("open", path)
+        if path not in self._names:
+            if not create:
+                raise FileNotFoundError(path)
+            self._parent(path)
+            inode = _Inode()
+            self._change(path, [(path, inode)])
+        found = self._names[path]
+        if found is None:
+            raise IsADirectoryError(path)
+        return MemoryFile(self, path, found)
+
+    def read(self, path: str) -> bytes:
+        self._operation("read", path)
+        return bytes(self._inode(path).data)
+
+    def exists(self, path: str) -> bool:
+        return path in self._names
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        self._inode(path)
+        return self.now_ms
+
+    def listdir(self, path: str) -> list[str]:
+        self._operation("listdir", path)
+        if path not in self._names:
+            raise FileNotFoundError(path)
+        return sorted(
+            os.path.basename(name) for name in self._names if name != path and _parent(name) == path
+        )
+
+    def is_directory(self, path: str) -> bool:
+        return path in self._names and self._names[path] is None
+
+    def mkdir(self, path: str) -> None:
+        self._operation("mkdir", path)
+        missing = []
+        while path not in self._names:
+            missing.append(path)
+            path = _parent(path)
+        for name in reversed(missing):
+            self._change(name, [(name, None)])
+
+    def rmdir(self, path: str) -> None:
+        self._operation("rmdir", path)
+        if any(_parent(name) == path and name != path for name in self._names):
+            raise OSError(errno.ENOTEMPTY, "the directory is not empty", path)
+        self._change(path, [(path, False)])
+
+    def rename(self, source: str, target: str) -> None:
+        self._operation("rename", source)
+        if source not in self._names:
+            raise FileNotFoundError(source)
+        step: list[tuple[str, _Inode | None | bool]] = [(source, False), (target, self._names[source])]
+        inside = [name for name in self._names if name.startswith(source + "/")]
+        for name in inside:
+            step += [(name, False), (target + name[len(source) :], self._names[name])]
+        durable = [name for name in self._durable_names if name.startswith(source + "/")]
+        self._change(source, step)
+        if durable and source in self._pending:
+            self._pending[target] = self._pending.pop(source)
+
+    def remove(self, path: str) -> None:
+        self._operation("remove", path)
+        self._inode(path)
+        self._change(path, [(path, False)])
+
+    def sync_directory(self, path: str) -> None:
+        self._operation("sync_directory", path)
+        for step in self._pending.pop(path, []):
+            _apply(self._durable_names, step)
+
+    def lock(self, path: str) -> MemoryLock:
+        if path in self._locks:
+            raise DirectoryLocked(f"{path} is held")
+        self._locks.add(path)
+        return MemoryLock(self, path)
+
+    def _operation(self, kind: str, path: str) -> bool:
+        """Count one operation; True if it is to fail half-way (for an append)."""
+        self.calls += 1
+        self.operations.append((kind, path))
+        if self.calls == self.cut_power_at:
+            raise PowerCut(f"operation {self.calls}: {kind} {path}")
+        code = self.fail.get(self.calls)
+        if code is None:
+            return False
+        if kind == "append":
+            return True
+        raise OSError(code, os.strerror(code), path)
+
+    def _change(self, path: str, step: list[tuple[str, _Inode | None | bool]]) -> None:
+        _apply(self._names, step)
+        self._pending.setdefault(_parent(path), []).append(step)
+
+    def _inode(self, path: str) -> _Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise FileNotFoundError(path)
+        return inode
+
+    def _parent(self, path: str) -> None:
+        if _parent(path) not in self._names:
+            raise FileNotFoundError(_parent(path))
+
+
+class MemoryLock:
+    """Held until released."""
+
+    def __init__(self, disk: MemoryDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk._locks.discard(self._path)
+
+
+class MemoryFile:
+    """One open file of a `MemoryDisk`."""
+
+    __slots__ = ("_disk", "_inode", "path")
+
+    def __init__(self, disk: MemoryDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+        self.path = path
+
+    def append(self, data: Buffer) -> None:
+        half = self._disk._operation("append", self.path)
+        kept = bytes(data[: len(data) // 2] if half else data)
+        self._inode.data += kept
+        self._inode.pending.append(kept)
+        if half:
+            code = self._disk.fail[self._disk.calls]
+            raise OSError(code, os.strerror(code), self.path)
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._disk._operation("pread", self.path)
+        return bytes(self._inode.data[position : position + size])
+
+    def truncate(self, size: int) -> None:
+        self._disk._operation("truncate", self.path)
+        del self._inode.data[size:]
+        self._inode.pending.append(size)
+
+    def sync(self) -> None:
+        self._disk._operation("sync", self.path)
+        self._inode.durable = bytes(self._inode.data)
+        self._inode.pending = []
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def close(self) -> None:
+        """Nothing: closing makes nothing durable."""
+
+
+def _parent(path: str) -> str:
+    return os.path.dirname(path)
+
+
+def _apply(names: dict[str, _Inode | None], step: list[tuple[str, _Inode | None | bool]]) -> None:
+    for name, inode in step:
+        if inode is False:
+            names.pop(name, None)
+        else:
+            assert inode is not True
+            names[name] = inode
+
+
+def _survivor(inode: _Inode, choose: Choose) -> _Inode:
+    found = _Inode()
+    data = bytearray(inode.durable)
+    count = choose(len(inode.pending) + 1) if inode.pending else 0
+    for change in inode.pending[:count]:
+        if isinstance(change, int):
+            del data[change:]
+        else:
+            data += change
+    if count < len(inode.pending):
+        torn = inode.pending[count]
+        if not isinstance(torn, int):
+            data += torn[: choose(len(torn) + 1)]
+    found.data = data
+    found.durable = bytes(data)
+    return found

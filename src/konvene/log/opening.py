@@ -1,0 +1,222 @@
+"""How the log of one partition comes back: from its files to a `PartitionLog` that may be written.
+
+The steps, in order: clear away what an interrupted deletion left; find the segments; find
+where the log ends (after a clean close from the indexes, otherwise by reading everything from
+the recovery point on with checksums); cut a torn tail; read the leader epochs; rebuild the
+producers from the newest snapshot that can be trusted and the batches behind it.
+
+Nothing is repaired that would hide a loss: see `recovery`. What was read after a crash may
+still be in the system's memory only, so it is synced before it counts as durable.
+"""
+
+from __future__ import annotations
+
+from konvene.codec.batches import NO_PRODUCER_ID, BatchHeader
+from konvene.codec.errors import CodecError, Malformed
+from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
+from konvene.log.epochs import LeaderEpochs
+from konvene.log.errors import DamagedLog
+from konvene.log.partition import PartitionLog
+from konvene.log.producers import AbortedTransaction, Producers, read_aborted
+from konvene.log.recovery import OnBatch, Recovered, cut_torn_tail, scan
+from konvene.log.segment import Segment
+
+_LEFTOVERS = (".deleted", ".cleaned", ".tmp")
+_BESIDE_A_LOG = (".index", ".timeindex", ".txnindex")
+
+
+class Opening:
+    """One opening of one log. `open` is called once."""
+
+    def __init__(self, log: PartitionLog, recovery_point: int, accept_loss: bool) -> None:
+        self._log = log
+        self._disk = log._disk
+        self._directory = log.directory
+        self._interval = log.config.index_interval_bytes
+        self._recovery_point = recovery_point
+        self._accept_loss = accept_loss
+
+    def open(self, clean: bool, now_ms: int, start_offset: int) -> Recovered:
+        log = self._log
+        names = self._tidy()
+        bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
+        log.segments = [Segment.found(self._disk, self._directory, base, self._interval) for base in bases]
+        self._read_epochs(names)
+        for segment, following in zip(log.segments, log.segments[1:], strict=False):
+            segment.next_offset = following.base_offset
+        recovered = Recovered(clean)
+        read_from = None
+        if log.segments and not (clean and self._trust_last()):
+            recovered, read_from = self._read_again(clean)
+        end = log.segments[-1].next_offset if log.segments else start_offset
+        if end < self._recovery_point and not self._accept_loss:
+            why = f"the log ends at offset {end}, but {self._recovery_point} was durable"
+            path = log.segments[-1].path if log.segments else self._directory
+            raise DamagedLog(path, log.segments[-1].size if log.segments else 0, why)
+        if end < start_offset:
+            for segment in log.segments:
+                segment.remove()
+            log.segments, end = [], start_offset
+        if not log.segments:
+            fresh = Segment.create(self._disk, self._directory, start_offset, self._interval, now_ms)
+            log.segments, log._made, end = [fresh], True, start_offset
+        log._active = log.segments[-1]
+        log.start_offset = max(start_offset, log.segments[0].base_offset)
+        log.end_offset = log.synced_offset = end
+        log.epochs.truncate_end(end)
+        log.epochs.truncate_start(log.start_offset)
+        self._rebuild_producers(names, end if read_from is None else read_from)
+        return recovered
+
+    def _tidy(self) -> list[str]:
+        """Make the directory, remove leftovers and indexes without a log; the names that stay."""
+        disk, directory = self._disk, self._directory
+        if not disk.exists(directory):
+            disk.mkdir(directory)
+        kept = []
+        names = disk.listdir(directory)
+        logs = {name[:20] for name in names if name.endswith(".log")}
+        for name in names:
+            if name.endswith(".swap"):
+                raise DamagedLog(f"{directory}/{name}", 0, "an interrupted compaction of another broker")
+            orphan = name.endswith(_BESIDE_A_LOG) and name[:20] not in logs
+            if name.endswith(_LEFTOVERS) or orphan:
+                disk.remove(f"{directory}/{name}")
+            else:
+                kept.append(name)
+        return kept
+
+    # where the log ends ----------------------------------------------------------------------
+
+    def _trust_last(self) -> bool:
+        """After a clean close: the end from the last segment's indexes and the batches behind them."""
+        last = self._log.segments[-1]
+        if not last.load_indexes():
+            return False
+        start = last.offsets.batch_before(last.size)
+        next_offset = last.base_offset
+        try:
+            for header, _ in last.scan(start):
+                next_offset = header.next_offset
+            if last.size:
+                last.first_timestamp = next(last.scan(0))[0].max_timestamp
+        except (DamagedLog, CodecError):
+            return False
+        last.next_offset = next_offset
+        last._unindexed = last.size - start
+        return True
+
+    def _read_again(self, clean: bool) -> tuple[Recovered, int]:
+        """Read from the recovery point's segment on; what was found, and the offset where reading began."""
+        log = self._log
+        segments = log.segments
+        point = segments[-1].base_offset if clean else self._recovery_point
+        first = max((at for at, segment in enumerate(segments) if segment.base_offset <= point), default=0)
+        expected = segments[first].base_offset
+        scanned, cut, where = 0, 0, None
+        for at in range(first, len(segments)):
+            segment = segments[at]
+            fault = None
+            if at > first and segment.base_offset != expected and expected >= point:
+                previous = segments[at - 1]
+                fault = f"offsets {expected} to {segment.base_offset} are missing"
+                end = scan(previous.file, previous.size, previous.base_offset, lambda _header, _view: None)
+                at, segment = at - 1, previous
+            else:
+                expected = max(expected, segment.base_offset)
+                size = segment.size
+                segment.start_over()
+                end = scan(segment.file, size, expected, self._noting(segment))
+                scanned += end.position
+                fault = end.fault
+                expected = end.next_offset
+            if fault is not None:
+                cut, dropped = cut_torn_tail(segments, at, end, fault, accept_loss=self._accept_loss)
+                where = (expected, segment.path, fault)
+                for lost in reversed(dropped):
+                    lost.remove()
+                del segments[at + 1 :]
+                break
+        for segment in segments[first:]:
+            segment.file.sync()
+        self._disk.sync_directory(self._directory)
+        for segment in segments[first:-1]:
+            segment.write_indexes()
+        found = Recovered(False, scanned, rebuilt_indexes=len(segments) - first)
+        if where is not None:
+            offset, path, why = where
+            found = found._replace(cut_bytes=cut, cut_at_offset=offset, cut_file=path, why=why)
+        return found, segments[first].base_offset
+
+    def _noting(self, segment: Segment) -> OnBatch:
+        epochs = self._log.epochs
+
+        def note(header: BatchHeader, _view: memoryview) -> None:
+            segment.note(header.last_offset, header.max_timestamp, header.size)
+            if header.partition_leader_epoch > epochs.latest:
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+        return note
+
+    # what is known about it --------------------------------------------------------------------
+
+    def _read_epochs(self, names: list[str]) -> None:
+        log = self._log
+        if EPOCHS_NAME in names:
+            try:
+                log.epochs = LeaderEpochs.decode(self._disk.read(f"{self._directory}/{EPOCHS_NAME}"))
+                return
+            except Malformed:
+                pass
+        for segment in log.segments:
+            try:
+                for header, _ in segment.scan(0):
+                    log.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            except (DamagedLog, CodecError):
+                return  # what follows is read again, or refused, by the search for the end
+
+    def _rebuild_producers(self, names: list[str], trusted: int) -> None:
+        """From the newest snapshot not behind `trusted`, and the batches from there on."""
+        log = self._log
+        begin, log.producers = self._restore(names, trusted)
+        known = [entry for entry in self._aborted(names) if entry.last_offset < begin]
+        if begin < log.end_offset:
+            for header, view in log.batches_from(max(begin, log.segments[0].base_offset, log.start_offset)):
+                if header.producer_id > NO_PRODUCER_ID:
+                    gone = log._replay(header, view)
+                    if gone is not None:
+                        known.append(gone)
+        log.aborted = sorted(known, key=lambda entry: entry.last_offset)
+        for segment in log.segments:
+            segment.aborted = [
+                entry
+                for entry in log.aborted
+                if segment.base_offset <= entry.last_offset < segment.next_offset
+            ]
+
+    def _restore(self, names: list[str], trusted: int) -> tuple[int, Producers]:
+        disk, directory, log = self._disk, self._directory, self._log
+        bases = {segment.base_offset for segment in log.segments}
+        snapshots = sorted((name for name in names if name.endswith(".snapshot")), reverse=True)
+        found: tuple[int, Producers] | None = None
+        for name in snapshots:
+            offset = int(name[:20])
+            if found is None and log.start_offset <= offset <= trusted:
+                try:
+                    found = offset, Producers.restore(disk.read(f"{directory}/{name}"))
+                    continue
+                except Malformed:
+                    pass
+            if offset not in bases or offset > trusted:
+                disk.remove(f"{directory}/{name}")
+        return found or (log.segments[0].base_offset, Producers())
+
+    def _aborted(self, names: list[str]) -> list[AbortedTransaction]:
+        known: list[AbortedTransaction] = []
+        for name in names:
+            if name.endswith(".txnindex"):
+                try:
+                    known += read_aborted(self._disk.read(f"{self._directory}/{name}"))
+                except (Malformed, FileNotFoundError):
+                    continue  # a damaged index of an old segment: its readers see aborted records
+        return known

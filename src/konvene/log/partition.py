@@ -1,0 +1,686 @@
+"""The log of one partition: an offset is given to every record, and what was given stays.
+
+Decides what may be appended, where it stands, from where to where may be read, and what may
+be deleted. It knows nothing of groups, replicas or who waits: the caller reads `end_offset`
+(written), `synced_offset` (durable) and answers accordingly.
+
+One thread appends, reads, deletes. `sync()` may be called from another one at the same time:
+it takes the end offset first, then makes everything before it durable in the order data,
+indexes, epochs, and only then moves `synced_offset`.
+
+After a failed write or sync nothing here is tried again: the shared `Health` remembers, and
+every later call raises `LogOffline` until the process starts anew and recovers. Half a
+batch at the end of a file is then a torn tail like any other.
+
+Segments are the unit of deletion. Reads give whole batches of one segment; a batch that
+begins before the asked offset is given whole, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, NoReturn
+
+from konvene.codec.batches import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    TimestampType,
+    batches,
+    build_simple,
+    check,
+    end_marker,
+    read_end_marker,
+    read_header,
+    records,
+    stamp,
+)
+from konvene.codec.compression import Buffer
+from konvene.codec.errors import CodecError, CorruptBatch
+from konvene.log.config import LONG_MAX, LogConfig
+from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
+from konvene.log.epochs import LeaderEpochs
+from konvene.log.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    LogOffline,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    RecordListTooLarge,
+)
+from konvene.log.files import Disk, replace
+from konvene.log.producers import AbortedTransaction, Origin, Producers
+from konvene.log.recovery import Recovered
+from konvene.log.segment import Segment
+
+_INDEX_ENTRY_BYTES = 8
+
+
+class Health:
+    """Shared by all logs of a directory: whether it may still be used."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure: LogOffline | None = None
+
+    def __repr__(self) -> str:
+        return "Health(good)" if self.failure is None else f"Health({self.failure})"
+
+    def fail(self, what: str, error: OSError) -> NoReturn:
+        """Take the directory out of use: the first failure stays the reason."""
+        if self.failure is None:
+            self.failure = LogOffline(f"{what}: {error}")
+        raise self.failure from error
+
+
+class Appended(NamedTuple):
+    """Where an append stands. A duplicate stands where its first copy does and wrote nothing."""
+
+    base_offset: int
+    last_offset: int
+    size: int
+    log_append_time_ms: int = NO_TIMESTAMP
+    duplicate: bool = False
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by its time."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class PartitionLog:
+    """See the top of this file. Make one with `open`."""
+
+    __slots__ = (
+        "_active",
+        "_disk",
+        "_made",
+        "_sync_lock",
+        "_unsynced",
+        "aborted",
+        "config",
+        "directory",
+        "end_offset",
+        "epochs",
+        "health",
+        "producers",
+        "segments",
+        "start_offset",
+        "synced_offset",
+    )
+
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, health: Health) -> None:
+        """Only the fields; `konvene.log.opening` fills them from what it finds."""
+        self._disk = disk
+        self.directory = directory
+        self.config = config
+        self.health = health
+        self.segments: list[Segment] = []
+        self.start_offset = 0
+        self.end_offset = 0
+        self.synced_offset = 0
+        self.epochs = LeaderEpochs()
+        self.producers = Producers()
+        self.aborted: list[AbortedTransaction] = []
+        self._active: Segment
+        #: Segments that are finished and whose data or indexes are not yet durable.
+        self._unsynced: list[Segment] = []
+        #: Whether a file was made whose directory entry is not yet durable.
+        self._made = False
+        self._sync_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return (
+            f"PartitionLog({self.directory}: {self.start_offset}..{self.end_offset}, "
+            f"synced to {self.synced_offset}, {len(self.segments)} segments)"
+        )
+
+    @staticmethod
+    def open(
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        *,
+        clean: bool,
+        now_ms: int,
+        start_offset: int = 0,
+        recovery_point: int = 0,
+        accept_loss: bool = False,
+        health: Health | None = None,
+    ) -> tuple[PartitionLog, Recovered]:
+        """The log in `directory` (made if it is not there), and what was found.
+
+        `clean`: it was closed properly, so nothing needs to be read. Otherwise everything from the
+        segment of `recovery_point` on is read with checksums. `DamagedLog` where more than a torn
+        tail would be lost, unless `accept_loss`; `LogOffline` where the disk fails.
+        """
+        from konvene.log.opening import Opening  # it fills a PartitionLog, so it knows this file
+
+        log = PartitionLog(disk, directory, config, health or Health())
+        try:
+            found = Opening(log, recovery_point, accept_loss).open(clean, now_ms, start_offset)
+        except OSError as error:
+            log.health.fail(f"cannot open {directory}", error)
+        return log, found
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
+
+    # appending -------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        data: Buffer,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        sequence_zero: bool = False,
+        validate_records: bool = True,
+    ) -> Appended:
+        """Append what a producer sent: one whole batch of a client, one or more of a coordinator.
+
+        A bytearray is stamped in place. Raises a `Refused` (nothing written), a `CodecError` where
+        the bytes are damaged, `LogOffline` where the disk fails. A duplicate is answered with
+        the first copy's offsets.
+        """
+        if self.health.failure is not None:
+            raise self.health.failure
+        found = [(header, len(view)) for header, view in batches(data)]
+        if not found or (origin is Origin.CLIENT and len(found) != 1):
+            raise InvalidRecord(f"{len(found)} batches in one append")
+        if not isinstance(data, bytearray):
+            data = bytearray(data)
+        view = memoryview(data)
+        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        at = 0
+        for header, size in found:
+            self._admit(header, view[at : at + size], now_ms, origin, validate_records)
+            if header.producer_id > NO_PRODUCER_ID:
+                first = self.producers.check(header, origin=origin, sequence_zero=sequence_zero)
+                if first is not None:
+                    return Appended(
+                        first.first_offset, first.last_offset, 0, first.timestamp if stamped else -1, True
+                    )
+            at += size
+        offset, at = self.end_offset, 0
+        placed = []
+        for header, size in found:
+            stamp(view[at : at + size], offset, leader_epoch, now_ms if stamped else None)
+            maximum = now_ms if stamped else header.max_timestamp
+            placed.append(
+                header._replace(
+                    base_offset=offset, partition_leader_epoch=leader_epoch, max_timestamp=maximum
+                )
+            )
+            offset += header.last_offset_delta + 1
+            at += size
+        base = self.end_offset
+        view.release()
+        self._write(data, placed, now_ms)
+        return Appended(base, offset - 1, len(data), now_ms if stamped else NO_TIMESTAMP)
+
+    def append_built(
+        self,
+        pairs: Sequence[tuple[bytes | None, bytes | None]],
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        transactional: bool = False,
+    ) -> Appended:
+        """Append a coordinator's records as one batch, all of time `now_ms`.
+
+        `MessageTooLarge` (nothing written) if they do not fit one batch.
+        """
+        if self.health.failure is not None:
+            raise self.health.failure
+        base = self.end_offset
+        data = build_simple(
+            pairs,
+            now_ms,
+            base_offset=base,
+            leader_epoch=leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=transactional,
+        )
+        if len(data) > self.config.max_message_bytes:
+            raise _too_large(len(data), self.config)
+        header = read_header(data)
+        if producer_id > NO_PRODUCER_ID:
+            self.producers.check(header, origin=Origin.COORDINATOR)
+        self._write(data, (header,), now_ms)
+        return Appended(base, self.end_offset - 1, len(data))
+
+    def append_marker(
+        self,
+        committed: bool,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Append the end of a transaction. `InvalidProducerEpoch`, `TransactionCoordinatorFenced`."""
+        if self.health.failure is not None:
+            raise self.health.failure
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        data = end_marker(
+            committed,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+            base_offset=self.end_offset,
+            leader_epoch=leader_epoch,
+        )
+        self._write(data, (read_header(data),), now_ms)
+        return Appended(self.end_offset - 1, self.end_offset - 1, len(data))
+
+    def _admit(
+        self, header: BatchHeader, view: memoryview, now_ms: int, origin: Origin, validate: bool
+    ) -> None:
+        """Refuse what Kafka's `LogValidator` refuses."""
+        config = self.config
+        if header.batch_length + 12 > config.max_message_bytes:
+            raise _too_large(header.size, config)
+        check(view, header)
+        if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+            raise InvalidRecord(f"{header.record_count} records, the last at {header.last_offset_delta}")
+        if origin is Origin.CLIENT and header.is_control:
+            raise InvalidRecord("a client may not write control batches")
+        if config.message_timestamp_type is TimestampType.CREATE_TIME:
+            if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
+                raise InvalidTimestamp(f"{header.max_timestamp} is too far behind the broker's {now_ms}")
+            before = config.message_timestamp_before_max_ms
+            if before != LONG_MAX and 0 <= header.base_timestamp < now_ms - before:
+                raise InvalidTimestamp(f"{header.base_timestamp} is too far before the broker's {now_ms}")
+        if validate:
+            found = records(view, header, keyed=config.compacts and not header.is_control)
+            if len(found) != header.record_count:
+                raise CorruptBatch(f"{header.record_count} records were promised, {len(found)} came")
+
+    def _write(self, data: Buffer, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """The bytes at the end, then everything that is derived from them."""
+        size = len(data)
+        segment = self._active
+        last = headers[-1]
+        if segment.size + size > self.config.segment_bytes or (
+            segment.size and self._is_due(segment, last, now_ms)
+        ):
+            if size > self.config.segment_bytes:
+                raise RecordListTooLarge(
+                    f"{size} bytes are more than a segment's {self.config.segment_bytes}"
+                )
+            if segment.size:
+                segment = self.roll(now_ms)
+        try:
+            segment.append(data)
+        except OSError as error:
+            self.health.fail(f"cannot append to {segment.path}", error)
+        at = 0
+        for header in headers:
+            segment.note(header.last_offset, header.max_timestamp, header.size)
+            if header.partition_leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id > NO_PRODUCER_ID:
+                self._note_producer(header, memoryview(data)[at : at + header.size], segment)
+            at += header.size
+        self.end_offset = last.next_offset
+
+    def _is_due(self, segment: Segment, last: BatchHeader, now_ms: int) -> bool:
+        """Kafka's rule of time: a segment grows for `segment.ms` of its records' own time."""
+        if segment.first_timestamp >= 0 and last.max_timestamp >= 0:
+            waited = last.max_timestamp - segment.first_timestamp
+        else:
+            waited = now_ms - segment.created_ms
+        return (
+            waited > self.config.segment_ms
+            or len(segment.offsets) * _INDEX_ENTRY_BYTES >= self.config.segment_index_bytes
+            or last.last_offset - segment.base_offset > 0x7FFF_FFFF
+        )
+
+    def _note_producer(self, header: BatchHeader, batch: memoryview, segment: Segment) -> None:
+        if not header.is_control:
+            self.producers.note(header)
+            return
+        entries = records(batch, header)
+        marker = read_end_marker(entries[0]) if entries else None
+        if marker is None:
+            return
+        gone = self.producers.note_marker(header, marker)
+        if gone is not None:
+            segment.aborted.append(gone)
+            self.aborted.append(gone)
+
+    def roll(self, now_ms: int) -> Segment:
+        """Finish the active segment and begin the next one. Nothing is synced here: `sync` does it."""
+        old = self._active
+        old.snapshot = self.producers.snapshot()
+        try:
+            new = Segment.create(
+                self._disk, self.directory, self.end_offset, self.config.index_interval_bytes, now_ms
+            )
+        except OSError as error:
+            self.health.fail(f"cannot roll {self.directory}", error)
+        self._made = True
+        self._unsynced.append(old)
+        self.segments.append(new)
+        # Last: `sync` looks at the active segment first and at the finished ones after it.
+        self._active = new
+        return new
+
+    # syncing ---------------------------------------------------------------------------------
+
+    def sync(self) -> int:
+        """Make everything written before this call durable; the offset up to which it now is.
+
+        The one call that may come from another thread. Raises `LogOffline`, and then for ever.
+        """
+        with self._sync_lock:
+            if self.health.failure is not None:
+                raise self.health.failure
+            goal = self.end_offset
+            active = self._active
+            finished = list(self._unsynced)
+            try:
+                if goal > self.synced_offset or finished or self._made:
+                    self._sync_files(active, finished)
+                if self.epochs.dirty:
+                    self.epochs.dirty = False
+                    replace(self._disk, f"{self.directory}/{EPOCHS_NAME}", self.epochs.encode())
+            except OSError as error:
+                self.health.fail(f"cannot sync {self.directory}", error)
+            self.synced_offset = max(goal, self.synced_offset)
+            return self.synced_offset
+
+    def _sync_files(self, active: Segment, finished: list[Segment]) -> None:
+        for segment in finished:
+            segment.file.sync()
+            segment.write_indexes()
+        active.file.sync()
+        if self._made:
+            self._made = False
+            self._disk.sync_directory(self.directory)
+        for segment in finished:
+            self._unsynced.remove(segment)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Sync, write the active segment's indexes and the producers, and give the files back.
+
+        Not `clean`: only give the files back, as after a failure.
+        """
+        if clean and self.health.failure is None:
+            self.sync()
+            try:
+                self._active.snapshot = self.producers.snapshot() if self.end_offset else None
+                self._active.write_indexes()
+            except OSError as error:
+                self.health.fail(f"cannot close {self.directory}", error)
+        for segment in self.segments:
+            segment.file.close()
+
+    # reading ---------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, upto: int | None = None, min_one: bool = True) -> bytes:
+        """Whole batches from the one that contains `offset`, all of them ending before `upto`.
+
+        At most `max_bytes`, but with `min_one` at least one batch. Empty at the end.
+        `OffsetOutOfRange` before the start or behind the end.
+        """
+        end = self.end_offset if upto is None else min(upto, self.end_offset)
+        if offset < self.start_offset or offset > self.end_offset:
+            raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} .. {self.end_offset}")
+        if offset >= end:
+            return b""
+        try:
+            for segment in self._segments_from(offset):
+                found = segment.locate(offset)
+                if found is not None:
+                    return self._slice(segment, found, end, max_bytes, min_one)
+        except OSError as error:
+            self.health.fail(f"cannot read {self.directory}", error)
+        return b""
+
+    def _slice(
+        self, segment: Segment, first: tuple[int, int], end: int, max_bytes: int, min_one: bool
+    ) -> bytes:
+        position, size = first
+        limit = segment.size
+        if end < segment.next_offset:
+            bound = segment.locate(end)
+            if bound is not None:
+                limit = bound[0]
+        if position >= limit:
+            return b""
+        if size > max_bytes:
+            return segment.file.pread(size, position) if min_one else b""
+        if limit - position > max_bytes:
+            return segment.read_whole(position, max_bytes)
+        return segment.file.pread(limit - position, position)
+
+    def batches_from(
+        self, offset: int | None = None, upto: int | None = None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Each batch from the one that contains `offset` (default: the start) up to `upto` (default: the end now).
+
+        For loaders: read a megabyte at a time, checksums not looked at. A view is good until the next step.
+        """
+        start = self.start_offset if offset is None else offset
+        end = self.end_offset if upto is None else min(upto, self.end_offset)
+        if start < self.start_offset or start > self.end_offset:
+            raise OffsetOutOfRange(f"{start} is not within {self.start_offset} .. {self.end_offset}")
+        try:
+            for segment in self._segments_from(start):
+                if segment.base_offset >= end:
+                    return
+                found = segment.locate(start)
+                if found is None:
+                    continue
+                for header, view in segment.scan(found[0]):
+                    if header.base_offset >= end:
+                        return
+                    yield header, view
+        except OSError as error:
+            self.health.fail(f"cannot read {self.directory}", error)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where readers of committed data may read."""
+        return self.producers.last_stable_offset(high_watermark)
+
+    def aborted_transactions(self, offset: int, upto: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in `offset .. upto`, for readers of committed data."""
+        return [gone for gone in self.aborted if gone.last_offset >= offset and gone.first_offset < upto]
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record whose time is at least `timestamp`; None if there is none."""
+        try:
+            for segment in list(self.segments):
+                _ = segment.times
+                if segment.max_timestamp < timestamp or segment.next_offset <= self.start_offset:
+                    continue
+                found = self._search(segment, timestamp)
+                if found is not None:
+                    return found
+        except OSError as error:
+            self.health.fail(f"cannot read {self.directory}", error)
+        return None
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest time, the first of those that share it; None in an empty log."""
+        best: Segment | None = None
+        for segment in self.segments:
+            _ = segment.times
+            if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
+                best = segment
+        return None if best is None else self._search(best, best.max_timestamp)
+
+    def _search(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
+        begin = max(segment.times.lookup(timestamp - 1), self.start_offset)
+        for header, view in segment.scan(segment.offsets.lookup(begin)):
+            if header.max_timestamp < timestamp or header.last_offset < self.start_offset:
+                continue
+            for record in records(view, header):
+                if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+        return None
+
+    def leader_epoch_end(self, epoch: int) -> tuple[int, int]:
+        """Where an epoch ended: `(epoch, offset)`, (-1, -1) if unknown (OffsetForLeaderEpoch)."""
+        return self.epochs.end_of(epoch, self.end_offset)
+
+    def _segments_from(self, offset: int) -> list[Segment]:
+        """The segment that holds `offset`, and those behind it."""
+        segments = self.segments
+        if offset >= segments[-1].base_offset:
+            return segments[-1:]
+        low, high = 0, len(segments)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if segments[middle].base_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        return segments[low:]
+
+    # deleting --------------------------------------------------------------------------------
+
+    def delete_records_before(self, offset: int) -> int:
+        """Move the log's start up to `offset` (-1: to the end); the new start.
+
+        Nothing before it can be read again; its segments go with the next `retain`. The start
+        is remembered by the directory's checkpoint.
+        """
+        target = self.end_offset if offset == -1 else offset
+        if target > self.end_offset or target < 0:
+            raise OffsetOutOfRange(f"{offset} is behind the end {self.end_offset}")
+        if target > self.start_offset:
+            self.start_offset = target
+            self.epochs.truncate_start(target)
+        return self.start_offset
+
+    def retain(self, now_ms: int) -> list[int]:
+        """Delete segments that are too old, too many or before the start; their base offsets.
+
+        Always from the oldest on, and only durable ones. The active segment goes only where all its
+        records are too old, and then a new one is begun first, as in Kafka.
+        """
+        if self.health.failure is not None:
+            raise self.health.failure
+        self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        doomed = self._expired(now_ms)
+        if not doomed:
+            return []
+        if doomed == len(self.segments):
+            self.roll(now_ms)
+        gone = [segment for segment in self.segments[:doomed] if segment not in self._unsynced]
+        start = self.segments[len(gone)].base_offset
+        self.segments = self.segments[len(gone) :]
+        if start > self.start_offset:
+            self.start_offset = start
+            self.epochs.truncate_start(start)
+        self.aborted = [entry for entry in self.aborted if entry.last_offset >= self.start_offset]
+        try:
+            for segment in gone:
+                segment.remove()
+        except OSError as error:
+            self.health.fail(f"cannot delete from {self.directory}", error)
+        return [segment.base_offset for segment in gone]
+
+    def _expired(self, now_ms: int) -> int:
+        """How many segments, from the oldest on, may go."""
+        segments, config = self.segments, self.config
+        excess = self.size - config.retention_bytes if config.retention_bytes >= 0 else -1
+        count = 0
+        for at, segment in enumerate(segments):
+            active = at == len(segments) - 1
+            before_start = not active and segments[at + 1].base_offset <= self.start_offset
+            too_old = (
+                config.deletes
+                and 0 <= config.retention_ms < now_ms - segment.largest_timestamp
+                and segment.size > 0
+            )
+            too_many = config.deletes and not active and excess - segment.size >= 0
+            if not (before_start or too_old or too_many) or (active and not too_old):
+                break
+            excess -= segment.size
+            count += 1
+        return count
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut every record at or behind `offset` away (at a batch's border: the batch with it goes whole).
+
+        The caller first lowers the directory's recovery point: see `LogDirectory.truncate`.
+        """
+        if offset >= self.end_offset:
+            return
+        with self._sync_lock:
+            try:
+                self._truncate(max(offset, self.start_offset))
+            except OSError as error:
+                self.health.fail(f"cannot truncate {self.directory}", error)
+
+    def _truncate(self, offset: int) -> None:
+        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
+            dropped = self.segments.pop()
+            if dropped in self._unsynced:
+                self._unsynced.remove(dropped)
+            dropped.remove()
+        self._active = active = self.segments[-1]
+        if active in self._unsynced:
+            self._unsynced.remove(active)
+        found = active.locate(offset)
+        end = active.next_offset
+        if found is not None:
+            end = read_header(active.file.pread(61, found[0])).base_offset
+            active.truncate(found[0], end)
+        active.file.sync()
+        self.end_offset = end
+        self.synced_offset = min(self.synced_offset, end)
+        self.epochs.truncate_end(end)
+        self.aborted = [gone for gone in self.aborted if gone.last_offset < end]
+        for name in self._disk.listdir(self.directory):
+            if name.endswith(".snapshot") and int(name[:20]) > end:
+                self._disk.remove(f"{self.directory}/{name}")
+        self.producers = Producers()
+        for segment in self.segments:
+            kept, segment.aborted = segment.aborted, []
+            for header, view in segment.scan(0):
+                if header.producer_id > NO_PRODUCER_ID:
+                    self._replay(header, view)
+            segment.aborted = kept
+
+    def _replay(self, header: BatchHeader, view: memoryview) -> AbortedTransaction | None:
+        """Only the producers, as `_note_producer`; the aborted transaction is given back."""
+        if not header.is_control:
+            self.producers.note(header)
+            return None
+        try:
+            entries = records(view, header)
+            marker = read_end_marker(entries[0]) if entries else None
+        except CodecError:
+            return None
+        return None if marker is None else self.producers.note_marker(header, marker)
+
+
+def _too_large(size: int, config: LogConfig) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"a batch of {size} bytes is larger than max.message.bytes, {config.max_message_bytes}"
+    )

@@ -1,0 +1,147 @@
+"""What is done with segments whose last bytes may not have reached the disk.
+
+A crash can tear the tail of a log: bytes that were written and not yet synced, and of which
+therefore nobody was told. `scan` reads batch by batch with checksums and stops at the first
+byte that is not sound. What follows decides: if no sound batch stands behind it, it was a
+torn tail and is cut (and reported); if one does, something in the middle is damaged that
+may well have been acknowledged, and cutting there would silently drop all that follows.
+Then `DamagedLog` is raised and a person decides.
+
+The line between the two is drawn on the safe side: a power cut on a file system that writes
+pages out of order may leave a hole in front of sound batches that were never acknowledged
+either, and this refuses it as well. `accept_loss` is that person's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from konvene.codec.batches import HEADER_SIZE, MAGIC, BatchHeader, check, read_header
+from konvene.codec.errors import CodecError
+from konvene.log.errors import DamagedLog
+from konvene.log.files import File
+from konvene.log.segment import CHUNK_BYTES, Segment
+
+
+class Recovered(NamedTuple):
+    """What opening a log found and did."""
+
+    clean: bool
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    cut_at_offset: int | None = None
+    cut_file: str | None = None
+    why: str | None = None
+    rebuilt_indexes: int = 0
+
+    def __str__(self) -> str:
+        if self.cut_bytes:
+            return f"cut {self.cut_bytes} bytes of {self.cut_file} at offset {self.cut_at_offset}: {self.why}"
+        return "clean" if self.clean else f"sound, {self.scanned_bytes} bytes read"
+
+
+class ScanEnd(NamedTuple):
+    """Where sound batches end in a file. `fault` says why, None at the file's very end."""
+
+    position: int
+    next_offset: int
+    fault: str | None
+
+
+OnBatch = Callable[[BatchHeader, memoryview], None]
+
+
+def scan(file: File, size: int, expected_offset: int, on_batch: OnBatch) -> ScanEnd:
+    """Read a file's batches from the start, checksums and all, up to the first that is not sound."""
+    position, expected = 0, expected_offset
+    while position < size:
+        view = memoryview(file.pread(min(CHUNK_BYTES, size - position), position))
+        at = 0
+        while at < len(view):
+            try:
+                header = read_header(view, at)
+            except CodecError as error:
+                if len(view) - at < HEADER_SIZE and position + len(view) < size:
+                    break
+                return ScanEnd(position + at, expected, str(error))
+            end = at + header.size
+            if end > len(view):
+                if position + end > size:
+                    return ScanEnd(position + at, expected, f"a batch of {header.size} bytes is cut")
+                break
+            fault = _fault(view[at:end], header, expected)
+            if fault is not None:
+                return ScanEnd(position + at, expected, fault)
+            on_batch(header, view[at:end])
+            expected = header.next_offset
+            at = end
+        if not at:
+            # One batch larger than a chunk.
+            header = read_header(view)
+            whole = memoryview(file.pread(header.size, position))
+            fault = _fault(whole, header, expected)
+            if fault is not None:
+                return ScanEnd(position, expected, fault)
+            on_batch(header, whole)
+            expected = header.next_offset
+            at = header.size
+        position += at
+    return ScanEnd(position, expected, None)
+
+
+def sound_batch_behind(file: File, size: int, position: int, expected_offset: int) -> int | None:
+    """The position of a sound batch somewhere behind `position`, at any byte; None if there is none."""
+    window = position + 1
+    while window + HEADER_SIZE <= size:
+        chunk = file.pread(min(CHUNK_BYTES + HEADER_SIZE, size - window), window)
+        found = chunk.find(MAGIC, 16)
+        while 0 <= found and found - 16 + HEADER_SIZE <= len(chunk):
+            at = window + found - 16
+            try:
+                header = read_header(chunk, found - 16)
+                plausible = (
+                    at + header.size <= size
+                    and -1 <= header.partition_leader_epoch
+                    and expected_offset <= header.base_offset < expected_offset + 0x8000_0000
+                )
+                if plausible and _fault(file.pread(header.size, at), header, expected_offset) is None:
+                    return at
+            except CodecError:
+                pass
+            found = chunk.find(MAGIC, found + 1)
+        window += CHUNK_BYTES
+    return None
+
+
+def cut_torn_tail(
+    segments: Sequence[Segment], at: int, end: ScanEnd, fault: str, *, accept_loss: bool
+) -> tuple[int, list[Segment]]:
+    """Cut segment `at` where its sound batches end; `(bytes cut, segments to remove)`.
+
+    `DamagedLog` instead, and nothing touched, if sound batches stand behind that point.
+    """
+    torn, later = segments[at], list(segments[at + 1 :])
+    size = torn.file.size()
+    if not accept_loss:
+        behind = sound_batch_behind(torn.file, size, end.position, end.next_offset)
+        if behind is not None:
+            raise DamagedLog(torn.path, end.position, f"{fault}; a sound batch follows at byte {behind}")
+        for segment in later:
+            if sound_batch_behind(segment.file, segment.file.size(), -1, end.next_offset) is not None:
+                raise DamagedLog(torn.path, end.position, f"{fault}; sound batches follow in {segment.path}")
+    cut = size - end.position + sum(segment.file.size() for segment in later)
+    if size > end.position:
+        torn.file.truncate(end.position)
+        torn.file.sync()
+    return cut, later
+
+
+def _fault(batch: bytes | memoryview, header: BatchHeader, expected_offset: int) -> str | None:
+    try:
+        check(batch, header)
+    except CodecError as error:
+        return str(error)
+    if header.base_offset < expected_offset:
+        return f"offset {header.base_offset} where at least {expected_offset} was due"
+    return None

@@ -1,0 +1,275 @@
+"""One `.log` file with its indexes: batches one behind another, from a base offset on.
+
+Decides where a batch stands, never what may be appended or who may read. It keeps the index
+of the growing segment in memory and writes it when the segment is finished; the index of
+an old one is read when first needed. All positions are bytes from the file's start and
+always those of a batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from konvene.codec.batches import HEADER_SIZE, NO_TIMESTAMP, PREFIX_SIZE, BatchHeader, read_header
+from konvene.codec.compression import Buffer
+from konvene.codec.errors import CodecError
+from konvene.log.errors import DamagedLog
+from konvene.log.files import Disk, File, replace
+from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
+from konvene.log.producers import AbortedTransaction, read_aborted, write_aborted
+
+#: What is read at once while looking for a batch, and while reading a log from end to end.
+SEARCH_BYTES = 8 * 1024
+CHUNK_BYTES = 1024 * 1024
+
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_LAST_DELTA = struct.Struct(">i")
+_NEEDED = 27
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    """Kafka's file name: the base offset in 20 digits."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """A file of batches. `size` counts what may be read; `next_offset` is behind the last batch."""
+
+    __slots__ = (
+        "_disk",
+        "_interval",
+        "_offsets",
+        "_prefix",
+        "_times",
+        "_unindexed",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "file",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size",
+        "snapshot",
+    )
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, interval: int, now_ms: int) -> None:
+        self._disk = disk
+        self._prefix = f"{directory}/{base_offset:020d}"
+        self._interval = interval
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.created_ms = now_ms
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.aborted: list[AbortedTransaction] = []
+        #: The producers as they were at `next_offset`, to be written beside this segment's index.
+        self.snapshot: bytes | None = None
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._unindexed = 0
+        self.file: File
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
+
+    @property
+    def path(self) -> str:
+        return self._prefix + ".log"
+
+    # making one ------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: int, interval: int, now_ms: int) -> Segment:
+        """A new empty file. An index left over from a segment of that name is removed."""
+        segment = cls(disk, directory, base_offset, interval, now_ms)
+        segment.file = disk.open(segment.path, create=True)
+        segment.start_over()
+        return segment
+
+    @classmethod
+    def found(cls, disk: Disk, directory: str, base_offset: int, interval: int) -> Segment:
+        """A file that is there; nothing of it is read yet."""
+        segment = cls(disk, directory, base_offset, interval, 0)
+        segment.file = disk.open(segment.path)
+        segment.size = segment.file.size()
+        segment.created_ms = disk.modified_ms(segment.path)
+        return segment
+
+    def load_indexes(self) -> bool:
+        """Read both index files; False if either is missing or cannot be this segment's."""
+        try:
+            offsets = self._disk.read(self._prefix + ".index")
+            times = self._disk.read(self._prefix + ".timeindex")
+            self._offsets = OffsetIndex.load(self.base_offset, offsets, self.size)
+            self._times = TimeIndex.load(self.base_offset, times)
+        except (FileNotFoundError, BadIndex):
+            return False
+        self.max_timestamp, self.max_timestamp_offset = self._times.last
+        if self._disk.exists(self._prefix + ".txnindex"):
+            try:
+                self.aborted = read_aborted(self._disk.read(self._prefix + ".txnindex"))
+            except CodecError:
+                return False
+        return True
+
+    def start_over(self) -> None:
+        """Forget the indexes, to rebuild them by `note` from the first batch on."""
+        self._offsets = OffsetIndex(self.base_offset)
+        self._times = TimeIndex(self.base_offset)
+        self._unindexed = 0
+        self.size = 0
+        self.next_offset = self.base_offset
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        self.aborted = []
+
+    def write_indexes(self) -> None:
+        """Both index files, the aborted transactions and the producers' snapshot, each durably."""
+        times = self.times
+        times.append(self.max_timestamp, self.max_timestamp_offset)
+        replace(self._disk, self._prefix + ".index", bytes(self.offsets.data))
+        replace(self._disk, self._prefix + ".timeindex", bytes(times.data))
+        if self.aborted:
+            replace(self._disk, self._prefix + ".txnindex", write_aborted(self.aborted))
+        if self.snapshot is not None:
+            directory = self._prefix[:-21]
+            replace(self._disk, f"{directory}/{segment_name(self.next_offset, '.snapshot')}", self.snapshot)
+            self.snapshot = None
+
+    def remove(self) -> None:
+        """Remove all files of this segment, the log last: an index without a log is harmless."""
+        self.file.close()
+        for suffix in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):
+            if self._disk.exists(self._prefix + suffix):
+                self._disk.remove(self._prefix + suffix)
+
+    @property
+    def offsets(self) -> OffsetIndex:
+        if self._offsets is None and not self.load_indexes():
+            self.rebuild()
+        assert self._offsets is not None
+        return self._offsets
+
+    @property
+    def times(self) -> TimeIndex:
+        if self._times is None and not self.load_indexes():
+            self.rebuild()
+        assert self._times is not None
+        return self._times
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest time in here, or of a segment without times: when its file was last written."""
+        if self._times is None:
+            _ = self.times
+        return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
+
+    def rebuild(self) -> None:
+        """The indexes again, from the batches' headers."""
+        size, aborted = self.size, self.aborted
+        self.start_over()
+        self.aborted = aborted
+        for header, _ in self.scan(0, size):
+            self.note(header.last_offset, header.max_timestamp, header.size)
+
+    # growing ---------------------------------------------------------------------------------
+
+    def append(self, data: Buffer) -> None:
+        """Bytes at the end. They may be read only after `note` has been told of each batch."""
+        self.file.append(data)
+
+    def note(self, last_offset: int, max_timestamp: int, size: int) -> None:
+        """A batch of `size` bytes now stands at the end."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
+            if self.first_timestamp < 0:
+                self.first_timestamp = max_timestamp
+        if self._unindexed > self._interval:
+            self.offsets.append(last_offset, self.size)
+            self.times.append(self.max_timestamp, self.max_timestamp_offset)
+            self._unindexed = 0
+        self.size += size
+        self._unindexed += size
+        self.next_offset = last_offset + 1
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Cut the file and the indexes at a batch's position."""
+        self.offsets.truncate(position)
+        self.times.truncate(next_offset)
+        self.file.truncate(position)
+        self.size = position
+        self.next_offset = next_offset
+        start = self.offsets.batch_before(position)
+        self.max_timestamp, self.max_timestamp_offset = self.times.last
+        for header, _ in self.scan(start, position):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        self._unindexed = position - start
+        if not position:
+            self.first_timestamp = NO_TIMESTAMP
+        self.aborted = [gone for gone in self.aborted if gone.last_offset < next_offset]
+
+    # finding ---------------------------------------------------------------------------------
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """`(position, size)` of the first batch that ends at or behind `offset`; None if all end before."""
+        position = self.offsets.lookup(offset)
+        while position < self.size:
+            chunk = self.file.pread(min(SEARCH_BYTES, self.size - position), position)
+            at, last = 0, len(chunk) - _NEEDED
+            while at <= last:
+                base, length = _OFFSET_AND_LENGTH.unpack_from(chunk, at)
+                if base + _LAST_DELTA.unpack_from(chunk, at + 23)[0] >= offset:
+                    return position + at, length + PREFIX_SIZE
+                if length < HEADER_SIZE - PREFIX_SIZE:
+                    raise DamagedLog(self.path, position + at, f"a batch of {length} bytes")
+                at += length + PREFIX_SIZE
+            if not at:
+                raise DamagedLog(self.path, position, "the file ends inside a batch")
+            position += at
+        return None
+
+    def read_whole(self, start: int, size: int) -> bytes:
+        """The batches from `start` that fit whole into `size` bytes."""
+        data = self.file.pread(size, start)
+        at = max(0, self.offsets.batch_before(start + size) - start)
+        while at + PREFIX_SIZE <= len(data):
+            after = at + _OFFSET_AND_LENGTH.unpack_from(data, at)[1] + PREFIX_SIZE
+            if not at < after <= len(data):
+                break
+            at = after
+        return data[:at]
+
+    def scan(self, position: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Each batch from `position` on, whole, read a chunk at a time. Checksums are not looked at."""
+        stop = self.size if end is None else end
+        while position < stop:
+            view = memoryview(self.file.pread(min(CHUNK_BYTES, stop - position), position))
+            at = 0
+            while at < len(view):
+                try:
+                    header = read_header(view, at)
+                except CodecError as error:
+                    if len(view) - at < HEADER_SIZE and at and position + at < stop:
+                        break
+                    raise DamagedLog(self.path, position + at, str(error)) from None
+                if at + header.size > len(view):
+                    break
+                yield header, view[at : at + header.size]
+                at += header.size
+            if not at:
+                # One batch larger than a chunk, or a cut one.
+                header = read_header(view)
+                if position + header.size > stop:
+                    raise DamagedLog(self.path, position, "the file ends inside a batch")
+                whole = memoryview(self.file.pread(header.size, position))
+                if len(whole) != header.size:
+                    raise DamagedLog(self.path, position, "the file ends inside a batch")
+                yield header, whole
+                at = header.size
+            position += at
