@@ -48,7 +48,7 @@ def serve(
             raise click.UsageError(f"--set {text}: write KEY=VALUE.")
         pairs.append((key.strip(), value.strip()))
     try:
-        from konvene.broker import app
+        from konvene.broker.app import serve as run_broker
     except ImportError as error:
         fail(f"the broker cannot be loaded: {error}", "Is the installation whole? Try to reinstall konvene.")
-    raise click.exceptions.Exit(app.serve(host, port, data_dir, ephemeral, config, pairs))
+    raise click.exceptions.Exit(run_broker(host, port, data_dir, ephemeral, config, pairs))

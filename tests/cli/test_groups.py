@@ -1,0 +1,319 @@
+"""`konvene groups`: the tables and documents of groups, and what is said where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.cli.commands import call
+from tests.client.scripted import ScriptedBroker
+
+from konvene.client.cluster import TopicPartition
+from konvene.client.protocol import Assigned, Subscription, write_assignment, write_subscription
+from konvene.codec.batches import build_simple
+from konvene.codec.hashes import group_partition
+from konvene.codec.schema import Struct
+from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+from konvene.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from konvene.messages.list_groups import ListedGroup, ListGroupsResponse
+from konvene.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from konvene.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from konvene.records.audit import Cause, RebalancedMember, RebalanceKey, RebalanceValue
+from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, Record, encode_record
+
+MEMBER = DescribedGroupMember(
+    member_id="ann-1", client_id="ann", client_host="/127.0.0.1",
+    member_metadata=write_subscription(Subscription(("orders",))),
+    member_assignment=write_assignment(Assigned((TopicPartition("orders", 0), TopicPartition("orders", 1)))),
+)  # fmt: skip
+
+
+def described(state: str, *members: DescribedGroupMember) -> DescribeGroupsResponse:
+    group = DescribedGroup(
+        group_id="billing",
+        group_state=state,
+        protocol_type="consumer",
+        protocol_data="range",
+        members=members,
+    )
+    return DescribeGroupsResponse(groups=(group,))
+
+
+def committed(**offsets: int) -> OffsetFetchResponse:
+    partitions = tuple(
+        OffsetFetchResponsePartitions(partition_index=int(p[1:]), committed_offset=at, metadata="")
+        for p, at in offsets.items()
+    )
+    topic = OffsetFetchResponseTopics(name="orders", partitions=partitions)
+    return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="billing", topics=(topic,)),))
+
+
+def ends(request: Any) -> ListOffsetsResponse:
+    """Every partition starts at 0 and ends at 100."""
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=t.name,
+                partitions=tuple(
+                    ListOffsetsPartitionResponse(
+                        partition_index=p.partition_index, offset=100 if p.timestamp == -1 else 0
+                    )
+                    for p in t.partitions
+                ),
+            )
+            for t in request.topics
+        )
+    )
+
+
+def a_group(state: str, *members: DescribedGroupMember, **offsets: int) -> ScriptedBroker:
+    broker = ScriptedBroker(
+        DescribeGroups=described(state, *members), OffsetFetch=committed(**offsets), ListOffsets=ends
+    )
+    broker.answers["Metadata"] = [broker.metadata(orders=3)]
+    return broker
+
+
+def test_groups_are_listed_with_type_and_state() -> None:
+    listed = (
+        ListedGroup(group_id="a", protocol_type="consumer", group_state="Stable", group_type="classic"),
+        ListedGroup(group_id="b", protocol_type="", group_state="Empty", group_type="share"),
+    )
+    with ScriptedBroker(ListGroups=ListGroupsResponse(groups=listed)) as broker:
+        table = call(broker, "groups", "list")
+        assert call(broker, "groups", "list", "--json").json == [
+            {"group": "a", "type": "classic", "protocol": "consumer", "state": "Stable"},
+            {"group": "b", "type": "share", "protocol": None, "state": "Empty"},
+        ]
+        assert call(broker, "groups", "list", "--state", "empty,STABLE", "--type", "classic").code == 0
+        filtered = broker.requests[-1]
+    assert table.lines == [
+        ["GROUP", "TYPE", "PROTOCOL", "STATE"],
+        ["a", "classic", "consumer", "Stable"],
+        ["b", "share", "-", "Empty"],
+    ]
+    assert (filtered.states_filter, filtered.types_filter) == (("Empty", "Stable"), ("classic",))
+
+
+def test_a_word_that_is_no_state_is_refused_with_those_that_are() -> None:
+    said = call(None, "groups", "list", "--state", "Happy")
+    assert said.code == 2
+    assert "--state Happy is not known; there are Stable, Empty" in said.err
+
+
+def test_offsets_show_each_partition_with_its_lag_and_owner() -> None:
+    with a_group("Stable", MEMBER, p0=90, p2=40) as broker:
+        said = call(broker, "groups", "describe", "--group", "billing")
+        document = call(broker, "groups", "describe", "--group", "billing", "--json").json
+    owner = ["ann-1", "/127.0.0.1", "ann"]
+    assert said.lines == [
+        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST",
+         "CLIENT-ID"],
+        ["billing", "orders", "0", "90", "100", "10", *owner],
+        ["billing", "orders", "1", "-", "100", "-", *owner],
+        ["billing", "orders", "2", "40", "100", "60", "-", "-", "-"],
+    ]  # fmt: skip
+    assert said.err == ""
+    assert document[0]["offsets"][0] == {
+        "topic": "orders", "partition": 0, "current_offset": 90, "leader_epoch": 0, "metadata": "",
+        "log_end_offset": 100, "lag": 10, "member_id": "ann-1", "client_host": "/127.0.0.1",
+        "client_id": "ann",
+    } | {"leader_epoch": document[0]["offsets"][0]["leader_epoch"]}  # fmt: skip
+    assert document[0]["member_count"] == 1
+
+
+def test_offsets_of_a_topic_that_is_gone_have_no_end() -> None:
+    with a_group("Empty", p0=90) as broker:
+        broker.answers["Metadata"] = [broker.metadata()]
+        said = call(broker, "groups", "describe", "--group", "billing")
+    assert said.lines[1] == ["billing", "orders", "0", "90", "-", "-", "-", "-", "-"]
+    assert said.err == "Consumer group 'billing' has no active members.\n"
+
+
+def test_members_show_instance_ids_where_there_are_any_and_assignments_when_verbose() -> None:
+    static = MEMBER.replace(member_id="bob-2", group_instance_id="i-2", member_assignment=b"")
+    with a_group("PreparingRebalance", MEMBER, static) as broker:
+        said = call(broker, "groups", "describe", "--group", "billing", "--members", "--verbose")
+    assert said.lines == [
+        ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH",
+         "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"],
+        ["billing", "ann-1", "-", "/127.0.0.1", "ann", "2", "-", "orders:0,1", "-", "-"],
+        ["billing", "bob-2", "i-2", "/127.0.0.1", "ann", "0", "-", "-", "-", "-"],
+    ]  # fmt: skip
+    assert said.err == "Warning: Consumer group 'billing' is rebalancing.\n"
+
+
+def test_state_shows_the_coordinator() -> None:
+    with a_group("Stable", MEMBER) as broker:
+        said = call(broker, "groups", "describe", "--group", "billing", "--state")
+        where = broker.address
+    assert said.lines == [
+        ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"],
+        ["billing", where, "(1)", "range", "Stable", "1"],
+    ]
+
+
+def test_a_group_that_is_not_there_is_told_with_what_to_do() -> None:
+    with a_group("Dead") as broker:
+        said = call(broker, "groups", "describe", "--group", "billing")
+    assert said == (
+        1,
+        "",
+        "konvene: there is no classic or consumer group billing\n"
+        "  `konvene groups list` shows the groups there are.\n",
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["--group", "g", "--all-groups"]])
+def test_describe_needs_one_way_to_name_groups(words: list[str]) -> None:
+    assert call(None, "groups", "describe", *words).code == 2
+
+
+# history ----------------------------------------------------------------------------------------
+
+
+def log(*batches: tuple[Struct, Struct | None], table: Any, at_ms: int = 1_700_000_000_000) -> bytes:
+    pairs = [encode_record(Record(key, value), table) for key, value in batches]
+    return b"".join(build_simple([pair], at_ms + i * 1_000, base_offset=i) for i, pair in enumerate(pairs))
+
+
+def reading(topic: str, partition: int, data: bytes, end: int) -> dict[str, Any]:
+    """Answers for one partition that holds `data` up to `end`; every other is empty."""
+
+    def offsets(request: Any) -> ListOffsetsResponse:
+        def at(t: Any, p: Any) -> int:
+            return end if (t.name, p.partition_index, p.timestamp) == (topic, partition, -1) else 0
+
+        return ListOffsetsResponse(
+            topics=tuple(
+                ListOffsetsTopicResponse(
+                    name=t.name,
+                    partitions=tuple(
+                        ListOffsetsPartitionResponse(partition_index=p.partition_index, offset=at(t, p))
+                        for p in t.partitions
+                    ),
+                )
+                for t in request.topics
+            )
+        )
+
+    def fetched(request: Any) -> FetchResponse:
+        (t,) = request.topics
+        row = PartitionData(partition_index=t.partitions[0].partition, records=data, high_watermark=end)
+        return FetchResponse(
+            responses=(FetchableTopicResponse(topic=t.topic, topic_id=t.topic_id, partitions=(row,)),)
+        )
+
+    return {"ListOffsets": offsets, "Fetch": fetched}
+
+
+def rebalance(epoch: int, *causes: Cause) -> RebalanceValue:
+    started = 1_700_000_000_000 + epoch * 10_000
+    return RebalanceValue(
+        group_type="classic", epoch=epoch, state="Stable", started_ms=started, joined_ms=started + 400,
+        ended_ms=started + 2_500, partition=4, base_offset=epoch, last_offset=epoch, protocol="range",
+        leader="ann-1", causes=causes,
+        members=(RebalancedMember(member_id="ann-1", client_id="ann", client_host="/127.0.0.1"),),
+    )  # fmt: skip
+
+
+JOINED = Cause(
+    kind="member-joined", at_ms=1_700_000_010_000, member_id="ann-1", client_id="ann",
+    client_host="/127.0.0.1", reason="fresh start",
+)  # fmt: skip
+LEFT = Cause(kind="member-left", member_id="bob-1", client_id="bob", client_host="/127.0.0.1")
+
+
+def with_audit() -> ScriptedBroker:
+    data = log(
+        (RebalanceKey(group="billing"), rebalance(2, LEFT)),
+        (RebalanceKey(group="other"), rebalance(1, LEFT)),
+        (RebalanceKey(group="billing"), rebalance(1, JOINED)),
+        table=AUDIT_RECORDS,
+    )
+    broker = ScriptedBroker(**reading("__konvene_audit", 1, data, 3))
+    broker.answers["Metadata"] = [broker.metadata(__konvene_audit=2, __consumer_offsets=8)]
+    return broker
+
+
+def test_the_audit_is_told_in_the_order_of_time() -> None:
+    with with_audit() as broker:
+        said = call(broker, "groups", "history", "--group", "billing")
+        last = call(broker, "groups", "history", "--group", "billing", "--limit", "1").lines
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[1:] == [
+        "1           2023-11-14 22:13:32.500  Stable  2.5 s     1         range     ann-1",
+        "    member-joined: ann-1 (client ann at /127.0.0.1) joined; its words: fresh start",
+        "2           2023-11-14 22:13:42.500  Stable  2.5 s     1         range     ann-1",
+        "    member-left: bob-1 (client bob at /127.0.0.1) left",
+    ]
+    assert [line[0] for line in last] == ["GENERATION", "2", "member-left:"]
+
+
+def test_the_audit_as_a_document_has_null_for_what_is_not_known() -> None:
+    with with_audit() as broker:
+        (first, _) = call(broker, "groups", "history", "--group", "billing", "--json").json
+    assert first == {
+        "group": "billing", "group_type": "classic", "generation": 1, "state": "Stable",
+        "started_ms": 1_700_000_010_000, "joined_ms": 1_700_000_010_400, "ended_ms": 1_700_000_012_500,
+        "duration_ms": 2_500, "partition": 4, "base_offset": 1, "last_offset": 1, "inferred": False,
+        "protocol": "range", "leader": "ann-1",
+        "causes": [
+            {"kind": "member-joined", "at_ms": 1_700_000_010_000, "member_id": "ann-1", "instance_id": None,
+             "client_id": "ann", "client_host": "/127.0.0.1", "reason": "fresh start", "topic": None},
+        ],
+        "members": [
+            {"member_id": "ann-1", "instance_id": None, "client_id": "ann", "client_host": "/127.0.0.1",
+             "joined_ms": None},
+        ],
+    }  # fmt: skip
+
+
+def test_without_an_audit_the_past_is_inferred_from_the_groups_own_records() -> None:
+    ann = MemberMetadata(member_id="ann-1", client_id="ann", client_host="/127.0.0.1")
+    key = GroupMetadataKey(group="billing")
+    value = GroupMetadataValue(protocol_type="consumer", protocol="range", leader="ann-1")
+    data = log(
+        (key, value.replace(generation=1, members=(ann,))),
+        (GroupMetadataKey(group="other"), value.replace(generation=9, members=(ann,))),
+        (key, value.replace(generation=2, protocol=None, leader=None)),
+        (key, None),
+        table=GROUP_RECORDS,
+    )
+    partition = group_partition("billing", 8)
+    with ScriptedBroker(**reading("__consumer_offsets", partition, data, 4)) as broker:
+        broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=8)]
+        said = call(broker, "groups", "history", "--group", "billing")
+        nobody = call(broker, "groups", "history", "--group", "nobody")
+    assert said.err == f"The broker keeps no audit: inferred from __consumer_offsets-{partition}.\n"
+    assert said.out.splitlines()[1:] == [
+        "1           2023-11-14 22:13:20.000  Stable  -         1         range     ann-1",
+        "    member-joined: ann-1 (client ann at /127.0.0.1) joined",
+        "2           2023-11-14 22:13:22.000  Empty   -         0         -         -",
+        "    member-gone: ann-1 (client ann at /127.0.0.1) is gone",
+    ]
+    assert nobody == (
+        1,
+        "",
+        "konvene: nothing is recorded of group nobody\n  `konvene groups list` shows the groups there are.\n",
+    )
+
+
+def test_a_cluster_that_never_had_a_group_says_so() -> None:
+    with ScriptedBroker() as broker:
+        broker.answers["Metadata"] = [broker.metadata()]
+        said = call(broker, "groups", "history", "--group", "billing")
+        assert call(broker, "groups", "history", "--group", "billing", "--json").json == []
+    assert said.err.startswith(
+        "konvene: nothing is recorded of group billing: the cluster has never had a group\n"
+    )

@@ -1,0 +1,241 @@
+"""What can be said of a rebalance from a group's own records, and the sentences that say it.
+
+`vectors/history` is a log that Apache Kafka wrote (its GROUP_METADATA records) and the broker's own account
+of why each rebalance began.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konvene.codec.compile import encode
+from konvene.groups.history import describe, duration, headline, infer, sentences
+from konvene.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
+from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from konvene.records.coordinator import GROUP_RECORDS, decode_record
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "history"
+
+
+def lines(name: str) -> list[Any]:
+    with gzip.open(VECTORS / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def told(previous: GroupMetadataValue | None, current: GroupMetadataValue | None) -> RebalanceValue | None:
+    return infer(previous, current, group="g", timestamp_ms=5_000, partition=3, offset=42)
+
+
+def kinds(previous: GroupMetadataValue | None, current: GroupMetadataValue) -> list[str]:
+    row = told(previous, current)
+    assert row is not None
+    return [f"{c.kind} {c.member_id or c.topic or ''}".rstrip() for c in row.causes]
+
+
+def member(
+    name: str, topics: str = "t", *, instance: str | None = None, owned: tuple[int, ...] = (),
+    given: tuple[int, ...] = (0,), topic: str = "t",
+) -> MemberMetadata:  # fmt: skip
+    wants = ConsumerProtocolSubscription(
+        topics=tuple(topics.split()),
+        owned_partitions=(TopicPartition(topic=topic, partitions=owned),) if owned else (),
+    )
+    has = ConsumerProtocolAssignment(
+        assigned_partitions=(ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=given),)
+    )
+    return MemberMetadata(
+        member_id=name, group_instance_id=instance, client_id=f"client-{name}", client_host="/10.0.0.1",
+        subscription=b"\x00\x03" + encode(wants, 3), assignment=b"\x00\x03" + encode(has, 3),
+    )  # fmt: skip
+
+
+def group(generation: int, *members: MemberMetadata, at_ms: int = 4_000) -> GroupMetadataValue:
+    return GroupMetadataValue(
+        protocol_type="consumer", generation=generation, protocol="range" if members else None,
+        leader=members[0].member_id if members else None, current_state_timestamp=at_ms, members=members,
+    )  # fmt: skip
+
+
+def test_kafkas_log_is_explained_as_kafka_itself_explained_it() -> None:
+    """For every generation: the same cause and member; how a member went, only Kafka knows."""
+    stated: dict[tuple[str, int], tuple[str, str]] = {}
+    for line in lines("classic-causes"):
+        if line["event"] == "rebalance-starts":
+            cause = line["cause"]
+            kind = "member-gone" if cause in ("member-left", "session-expired") else cause
+            stated.setdefault((line["group"], line["generation"] + 1), (kind, line["member"]))
+    previous: dict[str, GroupMetadataValue | None] = {}
+    explained: dict[tuple[str, int], list[tuple[str, str | None]]] = {}
+    for line in lines("classic-group-records"):
+        value = None if line["value_hex"] is None else bytes.fromhex(line["value_hex"])
+        record = decode_record(bytes.fromhex(line["key_hex"]), value, GROUP_RECORDS)
+        assert record is not None and isinstance(record.key, GroupMetadataKey)
+        current = record.value
+        assert current is None or isinstance(current, GroupMetadataValue)
+        name = record.key.group
+        row = infer(
+            previous.get(name), current, group=name, timestamp_ms=line["timestamp"],
+            partition=line["partition"], offset=line["offset"],
+        )  # fmt: skip
+        if row is not None:
+            explained[name, row.epoch] = [(c.kind, c.member_id) for c in row.causes]
+        previous[name] = current
+    assert explained.keys() == stated.keys()
+    for key, (kind, who) in stated.items():
+        if kind == "topic-metadata-changed":  # Ours names the topic, Kafka's the member that saw it.
+            assert [k for k, _ in explained[key]] == [kind]
+        else:
+            assert (kind, who) in explained[key], key
+
+
+@pytest.mark.parametrize(
+    "previous, current, expected",
+    [
+        (None, group(1, member("a"), member("b")), ["member-joined a", "member-joined b"]),
+        (group(0), group(1, member("a")), ["member-joined a"]),
+        (group(1, member("a")), group(2, member("b"), member("a")), ["member-joined b"]),
+        (group(1, member("a"), member("b")), group(2, member("a")), ["member-gone b"]),
+        (group(1, member("a")), group(2), ["member-gone a"]),
+        (group(1, member("a")), group(4, member("b")), ["member-gone a", "member-joined b"]),
+        (group(1, member("a")), group(2, member("a", "t u")), ["member-metadata-changed a"]),
+        (
+            group(1, member("a", instance="i")),
+            group(2, member("b", instance="i")),
+            ["static-member-rejoins b"],
+        ),
+        (
+            group(1, member("a", owned=(0, 1), given=(0,))),
+            group(2, member("a", owned=(0,))),
+            ["cooperative-follow-up a"],
+        ),
+        (
+            group(1, member("a", given=(0, 1))),
+            group(2, member("a", given=(0, 1, 2))),
+            ["topic-metadata-changed t"],
+        ),
+        (group(1, member("a")), group(2, member("a")), ["unknown"]),
+        (None, group(7, member("a")), ["unknown"]),
+        (group(9, member("a")), group(1, member("b")), ["member-joined b"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_two_records_tell(
+    previous: GroupMetadataValue | None, current: GroupMetadataValue, expected: list[str]
+) -> None:
+    assert kinds(previous, current) == expected
+
+
+@pytest.mark.parametrize(
+    "previous, current",
+    [
+        (None, None),
+        (group(3, member("a")), None),
+        (None, group(0)),
+        (group(3, member("a", instance="i")), group(3, member("b", instance="i"))),
+        (group(0), group(0)),
+    ],
+)
+def test_no_new_generation_is_no_rebalance(
+    previous: GroupMetadataValue | None, current: GroupMetadataValue | None
+) -> None:
+    assert told(previous, current) is None
+
+
+def test_a_row_says_where_it_is_from_and_what_came_out() -> None:
+    row = told(group(1, member("a")), group(2, member("b", instance="i"), member("a")))
+    assert row == RebalanceValue(
+        group_type="classic", epoch=2, state="Stable", joined_ms=4_000, ended_ms=5_000, partition=3,
+        base_offset=42, last_offset=42, inferred=True, protocol="range", leader="b",
+        causes=(
+            Cause(
+                kind="member-joined", member_id="b", instance_id="i", client_id="client-b",
+                client_host="/10.0.0.1",
+            ),
+        ),
+        members=(
+            RebalancedMember(member_id="a", client_id="client-a", client_host="/10.0.0.1"),
+            RebalancedMember(
+                member_id="b", instance_id="i", client_id="client-b", client_host="/10.0.0.1"
+            ),
+        ),
+    )  # fmt: skip
+
+
+def test_a_clock_that_runs_backwards_gives_no_time() -> None:
+    row = told(None, group(1, member("a"), at_ms=9_000))
+    assert row is not None and row.joined_ms == -1
+
+
+@pytest.mark.parametrize("junk", [b"", b"\x00", b"\x00\x03\xff\xff\xff\xff", b"\xff" * 9])
+def test_members_own_bytes_may_be_anything(junk: bytes) -> None:
+    odd = member("a").replace(subscription=junk, assignment=junk)
+    assert kinds(group(1, odd), group(2, odd)) == ["unknown"]
+    assert kinds(group(1, odd), group(2, odd.replace(subscription=junk + b"!"))) == [
+        "member-metadata-changed a"
+    ]
+
+
+ROW = RebalanceValue(
+    group_type="classic", epoch=3, state="Stable", started_ms=1_000, joined_ms=5_100, ended_ms=5_200,
+    causes=(
+        Cause(
+            kind="member-joined", member_id="m-3", instance_id="billing-3", client_id="bob",
+            client_host="/127.0.0.1", reason="rebalance failed due to UnknownMemberIdException",
+        ),
+        Cause(kind="session-expired", member_id="m-4", client_id="cas", client_host="/127.0.0.1"),
+    ),
+    members=(
+        RebalancedMember(member_id="m-1", client_id="ann", client_host="/127.0.0.1", joined_ms=1_020),
+        RebalancedMember(member_id="m-2", client_id="dan", client_host="/127.0.0.1", joined_ms=5_100),
+        RebalancedMember(member_id="m-3", client_id="bob", client_host="/127.0.0.1", joined_ms=5_150),
+    ),
+)  # fmt: skip
+
+
+def test_a_sentence_per_cause_and_one_for_who_was_waited_for() -> None:
+    assert sentences(ROW) == [
+        "member-joined: billing-3 (client bob at /127.0.0.1) joined; "
+        "its words: rebalance failed due to UnknownMemberIdException",
+        "session-expired: m-4 (client cas at /127.0.0.1) sent no heartbeat for its session timeout",
+        "slow to rejoin: m-2 (client dan at /127.0.0.1) was the last to be back, after 4.1 s",
+    ]
+    assert headline(ROW) == "generation 3 is Stable with 3 members after 4.2 s"
+    assert describe(ROW.replace(causes=ROW.causes[1:], members=())) == (
+        "generation 3 is Stable after 4.2 s: session-expired: m-4 (client cas at /127.0.0.1) "
+        "sent no heartbeat for its session timeout"
+    )
+
+
+def test_causes_without_a_member_are_sentences_too() -> None:
+    row = RebalanceValue(
+        group_type="consumer", epoch=8, state="Empty", inferred=True,
+        causes=(
+            Cause(kind="topic-metadata-changed", topic="orders"),
+            Cause(kind="unknown"),
+            Cause(kind="new-word"),
+        ),
+    )  # fmt: skip
+    assert describe(row) == (
+        "epoch 8 is Empty, inferred: topic-metadata-changed: the group's topics changed (topic orders); "
+        "unknown: the group rebalanced for a reason that the log does not tell; "
+        "new-word: no member is named"
+    )
+    assert describe(row.replace(causes=())) == "epoch 8 is Empty, inferred: no cause is recorded"
+
+
+@pytest.mark.parametrize(
+    "ms, text", [(0, "0 ms"), (999, "999 ms"), (1_000, "1.0 s"), (59_999, "60.0 s"), (123_400, "2 min 3 s")]
+)
+def test_durations_are_for_people(ms: int, text: str) -> None:
+    assert duration(ms) == text
