@@ -1,9 +1,10 @@
 """Real clients against a broker: the proof that they need not change.
 
-Java's client, confluent-kafka (librdkafka), kafka-python and aiokafka each run in a process of their own, driven by
-JSON lines (drivers/driver.py tells the protocol), against a broker in a process of its own (brokers.py). Nothing
-here imports konvene: what holds must hold on the wire, and the same tests run against Apache Kafka itself with
-`KONVENE_AGAINST=kafka`, which is how they were written and how they are kept honest.
+Java's client, confluent-kafka (librdkafka), kafka-python and aiokafka each run in a process of their own,
+driven by JSON lines (drivers/driver.py tells the protocol), against a broker in a process of its own
+(brokers.py). Nothing here imports konvene: what holds must hold on the wire, and the same tests run against
+Apache Kafka itself with `KONVENE_AGAINST=kafka`, which is how they were written and how they are kept
+honest.
 
 | file | theme |
 | --- | --- |

@@ -1,7 +1,8 @@
-"""The broker under test: a process on a loopback port, with a data directory, that may be killed and started again.
+"""The broker under test: a process on a loopback port, with a data directory, that may be killed and
+started again.
 
-`KONVENE_AGAINST` chooses it: `konvene` (the default) or `kafka`, which is Apache Kafka as one KRaft node. Kafka's jars
-come from Maven (kafka/pom.xml), or from the directory that `KONVENE_AGAINST_KAFKA_JARS` names.
+`KONVENE_AGAINST` chooses it: `konvene` (the default) or `kafka`, which is Apache Kafka as one KRaft node.
+Kafka's jars come from Maven (kafka/pom.xml), or from the directory that `KONVENE_AGAINST_KAFKA_JARS` names.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The harness's side of a driver: a client process, what it is told, and what it has told.
 
-A `Client` is one process of one library in one role. `call` sends a command and waits for its reply; events that the
-client tells by itself gather in `events`, each with the time (`at`, nanoseconds on the machine's monotonic clock) and
-the name of the client. A `Fleet` makes clients and sees that none outlives the test.
+A `Client` is one process of one library in one role. `call` sends a command and waits for its reply; events
+that the client tells by itself gather in `events`, each with the time (`at`, nanoseconds on the machine's
+monotonic clock) and the name of the client. A `Fleet` makes clients and sees that none outlives the test.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 @cache
 def java_classpath() -> str:
-    """The Java driver and its client, built by Maven when a source is newer; Unavailable says why it cannot be."""
+    """The Java driver and its client, built by Maven when a source is newer; or Unavailable."""
     jar = JAVA / "target" / "against.jar"
     sources = [JAVA / "pom.xml", *(JAVA / "src").rglob("*.java")]
     if not jar.exists() or jar.stat().st_mtime < max(source.stat().st_mtime for source in sources):
@@ -228,8 +228,26 @@ class Fleet:
             client.process.wait(10)
 
 
+def meet_the_coordinator(admin: Client) -> None:
+    """Wait until groups can be asked for: a broker may first have to make, or load, the log that holds them.
+
+    Consumers retry by themselves; not every admin client does.
+    """
+
+    def met() -> bool:
+        try:
+            admin.call("group_offsets", group="nobody")
+        except Refused as refused:
+            if refused.code in (14, 15, 16):  # COORDINATOR_LOAD_IN_PROGRESS, _NOT_AVAILABLE, NOT_COORDINATOR
+                return False
+            raise
+        return True
+
+    admin.until("coordinator", met, 20)
+
+
 def group_offsets(admin: Client, group: str) -> list[list[Any]]:
-    """What a group has committed. confluent-kafka commits metadata with a NUL at its end, which is left out here."""
+    """What a group has committed; without the NUL that confluent-kafka puts at the end of metadata."""
     rows = admin.call("group_offsets", group=group)
     return [[topic, partition, offset, (meta or "").rstrip("\0")] for topic, partition, offset, meta in rows]
 

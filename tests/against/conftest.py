@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .brokers import Broker, Unavailable, chosen
-from .clients import Client, Fleet, fleet_of, why_no_java
+from .clients import Client, Fleet, fleet_of, meet_the_coordinator, why_no_java
 from .stories import Stories
 
 HERE = Path(__file__).parent
@@ -98,6 +98,7 @@ class Admins:
     def __getitem__(self, library: str) -> Client:
         if library not in self._clients:
             self._clients[library] = self._fleet.admin(library, f"admin-{library}")
+            meet_the_coordinator(self._clients[library])
         return self._clients[library]
 
 

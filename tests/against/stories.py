@@ -1,11 +1,12 @@
 """The life of a group whose members use different libraries, played once and then asked about by many tests.
 
-A `Cast` says who plays: two found the group, a third joins, one leaves cleanly, one is killed where it stands, while a
-producer writes unique values without pause. `play` returns a `Story`: everything every client told, on one clock, and
-what the broker said at the end. The promises over it are small functions here; test_groups.py and test_history.py
-say which story must keep which.
+A `Cast` says who plays: two found the group, a third joins, one leaves cleanly, one is killed where it
+stands, while a producer writes unique values without pause. `play` returns a `Story`: everything every
+client told, on one clock, and what the broker said at the end. The promises over it are small functions
+here; test_groups.py and test_history.py say which story must keep which.
 """
 
+import itertools
 import threading
 import time
 from collections import defaultdict
@@ -41,7 +42,7 @@ class Cast:
 
 @dataclass
 class Story:
-    """What happened: members by name, the producer, the group's offsets at the end, and the expected rebalances."""
+    """What happened: the clients with all they told, the broker's last word, and the rebalances to expect."""
 
     group: str
     topic: str
@@ -147,7 +148,7 @@ def all_committed(member: Client) -> bool:
 
 @dataclass
 class Tenure:
-    """One member's hold of one partition: from its assignment until it was taken, given up, or the member ended."""
+    """One member's hold of one partition: from its assignment until it gave it up or ended."""
 
     member: str
     partition: Partition
@@ -220,7 +221,7 @@ def shared_holds(members: list[Client]) -> list[str]:
     for tenure in tenures(members):
         by_partition[tenure.partition].append(tenure)
     for held in by_partition.values():
-        for one, next_one in zip(held, held[1:], strict=False):
+        for one, next_one in itertools.pairwise(held):
             if one.ended_ns is None or one.ended_ns > next_one.began_ns:
                 wrong.append(f"{one.partition}: {next_one.member} was assigned it while {one.member} held it")
     return wrong
@@ -230,7 +231,7 @@ def steps_back(members: list[Client]) -> list[str]:
     """Commits that are below one confirmed before."""
     wrong = []
     for partition, rows in commits(members).items():
-        for (_, a, first), (_, b, second) in zip(rows, rows[1:], strict=False):
+        for (_, a, first), (_, b, second) in itertools.pairwise(rows):
             if b < a:
                 wrong.append(f"{partition}: {first} committed {a}, then {second} {b}")
     return wrong

@@ -159,7 +159,7 @@ def test_a_living_group_is_not_deleted(library: str, admin: Client, topic: str, 
 
 @pytest.mark.parametrize("library", EACH)
 def test_an_unknown_group(library: str, admin: Client) -> None:
-    """Asked for a group that never was: Dead, or GROUP_ID_NOT_FOUND (69) where the client's version can say so."""
+    """A group that never was is Dead, or GROUP_ID_NOT_FOUND (69) where the client's version can say so."""
     try:
         group = admin.call("describe_groups", groups=["never-was"])["never-was"]
     except Refused as refused:
@@ -192,7 +192,7 @@ def test_offsets_of_a_living_group_are_not_moved(
 def test_a_static_member_is_removed_by_its_instance_id(
     library: str, admin: Client, topic: str, fleet: Fleet
 ) -> None:
-    """Removed from outside, it is described no more; the group is Empty until the member, if it lives, returns."""
+    """Removed from outside, it is described no more, and the group is Empty."""
     static = fleet.consumer(
         "kafka-python", "static", group=topic, topics=[topic], instance_id="desk-1", session_timeout_ms=30_000
     )

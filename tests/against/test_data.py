@@ -1,4 +1,4 @@
-"""What one library produces, every library reads back whole: codecs, keys, headers, tombstones, timestamps."""
+"""What one library produces, every library reads back whole."""
 
 import random
 import time
@@ -148,7 +148,7 @@ def test_the_acknowledgement_tells_where_the_record_is(library: str, shelf: Shel
 def test_an_idempotent_producer_writes_each_value_once_and_in_order(
     library: str, fleet: Fleet, topic: str, admins: Admins
 ) -> None:
-    """Under a stream of small batches, every acknowledged value is in the log exactly once, in sending order."""
+    """Of a stream of small batches, every value is in the log exactly once, in the order of sending."""
     producer = fleet.producer(library, idempotence=True, linger_ms=1)
     producer.call("stream", topic=topic, prefix="v", count=400, rate_per_s=400)
     producer.until("400 acknowledgements", lambda: len(producer.acked()) >= 400)
@@ -164,7 +164,7 @@ def test_an_idempotent_producer_writes_each_value_once_and_in_order(
 
 @pytest.mark.parametrize("library", EACH)
 def test_log_append_time_is_the_brokers_clock(library: str, fleet: Fleet, admins: Admins) -> None:
-    """In a topic of LogAppendTime the record's own timestamp is replaced, in the acknowledgement and the log."""
+    """With LogAppendTime the record's own timestamp is replaced, in the acknowledgement and the log."""
     topic = f"append-time-{library}"
     configs = {"message.timestamp.type": "LogAppendTime"}
     admins["confluent-kafka"].call(

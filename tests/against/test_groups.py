@@ -1,4 +1,4 @@
-"""Members of different libraries in one group: they found it, join it, leave it, die in it and sleep through it."""
+"""Members of different libraries in one group: they found it, join it, leave it, die and sleep in it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -38,7 +38,7 @@ class TestAStory:
     """Two found a group, a third joins, one leaves, one is killed with its session of six seconds."""
 
     def test_each_step_leaves_the_group_whole(self, story: Story) -> None:
-        """After each change the living hold all partitions, evenly; the story waits for it and ends in time."""
+        """After each change the living soon hold all partitions, evenly: the story waits for that."""
         assert len(story.members) == 3
 
     def test_no_acknowledged_value_is_lost(self, story: Story) -> None:
@@ -54,7 +54,7 @@ class TestAStory:
         assert {(t, p, o) for (t, p), end in story.log_ends.items() for o in range(end)} - read == set()
 
     def test_nothing_committed_is_read_again(self, story: Story) -> None:
-        """A new owner begins at the group's commit: only what was read and not yet committed may come twice."""
+        """A new owner begins at the group's commit: only what was not yet committed may come twice."""
         assert read_again(story.members) == []
 
     def test_no_partition_has_two_owners(self, story: Story) -> None:
@@ -84,8 +84,8 @@ class TestAStory:
 
 
 def test_members_that_sleep_through_their_session_come_back(fleet: Fleet, topic: str, admins: Admins) -> None:
-    """One of each Python library is stopped for longer than its session: the group goes on without them, and when
-    they wake they are members again, their old commits changed nothing, and no value was lost."""
+    """One of each Python library is stopped for longer than its session: the group goes on without them,
+    and when they wake they are members again, their old commits changed nothing, and no value was lost."""
     group = topic
     settings: dict[str, Any] = {
         "group": group, "topics": [topic], "commit": "sync", "session_timeout_ms": SESSION_MS
@@ -125,8 +125,8 @@ def test_members_that_sleep_through_their_session_come_back(fleet: Fleet, topic:
     "library", [pytest.param(name, marks=pytest.mark.java) if name == "java" else name for name in LIBRARIES]
 )
 def test_a_static_member_that_returns_moves_nothing(library: str, fleet: Fleet, topic: str) -> None:
-    """Killed and started again within its session, under the same instance id, it gets its partitions back, and the
-    other member is not disturbed (KIP-345)."""
+    """Killed and started again within its session, under the same instance id, it gets its partitions back,
+    and the other member is not disturbed (KIP-345)."""
     settings: dict[str, Any] = {
         "group": topic,
         "topics": [topic],

@@ -1,4 +1,4 @@
-"""Where a consumer is and what its group has committed: with metadata, across libraries, by seek and by time."""
+"""Where a consumer is and what its group has committed: metadata, resuming, seeks, pauses, times."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def reader(fleet: Fleet, library: str, topic: str, **settings: Any) -> Client:
 def test_a_commit_is_told_to_everyone_with_its_metadata(
     library: str, fleet: Fleet, filled: str, admins: Admins
 ) -> None:
-    """What a consumer outside of any rebalance commits, it and each admin client are told, metadata and all."""
+    """What a consumer that chose its partitions commits, it and the admin clients are told again."""
     group = f"g-{filled}"
     consumer = fleet.consumer(library, assign=[[filled, 0], [filled, 1], [filled, 2]], group=group)
     consumer.until("ten records", lambda: len(consumer.records()) == 10)

@@ -1,7 +1,7 @@
 """The aiokafka driver; see driver.py for what it speaks.
 
-aiokafka lives on an event loop, which runs in a thread of its own: the group is kept alive there while the driver's
-main thread obeys, exactly as in an application that works on its records.
+aiokafka lives on an event loop, which runs in a thread of its own: the group is kept alive there while the
+driver's main thread obeys, exactly as in an application that works on its records.
 """
 
 import asyncio

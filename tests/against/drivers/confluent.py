@@ -86,7 +86,7 @@ class ConfluentConsumer:
         self.most = command.get("max_poll_records", 500)
         self.consumer = Consumer(settings)
         if command.get("assign"):
-            # With a group it begins at what the group committed, like the other libraries; without, at the start.
+            # In a group it begins at what the group committed, like other libraries; else at the start.
             begin = OFFSET_STORED if command.get("group") else OFFSET_BEGINNING
             self.consumer.assign(
                 [TopicPartition(topic, partition, begin) for topic, partition in command["assign"]]

@@ -9,15 +9,13 @@ Kafka's error code when the client tells it. What a client does by itself is tol
 A process has one role, given by its first command (`{"do": "start", "role": "consumer", ...}`), and ends with
 `close` or when stdin ends.
 
-| role | verbs | events |
-| --- | --- | --- |
-| consumer | hold, go, member, position, commit, committed, seek, pause, resume, offsets_for_times, watermarks | \
-assigned, revoked, lost, records, committed, commit_failed |
-| producer | send, stream, settle | acked, failed |
-| admin | create_topics, delete_topics, ... (`ADMIN_VERBS`) | |
+consumer: hold, go, member, position, commit, committed, seek, pause, resume, offsets_for_times, watermarks;
+    tells assigned, revoked, lost, records, committed, commit_failed
+producer: send, stream, settle; tells acked, failed
+admin: create_topics, delete_topics, ... (`ADMIN_VERBS`)
 
-A partition is `[topic, partition]`, an offset `[topic, partition, offset, metadata]`, keys and values are text.
-A verb the library cannot do is answered with the name UNSUPPORTED_BY_CLIENT: the test decides what to do.
+A partition is `[topic, partition]`, an offset `[topic, partition, offset, metadata]`, keys and values are
+text. A verb that the library cannot do is answered with the name UNSUPPORTED_BY_CLIENT.
 
 This file is the half that is the same for every Python library; a library brings an adapter for each role.
 Its Java twin is `java/src/main/java/konvene/against/Driver.java`.
@@ -58,7 +56,7 @@ class Refused(Exception):
 
 
 class ConsumerAdapter(Protocol):
-    """What a library's consumer can do, in plain values. Offsets are `{(topic, partition): (offset, metadata)}`."""
+    """What a library's consumer can do, in plain values; offsets by `(topic, partition)`."""
 
     def poll(self) -> list[Row]: ...
     def commit(self, offsets: dict[Partition, tuple[int, str]]) -> None: ...
@@ -74,7 +72,7 @@ class ConsumerAdapter(Protocol):
 
 
 class ProducerAdapter(Protocol):
-    """What a library's producer can do; `told(row, error)` is called once for each record, from any thread."""
+    """What a library's producer can do; `told(row, error)` is called once a record, by any thread."""
 
     def send(self, record: Row, told: Callable[[list[Any] | None, Exception | None], None]) -> None: ...
     def turn(self) -> None: ...
@@ -116,7 +114,7 @@ def serve(
     roles: dict[str, Callable[[Row], Role]],
     errors: Callable[[BaseException], Refused | None],
 ) -> None:
-    """Obey stdin until `close` or its end. `errors` reads the broker's code out of the library's exceptions."""
+    """Obey stdin until `close` or its end. `errors` finds the broker's code in a library's exception."""
     lines: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     emit("ready", library=library)
@@ -190,7 +188,8 @@ def _told(error: BaseException, errors: Callable[[BaseException], Refused | None
 
 
 class ConsumerRole:
-    """A member of a group, or a reader of partitions it was told: polls, tells what it read, commits what it told."""
+    """A member of a group, or a reader of partitions it was told: polls, tells what it read, commits what
+    it told."""
 
     def __init__(
         self,
@@ -260,7 +259,7 @@ def _quads(offsets: dict[Partition, tuple[Any, Any]]) -> list[list[Any]]:
 
 
 class ProducerRole:
-    """A producer: of the records it is handed (send), or of a stream of unique values at a rate (stream, settle)."""
+    """A producer: of records it is handed (send), or of unique values at a rate (stream, settle)."""
 
     def __init__(self, adapter: ProducerAdapter, errors: Callable[[BaseException], Refused | None]) -> None:
         self.adapter = adapter
@@ -334,7 +333,7 @@ class ProducerRole:
 
 
 class AdminRole:
-    """An admin client: a verb is a method of the adapter by the same name; a missing method is a missing ability."""
+    """An admin client: a verb is the adapter's method of that name, if it has one."""
 
     def __init__(self, adapter: Any) -> None:
         self.adapter = adapter

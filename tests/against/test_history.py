@@ -1,0 +1,156 @@
+"""konvene tells why each rebalance happened, and the cause and the member are the right ones.
+
+Apache Kafka does not say, so there these tests are skipped. The stories of test_groups.py are asked again
+here; the further causes have short plays of their own.
+"""
+
+from typing import Any
+
+import pytest
+
+from .brokers import Broker
+from .clients import LIBRARIES, Client, Fleet, eventually
+from .conftest import Admins
+from .history import Rebalance, history, missing
+from .stories import SESSION_MS, Cast, Stories
+from .test_groups import EACH_CAST
+
+EACH = [pytest.param(name, marks=pytest.mark.java) if name == "java" else name for name in LIBRARIES]
+
+
+@pytest.fixture(autouse=True)
+def _the_broker_explains(broker: Broker) -> None:
+    if not broker.explains:
+        pytest.skip(f"{broker.name} does not tell why a group rebalances")
+
+
+@pytest.mark.parametrize("cast", EACH_CAST)
+class TestAStory:
+    def test_each_change_is_explained(self, cast: Cast, stories: Stories, broker: Broker) -> None:
+        """Joins, the clean leave and the death are told in their order, each with the client that caused
+        it."""
+        story = stories.of(cast)
+        told = history(broker, story.group)
+        assert missing(told, story.rebalances) == [], told
+
+    def test_no_rebalance_is_without_a_cause(self, cast: Cast, stories: Stories, broker: Broker) -> None:
+        """Every generation is told once, with at least one cause."""
+        told = history(broker, stories.of(cast).group)
+        assert [rebalance for rebalance in told if not rebalance.causes] == []
+        generations = [rebalance.generation for rebalance in told]
+        assert generations == sorted(set(generations))
+
+    def test_nobody_is_accused_falsely(self, cast: Cast, stories: Stories, broker: Broker) -> None:
+        """Only the one who left is told to have left, and only the one who was killed to have expired."""
+        story = stories.of(cast)
+        told = [cause for rebalance in history(broker, story.group) for cause in rebalance.causes]
+        stayer = story.members[1].name
+        left = {cause.client_id for cause in told if cause.kind == "member-left"}
+        expired = {cause.client_id for cause in told if cause.kind == "session-expired"}
+        assert left - {stayer} == {name for kind, name in story.rebalances if kind == "member-left"}
+        assert expired == {name for kind, name in story.rebalances if kind == "session-expired"}
+
+
+def causes(broker: Broker, group: str, kind: str) -> list[str | None]:
+    return [
+        cause.client_id
+        for rebalance in history(broker, group)
+        for cause in rebalance.causes
+        if cause.kind == kind
+    ]
+
+
+def pair(fleet: Fleet, topic: str, library: str, **settings: Any) -> tuple[Client, Client]:
+    """A group of two: an anchor, and the member whose doings are explained."""
+    common: dict[str, Any] = {"group": topic, "topics": [topic], "session_timeout_ms": SESSION_MS}
+    anchor = fleet.consumer("confluent-kafka", "anchor", **{**common, **settings})
+    anchor.until("all partitions", lambda: len(anchor.holds()) == 4)
+    member = fleet.consumer(library, "member", **{**common, **settings})
+    both = (anchor, member)
+    eventually("two and two", lambda: all(len(client.holds()) == 2 for client in both), among=both)
+    return both
+
+
+@pytest.mark.parametrize("library", EACH)
+def test_a_join_and_a_clean_close(library: str, fleet: Fleet, topic: str, broker: Broker) -> None:
+    """member-joined, then member-left with the same member id; and the client's own reason, where it gives
+    one."""
+    anchor, member = pair(fleet, topic, library)
+    member_id = member.call("member")["member_id"]
+    member.close()
+    anchor.until("all partitions", lambda: len(anchor.holds()) == 4, 15)
+    told = history(broker, topic)
+    wanted = [("member-joined", "anchor"), ("member-joined", "member"), ("member-left", "member")]
+    assert missing(told, wanted) == [], told
+    ids = {cause.member_id for rebalance in told for cause in rebalance.causes if cause.client_id == "member"}
+    assert ids == {member_id}
+
+
+def test_a_subscription_that_changes(fleet: Fleet, topic: str, broker: Broker, admins: Admins) -> None:
+    """A topic grows: the member that leads sees it and joins again, and this is told, not a join of
+    somebody new."""
+    anchor, member = pair(fleet, topic, "kafka-python", metadata_max_age_ms=1000)
+    known = len(history(broker, topic))
+    admins["confluent-kafka"].call("create_partitions", topic=topic, count=8)
+    both = (anchor, member)
+    eventually("four and four", lambda: all(len(client.holds()) == 4 for client in both), 25, among=both)
+    later: list[Rebalance] = history(broker, topic)[known:]
+    kinds = {cause.kind for rebalance in later for cause in rebalance.causes}
+    assert kinds and kinds <= {"leader-rejoined", "member-metadata-changed", "topic-metadata-changed"}, later
+
+
+def test_a_member_too_slow_for_the_rebalance(fleet: Fleet, topic: str, broker: Broker) -> None:
+    """Stopped with a long session and a short rebalance timeout: the rebalance that another's coming starts
+    goes on without it, and that it was too slow is told."""
+    settings: dict[str, Any] = {"group": topic, "topics": [topic]}
+    times = {"session_timeout_ms": 30_000, "max_poll_interval_ms": 5_000}
+    anchor = fleet.consumer("kafka-python", "anchor", **settings, **times)
+    slow = fleet.consumer("kafka-python", "slow", **settings, **times)
+    eventually("two and two", lambda: len(anchor.holds()) == len(slow.holds()) == 2, among=[anchor, slow])
+    slow.sleep()
+    late = fleet.consumer("kafka-python", "late", **settings, **times)
+    eventually("two and two", lambda: len(anchor.holds()) == len(late.holds()) == 2, 15, among=[anchor, late])
+    assert causes(broker, topic, "rebalance-timeout") == ["slow"]
+    assert causes(broker, topic, "session-expired") == []
+
+
+def test_a_static_member_that_stays_away(fleet: Fleet, topic: str, broker: Broker) -> None:
+    """Killed, a static member keeps its place until its session is over; then it is told as
+    session-expired, with its instance id."""
+    settings: dict[str, Any] = {"group": topic, "topics": [topic], "session_timeout_ms": SESSION_MS}
+    anchor = fleet.consumer("kafka-python", "anchor", instance_id="desk-0", **settings)
+    member = fleet.consumer("aiokafka", "member", instance_id="desk-1", **settings)
+    both = (anchor, member)
+    eventually("two and two", lambda: all(len(client.holds()) == 2 for client in both), among=both)
+    member.kill()
+    anchor.until("all partitions", lambda: len(anchor.holds()) == 4, SESSION_MS / 1000 + 10)
+    told = [cause for rebalance in history(broker, topic) for cause in rebalance.causes]
+    expired = [(cause.client_id, cause.instance_id) for cause in told if cause.kind == "session-expired"]
+    assert expired == [("member", "desk-1")]
+
+
+@pytest.mark.java
+def test_a_cooperative_follow_up(fleet: Fleet, topic: str, broker: Broker) -> None:
+    """With cooperative-sticky a newcomer's share is given up first and handed over in a second rebalance,
+    and the second one's cause is the first."""
+    pair(fleet, topic, "java", assignor="cooperative-sticky")
+    told = history(broker, topic)
+    assert missing(told, [("member-joined", "member")]) == [], told
+    assert any(cause.kind == "cooperative-follow-up" for cause in told[-1].causes), told
+
+
+@pytest.mark.java
+def test_a_removal_by_an_admin(fleet: Fleet, topic: str, broker: Broker, admins: Admins) -> None:
+    """Removed by its instance id from outside: told with the instance id and the admin's reason."""
+    settings: dict[str, Any] = {"group": topic, "topics": [topic], "session_timeout_ms": 30_000}
+    anchor = fleet.consumer("kafka-python", "anchor", instance_id="desk-0", **settings)
+    member = fleet.consumer("confluent-kafka", "member", instance_id="desk-1", **settings)
+    both = (anchor, member)
+    eventually("two and two", lambda: all(len(client.holds()) == 2 for client in both), among=both)
+    member.kill()
+    admins["java"].call("remove_members", group=topic, instance_ids=["desk-1"], reason="the desk is sold")
+    anchor.until("all partitions", lambda: len(anchor.holds()) == 4, 10)
+    last = history(broker, topic)[-1]
+    [cause] = [cause for cause in last.causes if cause.instance_id == "desk-1"]
+    assert cause.kind in ("removed-by-admin", "member-left")
+    assert "the desk is sold" in (cause.reason or "")

@@ -1,0 +1,62 @@
+"""The promises themselves, asked of made-up stories: a check that cannot fail proves nothing."""
+
+from typing import Any
+
+from .stories import gaps, read_again, shared_holds, steps_back
+
+P = [["t", 0]]
+
+
+class Member:
+    """What a check needs of a client: a name, an end, and what it told."""
+
+    def __init__(self, name: str, *events: tuple[int, str, Any], ended_ns: int | None = None) -> None:
+        self.name = name
+        self.ended_ns = ended_ns
+        self.events = [{"at": at, "event": kind, **told(kind, what)} for at, kind, what in events]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]
+
+
+def told(kind: str, what: Any) -> dict[str, Any]:
+    if kind == "records":
+        return {"records": [{"topic": "t", "partition": 0, "offset": offset} for offset in what]}
+    if kind == "committed":
+        return {"offsets": [["t", 0, what, ""]]}
+    return {"partitions": what}
+
+
+ANN = Member("ann", (1, "assigned", P), (2, "records", [0, 1, 2]), (3, "committed", 3), (5, "revoked", P))
+
+
+def test_a_faultless_story() -> None:
+    bob = Member("bob", (6, "assigned", P), (7, "records", [3, 4]), (8, "committed", 5))
+    story: Any = [ANN, bob]
+    assert (gaps(story), read_again(story), shared_holds(story), steps_back(story)) == ([], [], [], [])
+
+
+def test_a_gap_is_seen() -> None:
+    story: Any = [Member("ann", (1, "assigned", P), (2, "records", [0, 1]), (3, "records", [3]))]
+    assert gaps(story) == ["ann read ('t', 0): 1 and then 3"]
+
+
+def test_reading_again_what_was_committed_is_seen() -> None:
+    story: Any = [ANN, Member("bob", (6, "assigned", P), (7, "records", [2, 3]))]
+    assert read_again(story) == ["bob read ('t', 0) from 2, committed: 3"]
+
+
+def test_reading_again_what_was_not_committed_is_allowed() -> None:
+    ann = Member("ann", (1, "assigned", P), (2, "records", [0, 1, 2]), ended_ns=5)
+    story: Any = [ann, Member("bob", (6, "assigned", P), (7, "records", [0, 1, 2, 3]))]
+    assert (read_again(story), shared_holds(story)) == ([], [])
+
+
+def test_two_owners_are_seen() -> None:
+    story: Any = [ANN, Member("bob", (4, "assigned", P))]
+    assert shared_holds(story) == ["('t', 0): bob was assigned it while ann held it"]
+
+
+def test_a_commit_that_goes_back_is_seen() -> None:
+    story: Any = [ANN, Member("bob", (6, "assigned", P), (8, "committed", 2))]
+    assert steps_back(story) == ["('t', 0): ann committed 3, then bob 2"]
