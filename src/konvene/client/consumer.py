@@ -5,12 +5,14 @@ offset; where there is none, at `auto_offset_reset`. Positions are committed whe
 `auto_commit` also every interval, before partitions are given up, and at the end.
 
 One `poll` does one step: be in the group (this may take a whole rebalance), find missing positions, fetch
-one round. Nothing is fetched ahead, so what was not returned by `poll` was not consumed.
+one round. Records that a fetch brought beyond `max_poll_records` wait for the next `poll`; a position moves
+only over records that were returned, so what was not returned was not consumed.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -21,7 +23,7 @@ from konvene.client.cluster import Cluster, TopicPartition
 from konvene.client.errors import ClientError, KafkaError, Misconfigured
 from konvene.client.fetch import EARLIEST, LATEST, LEADER_MOVED, READ_UNCOMMITTED, fetch, list_offsets
 from konvene.client.member import Callback, Member, MemberSettings
-from konvene.codec.batches import Headers
+from konvene.codec.batches import Headers, Record
 from konvene.errors import Errors
 
 __all__ = ["Consumed", "Consumer"]
@@ -39,6 +41,15 @@ class Consumed(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+class _Ready(NamedTuple):
+    """Records of a partition that were fetched from `position` on and not yet returned."""
+
+    partition: TopicPartition
+    position: int
+    records: list[Record]
+    following: int
 
 
 class Consumer:
@@ -67,6 +78,7 @@ class Consumer:
         self._partitions: tuple[TopicPartition, ...] = ()
         self._committed: dict[TopicPartition, int] = {}
         self._commit_at = 0.0
+        self._ready: deque[_Ready] = deque()
         self._user_assigned: Callback | None = None
         self._user_revoked: Callback | None = None
 
@@ -130,11 +142,15 @@ class Consumer:
         await self._find_positions()
         if self.auto_commit and loop.time() >= self._commit_at:
             await self._commit_quietly()
+        ready = self._take()
+        if ready:
+            return ready
         wanted = {tp: self.positions[tp] for tp in self.assignment if tp in self.positions}
         if not wanted:
             await asyncio.sleep(timeout_ms / 1000)
             return []
-        return await self._fetch(wanted, timeout_ms)
+        await self._fetch(wanted, timeout_ms)
+        return self._take()
 
     async def __aiter__(self) -> AsyncIterator[Consumed]:
         """Records without end, one by one."""
@@ -176,7 +192,8 @@ class Consumer:
 
     # how
 
-    async def _fetch(self, wanted: Mapping[TopicPartition, int], timeout_ms: int) -> list[Consumed]:
+    async def _fetch(self, wanted: Mapping[TopicPartition, int], timeout_ms: int) -> None:
+        """One round of Fetch; what it brought waits in `_ready`."""
         try:
             answers = await fetch(
                 self.cluster, wanted, max_wait_ms=timeout_ms, isolation_level=self.isolation_level, lane=self
@@ -185,8 +202,7 @@ class Consumer:
             if not error.retriable:
                 raise
             await asyncio.sleep(min(timeout_ms, self.cluster.settings.retry_backoff_ms) / 1000)
-            return []
-        out: list[Consumed] = []
+            return
         for got in answers:
             tp = got.partition
             if got.error_code == Errors.OFFSET_OUT_OF_RANGE:
@@ -195,13 +211,24 @@ class Consumer:
                 self.cluster.forget_topic(tp.topic)
             elif got.error_code:
                 raise KafkaError(got.error_code, about=f"reading {tp}")
-            elif self.positions.get(tp) == wanted[tp]:  # Not moved by a seek meanwhile.
-                self.positions[tp] = got.next_offset
-                for r in got.records:
-                    if self.max_poll_records is not None and len(out) >= self.max_poll_records:
-                        self.positions[tp] = r.offset
-                        break
-                    out.append(Consumed(tp.topic, tp.partition, *r))
+            else:
+                self._ready.append(_Ready(tp, wanted[tp], got.records, got.next_offset))
+
+    def _take(self) -> list[Consumed]:
+        """Records that wait, at most `max_poll_records`; moves the positions over them.
+
+        What waits for a partition that was given up, or that a seek moved, is dropped."""
+        out: list[Consumed] = []
+        while self._ready and (self.max_poll_records is None or len(out) < self.max_poll_records):
+            tp, position, waiting, following = self._ready.popleft()
+            if tp not in self.assignment or self.positions.get(tp) != position:
+                continue
+            room = len(waiting) if self.max_poll_records is None else self.max_poll_records - len(out)
+            out += (Consumed(tp.topic, tp.partition, *r) for r in waiting[:room])
+            rest = waiting[room:]
+            self.positions[tp] = rest[0].offset if rest else following
+            if rest:
+                self._ready.appendleft(_Ready(tp, rest[0].offset, rest, following))
         return out
 
     async def _find_positions(self) -> None:
