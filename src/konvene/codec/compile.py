@@ -66,7 +66,7 @@ def encode_into(value: Struct, version: int, parts: list[bytes]) -> None:
     write = cls.__writers__.get(version) or _make_writer(cls, version)
     try:
         write(value, parts.append)
-    except (_struct.error, AttributeError, TypeError) as error:
+    except (_struct.error, AttributeError, TypeError, UnicodeEncodeError, OverflowError) as error:
         raise CannotEncode(f"{cls.__name__} v{version}: {error}") from error
 
 
@@ -158,7 +158,11 @@ def _read_tags(
 def _write_tags(tags: list[tuple[int, bytes]], write: Callable[[bytes], None]) -> None:
     tags.sort()
     write(_length(len(tags)))
+    last = -1
     for tag, data in tags:
+        if tag <= last:
+            raise CannotEncode(f"tag {tag} twice: as a declared field and as an unknown one")
+        last = tag
         write(_length(tag))
         write(_length(len(data)))
         write(data)

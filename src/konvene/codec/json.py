@@ -48,12 +48,15 @@ def _primitive_to_json(kind: str, content: Any) -> Any:
     if kind == "uuid":
         return str(Uuid(content))
     if kind == "float64" and not math.isfinite(content):
-        return str(content)
+        return "NaN" if math.isnan(content) else "Infinity" if content > 0 else "-Infinity"
     return content
 
 
 def from_json(cls: type[S], data: dict[str, Any], version: int) -> S:
-    """Read Kafka's JSON of a version. Raises `Malformed` for a name that the version does not have."""
+    """Read Kafka's JSON of a version. Raises `Malformed` for a name that the version does not have, and
+    for an object, a list, base64 or an id that is none."""
+    if not isinstance(data, dict):
+        raise Malformed(f"{cls.__name__} v{version} is not a JSON object: {data!r}")
     fields = {f.json_name: f for f in cls.__fields__ if version in f.versions}
     values = {}
     for name, content in data.items():
@@ -68,6 +71,8 @@ def _field_from_json(f: Field, content: Any, version: int) -> Any:
     if content is None:
         return None
     if f.kind == "array":
+        if not isinstance(content, list):
+            raise Malformed(f"{f.json_name} is not a JSON list: {content!r}")
         if isinstance(f.element, Primitive):
             return tuple(_primitive_from_json(f.element.name, item) for item in content)
         return tuple(from_json(f.element, item, version) for item in content)
@@ -77,10 +82,13 @@ def _field_from_json(f: Field, content: Any, version: int) -> Any:
 
 
 def _primitive_from_json(kind: str, content: Any) -> Any:
-    if kind in ("bytes", "records"):
-        return base64.b64decode(content)
-    if kind == "uuid":
-        return Uuid.parse(content)
-    if kind == "float64":
-        return float(content)
+    try:
+        if kind in ("bytes", "records"):
+            return base64.b64decode(content, validate=True)
+        if kind == "uuid":
+            return Uuid.parse(content)
+        if kind == "float64":
+            return float(content)
+    except (TypeError, ValueError) as error:
+        raise Malformed(f"not a JSON {kind}: {content!r}") from error
     return content

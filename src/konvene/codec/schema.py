@@ -223,7 +223,11 @@ class Struct(metaclass=StructMeta):
         return hash(tuple(getattr(self, f.name) for f in self.__fields__))
 
     def __repr__(self) -> str:
-        shown = (f"{f.name}={getattr(self, f.name)!r}" for f in self.__fields__ if not self._is_default(f))
+        shown = (
+            f"{f.name}={_as_bytes(getattr(self, f.name))!r}"
+            for f in self.__fields__
+            if not self._is_default(f)
+        )
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __copy__(self) -> Self:
@@ -233,7 +237,7 @@ class Struct(metaclass=StructMeta):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (type(self), self._values())
+        return _remade, (type(self), {name: _as_bytes(value) for name, value in self._values().items()})
 
     def _values(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in self.__fields__} | {"unknown_tags": self.unknown_tags}
@@ -244,6 +248,11 @@ class Struct(metaclass=StructMeta):
     def replace(self, **changes: Any) -> Self:
         """The same value with some fields changed."""
         return type(self)(**(self._values() | changes))
+
+
+def _as_bytes(value: Any) -> Any:
+    """A view into a frame as bytes of its own, which can be shown and pickled; all else as it is."""
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _remade(cls: type[Struct], values: dict[str, Any]) -> Struct:

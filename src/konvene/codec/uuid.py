@@ -22,8 +22,8 @@ class Uuid(bytes):
     def parse(cls, text: str) -> Uuid:
         """Read the text form. Raises `Malformed` where it is not 16 bytes of base64."""
         try:
-            raw = base64.urlsafe_b64decode(text + "==")
-        except ValueError:
+            raw = base64.b64decode(text.rstrip("=") + "==", altchars="-_", validate=True)
+        except (TypeError, ValueError, AttributeError):
             raw = b""
         if len(raw) != 16:
             raise Malformed(f"not a Kafka id: {text!r}")

@@ -1,0 +1,193 @@
+"""What is declared is what Apache Kafka 4.4 declares, field by field, and so are the tables of APIs and errors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import pytest
+
+from konvene.codec.compile import encode
+from konvene.codec.errors import CannotEncode
+from konvene.codec.schema import Field, Primitive, Struct, Versions, default_of
+from konvene.errors import Errors
+from konvene.messages import API_KEYS, BY_NAME
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+def facts(name: str) -> dict[str, dict[str, Any]]:
+    """Kafka's schemas by name, as its build reads them."""
+    with gzip.open(VECTORS / name, "rt", encoding="utf-8") as file:
+        found: dict[str, dict[str, Any]] = json.load(file)
+    return found
+
+
+SCHEMAS = facts("schemas.json.gz")
+RECORD_SCHEMAS = facts("record_schemas.json.gz")
+ALL = {
+    name: schema
+    for name, schema in {**SCHEMAS, **RECORD_SCHEMAS}.items()
+    if schema["validVersions"] != "none"  # Removed from Kafka: only the key is still taken.
+}
+
+INTEGERS = ("int8", "int16", "uint16", "int32", "int64")
+OURS_ALONE = {"RebalanceKey", "RebalanceValue"}
+"""Declared here and not by Kafka: the audit's records."""
+
+
+def declared() -> dict[str, type[Struct]]:
+    """Every message and record that has versions of its own, by Kafka's name."""
+    found: dict[str, type[Struct]] = {}
+    for home in ("konvene.messages", "konvene.records"):
+        package = import_module(home)
+        for row in iter_modules(package.__path__, home + "."):
+            for value in vars(import_module(row.name)).values():
+                if isinstance(value, type) and issubclass(value, Struct) and value.__module__ == row.name:
+                    if value.__versions__.last < 100:
+                        assert value.__name__ not in found, value.__name__
+                        found[value.__name__] = value
+    return found
+
+
+DECLARED = declared()
+
+
+def told(schema: dict[str, Any]) -> dict[str, Any]:
+    """Kafka's field as a row: what the wire and the JSON depend on."""
+    kind = schema["type"]
+    versions = Versions.parse(schema.get("versions") or schema["taggedVersions"])
+    tagged = schema.get("taggedVersions", "none") if "tag" in schema else "none"
+    flexible = schema.get("flexibleVersions")
+    return {
+        "name": schema["name"][:1].upper() + schema["name"][1:],
+        "array": kind.startswith("[]"),
+        "type": "struct" if kind.removeprefix("[]")[0].isupper() else kind.removeprefix("[]"),
+        "versions": versions,
+        "nullable": Versions.parse(schema.get("nullableVersions", "none")),
+        "tag": schema.get("tag"),
+        "tagged": Versions.parse(tagged),
+        "default": default_told(kind, schema.get("default", "")),
+        "ignorable": schema.get("ignorable", False),
+        "flexible": None if flexible is None else Versions.parse(flexible),
+    }
+
+
+def default_told(kind: str, default: Any) -> Any:
+    """Kafka's default as a value; "the struct itself" for that of a struct."""
+    if default == "null":
+        return None
+    if kind.startswith("[]"):
+        return ()
+    if kind in INTEGERS:
+        return int(default, 0) if isinstance(default, str) and default else int(default or 0)
+    if kind == "bool":
+        return default in (True, "true")
+    if kind == "float64":
+        return float(default or 0)
+    if kind in ("bytes", "records"):
+        return b""
+    if kind == "uuid":
+        return bytes(16)
+    return default if kind == "string" else "the struct itself"
+
+
+def said(field: Field) -> dict[str, Any]:
+    """Our field as the same row."""
+    element = field.element if field.kind == "array" else None
+    primitive = element.name if isinstance(element, Primitive) else "struct"
+    default = default_of(field)
+    if isinstance(default, Struct):
+        assert default == field.element(), field
+        default = "the struct itself"
+    return {
+        "name": field.wire[:1].upper() + field.wire[1:],
+        "array": field.kind == "array",
+        "type": primitive if field.kind == "array" else field.kind,
+        "versions": field.versions,
+        "nullable": field.nullable,
+        "tag": field.tag,
+        "tagged": field.tagged,
+        "default": default,
+        "ignorable": field.ignorable,
+        "flexible": field.flexible,
+    }
+
+
+def compare(cls: type[Struct], schemas: list[dict[str, Any]], common: dict[str, Any], where: str) -> None:
+    assert [said(f) for f in cls.__fields__] == [told(s) for s in schemas], where
+    for field, schema in zip(cls.__fields__, schemas, strict=True):
+        kind = schema["type"].removeprefix("[]")
+        if kind[0].isupper():
+            inner = schema.get("fields") or common[kind]
+            compare(field.element, inner, common, f"{where}.{schema['name']}")
+
+
+def test_everything_is_declared_and_nothing_else() -> None:
+    """Kafka's messages and records, and our audit, are all there is."""
+    assert set(DECLARED) == set(ALL) | OURS_ALONE
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_declaration_is_kafkas(name: str) -> None:
+    """Key, versions, and every field to any depth: name, type, versions, null, tag, default, ignorable."""
+    schema, cls = ALL[name], DECLARED[name]
+    assert cls.__key__ == schema.get("apiKey", -1)
+    assert cls.__versions__ == Versions.parse(schema["validVersions"])
+    assert cls.__flexible__ == Versions.parse(schema["flexibleVersions"])
+    common = {s["name"]: s["fields"] for s in schema.get("commonStructs", [])}
+    compare(cls, schema["fields"], common, name)
+
+
+@pytest.mark.parametrize("name", sorted(DECLARED))
+def test_no_versions_but_the_declared(name: str) -> None:
+    """A version below the first or above the last can not be written."""
+    cls = DECLARED[name]
+    first, last = cls.__versions__
+    for version in (first - 1, last + 1):
+        with pytest.raises(CannotEncode):
+            encode(cls(), version)
+
+
+def test_table_of_apis_is_kafkas() -> None:
+    """One row for each API that still has versions: name, versions, the header's version for each."""
+    rows = json.loads((VECTORS / "apis.json").read_text("utf-8"))
+    living = {int(key): row for key, row in rows.items() if row["latest"] >= row["oldest"]}
+    assert set(API_KEYS) == set(living)
+    for key, row in living.items():
+        api = API_KEYS[key]
+        assert _shouted(api.name) == row["request"]
+        assert (api.versions.first, api.versions.last) == (row["oldest"], row["latest"])
+        assert api.latest_stable == row["latestStable"]
+        versions = range(api.versions.first, api.versions.last + 1)
+        assert {str(v): api.request_header_version(v) for v in versions} == row["requestHeaderVersions"]
+        assert {str(v): api.response_header_version(v) for v in versions} == row["responseHeaderVersions"]
+
+
+def _shouted(name: str) -> str:
+    return "".join("_" + c if c.isupper() else c for c in name).lstrip("_").upper()
+
+
+def test_rows_agree_with_their_declarations() -> None:
+    """A row's versions are those of its two declarations; its module is its name in snake case."""
+    for key, api in API_KEYS.items():
+        assert BY_NAME[api.name] is api
+        assert api.module == _shouted(api.name).lower()
+        for cls in (api.request, api.response):
+            assert cls.__key__ == key
+            assert cls.__versions__ == api.versions
+            for version in range(api.versions.first, api.versions.last + 1):
+                assert (version in cls.__flexible__) == (version >= api.first_flexible)
+        unstable = SCHEMAS[api.name + "Request"].get("latestVersionUnstable", False)
+        assert api.latest_stable == api.versions.last - unstable
+
+
+def test_errors_are_kafkas() -> None:
+    """Every code with its name, and which of them a client may try again."""
+    rows = json.loads((VECTORS / "errors.json").read_text("utf-8"))
+    assert {int(e): e.name for e in Errors} == {int(code): row["name"] for code, row in rows.items()}
+    assert {e.name for e in Errors if e.retriable} == {r["name"] for r in rows.values() if r["retriable"]}
