@@ -107,7 +107,7 @@ class LogDirectory:
         `DirectoryLocked` if another process has it, `WrongDirectory` if it is another cluster's or
         node's. An empty `cluster_id` or `directory_id` of `identity` takes what is there.
         """
-        disk.mkdir(path)
+        _make(disk, path)
         lock = disk.lock(f"{path}/{LOCK_NAME}")
         try:
             identity = _identify(disk, path, identity)
@@ -121,6 +121,7 @@ class LogDirectory:
                 if _DOOMED.match(name) and disk.is_directory(f"{path}/{name}"):
                     directory._remove_folder(name)
             disk.sync_directory(path)
+            directory._forget_the_gone()
             return directory
         except BaseException:
             lock.release()
@@ -223,15 +224,14 @@ class LogDirectory:
         log = self.logs.pop(partition, None)
         self.damaged.pop(partition, None)
         self.recovered.pop(partition, None)
-        self._recovery_points.pop(partition, None)
-        self._start_offsets.pop(partition, None)
+        # First: a folder made again under this name must not inherit a recovery point.
+        self.checkpoint(without=partition)
         doomed = f"{str(partition)[: 255 - len(token) - 8]}.{token}-delete"
         try:
             if log is not None:
-                log.close(clean=False)
+                log.abandon()
             self.disk.rename(folder, f"{self.path}/{doomed}")
             self.disk.sync_directory(self.path)
-            self.checkpoint()
             self._remove_folder(doomed)
         except OSError as error:
             self.health.fail(f"cannot delete {folder}", error)
@@ -250,12 +250,16 @@ class LogDirectory:
             self._write(RECOVERY_POINTS, points)
         except OSError as error:
             self.health.fail(f"cannot checkpoint {self.path}", error)
+        self._recovery_points = points
         log.truncate_to(offset)
 
     # how it is left ----------------------------------------------------------------------------
 
-    def checkpoint(self) -> None:
-        """Write down how far each log is durable and where it starts: less to read after a crash."""
+    def checkpoint(self, *, without: TopicPartition | None = None) -> None:
+        """Write down how far each log is durable and where it starts: less to read after a crash.
+
+        Nothing is said any more of the partition `without`.
+        """
         if self.health.failure is not None:
             raise self.health.failure
         points = self._points()
@@ -266,6 +270,9 @@ class LogDirectory:
                 starts[partition] = log.start_offset
             else:
                 starts.pop(partition, None)
+        if without is not None:
+            points.pop(without, None)
+            starts.pop(without, None)
         try:
             if points != self._recovery_points:
                 self._write(RECOVERY_POINTS, points)
@@ -295,6 +302,16 @@ class LogDirectory:
         finally:
             self._lock.release()
 
+    def _forget_the_gone(self) -> None:
+        """Say nothing of folders that are not there: one made under such a name begins anew."""
+        there = set(self.partitions())
+        for name, offsets in ((RECOVERY_POINTS, self._recovery_points), (START_OFFSETS, self._start_offsets)):
+            gone = [partition for partition in offsets if partition not in there]
+            for partition in gone:
+                del offsets[partition]
+            if gone:
+                self._write(name, offsets)
+
     def _points(self) -> dict[TopicPartition, int]:
         points = dict(self._recovery_points)
         for partition, log in self.logs.items():
@@ -315,6 +332,17 @@ class LogDirectory:
         for inside in self.disk.listdir(folder):
             self.disk.remove(f"{folder}/{inside}")
         self.disk.rmdir(folder)
+
+
+def _make(disk: Disk, path: str) -> None:
+    """Make the directory and those above it, each one's name durable in its parent."""
+    missing = []
+    while path and not disk.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    for name in reversed(missing):
+        disk.mkdir(name)
+        disk.sync_directory(name.rpartition("/")[0] or "/")
 
 
 def _identify(disk: Disk, path: str, wanted: Identity) -> Identity:

@@ -31,6 +31,12 @@ class DamagedLog(LogError):
         self.position = position
 
 
+class LogGone(LogError):
+    """The partition has been deleted while somebody still held its log."""
+
+    code = 3  # UNKNOWN_TOPIC_OR_PARTITION
+
+
 class DirectoryLocked(LogError):
     """Another process uses this log directory."""
 

@@ -12,7 +12,7 @@ and a failure of that sync is kept and raised at the file's own next use.
 """
 
 # The door is made of system calls, and a path is text here, on every disk:
-# ruff: noqa: PTH103, PTH105, PTH106, PTH107, PTH112, PTH116, PTH119, PTH120, PTH208
+# ruff: noqa: PTH103, PTH105, PTH106, PTH107, PTH112, PTH116, PTH120, PTH208
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ bytes), `cut_power_at = n` ends the world there.
 """
 
 # The door is made of system calls, and a path is text here, on every disk:
-# ruff: noqa: PTH103, PTH105, PTH106, PTH107, PTH112, PTH116, PTH119, PTH120, PTH208
+# ruff: noqa: PTH119, PTH120
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class MemoryDisk:
         self._names: dict[str, _Inode | None] = {"/": None}
         self._durable_names: dict[str, _Inode | None] = {"/": None}
         #: By directory, since its last sync: (name, what it is now); GONE for a removal.
-        self._pending: dict[str, list[list[tuple[str, _Inode | None | bool]]]] = {}
+        self._pending: dict[str, list[list[tuple[str, _Inode | bool | None]]]] = {}
         self._locks: set[str] = set()
 
     def __repr__(self) -> str:
         return f"MemoryDisk({len(self._names)} names, {self.calls} operations)"
 
     def crash(self, choose: Choose = lambda _count: 0) -> MemoryDisk:
-        """The disk after a power cut. `choose(n)` gives 0 .. n-1: how much of what was not synced is there."""
+        """The disk after a power cut. `choose(n)` gives 0 .. n-1: how much of the unsynced is there."""
         found = MemoryDisk()
         found.now_ms = self.now_ms
         names = dict(self._durable_names)
@@ -154,7 +154,7 @@ class MemoryDisk:
         self._operation("rename", source)
         if source not in self._names:
             raise FileNotFoundError(source)
-        step: list[tuple[str, _Inode | None | bool]] = [(source, False), (target, self._names[source])]
+        step: list[tuple[str, _Inode | bool | None]] = [(source, False), (target, self._names[source])]
         inside = [name for name in self._names if name.startswith(source + "/")]
         for name in inside:
             step += [(name, False), (target + name[len(source) :], self._names[name])]
@@ -192,7 +192,7 @@ class MemoryDisk:
             return True
         raise OSError(code, os.strerror(code), path)
 
-    def _change(self, path: str, step: list[tuple[str, _Inode | None | bool]]) -> None:
+    def _change(self, path: str, step: list[tuple[str, _Inode | bool | None]]) -> None:
         _apply(self._names, step)
         self._pending.setdefault(_parent(path), []).append(step)
 
@@ -262,7 +262,7 @@ def _parent(path: str) -> str:
     return os.path.dirname(path)
 
 
-def _apply(names: dict[str, _Inode | None], step: list[tuple[str, _Inode | None | bool]]) -> None:
+def _apply(names: dict[str, _Inode | None], step: list[tuple[str, _Inode | bool | None]]) -> None:
     for name, inode in step:
         if inode is False:
             names.pop(name, None)

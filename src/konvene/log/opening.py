@@ -18,7 +18,7 @@ from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import DamagedLog
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted
-from konvene.log.recovery import OnBatch, Recovered, cut_torn_tail, scan
+from konvene.log.recovery import OnBatch, Recovered, ScanEnd, refuse_unless_torn, scan
 from konvene.log.segment import Segment
 
 _LEFTOVERS = (".deleted", ".cleaned", ".tmp")
@@ -65,7 +65,7 @@ class Opening:
         log.end_offset = log.synced_offset = end
         log.epochs.truncate_end(end)
         log.epochs.truncate_start(log.start_offset)
-        self._rebuild_producers(names, end if read_from is None else read_from)
+        self._rebuild_producers(self._disk.listdir(self._directory), end if read_from is None else read_from)
         return recovered
 
     def _tidy(self) -> list[str]:
@@ -117,25 +117,25 @@ class Opening:
         for at in range(first, len(segments)):
             segment = segments[at]
             fault = None
-            if at > first and segment.base_offset != expected and expected >= point:
-                previous = segments[at - 1]
-                fault = f"offsets {expected} to {segment.base_offset} are missing"
-                end = scan(previous.file, previous.size, previous.base_offset, lambda _header, _view: None)
-                at, segment = at - 1, previous
+            if at > first and (
+                segment.base_offset < expected or (expected >= point and segment.base_offset > expected)
+            ):
+                # The file before ends too early (or too late): that is where the log ends.
+                at -= 1
+                fault = f"{segment.path} begins where offset {expected} was due"
+                segment = segments[at]
+                end = ScanEnd(segment.size, expected, fault)
             else:
-                expected = max(expected, segment.base_offset)
                 size = segment.size
                 segment.start_over()
-                end = scan(segment.file, size, expected, self._noting(segment))
+                end = scan(segment.file, size, segment.base_offset, self._noting(segment))
                 scanned += end.position
-                fault = end.fault
-                expected = end.next_offset
+                fault, expected = end.fault, end.next_offset
             if fault is not None:
-                cut, dropped = cut_torn_tail(segments, at, end, fault, accept_loss=self._accept_loss)
+                if not self._accept_loss:
+                    refuse_unless_torn(segments, at, end, fault)
+                cut = self._cut(segments, at, end.position)
                 where = (expected, segment.path, fault)
-                for lost in reversed(dropped):
-                    lost.remove()
-                del segments[at + 1 :]
                 break
         for segment in segments[first:]:
             segment.file.sync()
@@ -147,6 +147,19 @@ class Opening:
             offset, path, why = where
             found = found._replace(cut_bytes=cut, cut_at_offset=offset, cut_file=path, why=why)
         return found, segments[first].base_offset
+
+    def _cut(self, segments: list[Segment], at: int, position: int) -> int:
+        """Segment `at` ends at `position` and is the last: the later ones go first. Bytes that went."""
+        torn, size = segments[at], segments[at].file.size()
+        cut = size - position
+        for lost in reversed(segments[at + 1 :]):
+            cut += lost.file.size()
+            lost.remove()
+        del segments[at + 1 :]
+        self._disk.sync_directory(self._directory)
+        if size > position:
+            torn.file.truncate(position)
+        return cut
 
     def _noting(self, segment: Segment) -> OnBatch:
         epochs = self._log.epochs

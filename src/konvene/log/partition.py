@@ -25,7 +25,6 @@ from typing import NamedTuple, NoReturn
 from konvene.codec.batches import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
     TimestampType,
@@ -46,6 +45,8 @@ from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import (
     InvalidRecord,
     InvalidTimestamp,
+    LogError,
+    LogGone,
     LogOffline,
     MessageTooLarge,
     OffsetOutOfRange,
@@ -65,7 +66,7 @@ class Health:
     __slots__ = ("failure",)
 
     def __init__(self) -> None:
-        self.failure: LogOffline | None = None
+        self.failure: LogError | None = None
 
     def __repr__(self) -> str:
         return "Health(good)" if self.failure is None else f"Health({self.failure})"
@@ -437,6 +438,12 @@ class PartitionLog:
         for segment in self.segments:
             segment.file.close()
 
+    def abandon(self) -> None:
+        """The partition is being deleted: whoever still holds this log is told `LogGone`."""
+        self.close(clean=False)
+        self.health = Health()
+        self.health.failure = LogGone(f"{self.directory} has been deleted")
+
     # reading ---------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, upto: int | None = None, min_one: bool = True) -> bytes:
@@ -479,7 +486,7 @@ class PartitionLog:
     def batches_from(
         self, offset: int | None = None, upto: int | None = None
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Each batch from the one that contains `offset` (default: the start) up to `upto` (default: the end now).
+        """Each batch from the one that contains `offset` (default: start) up to `upto` (default: end).
 
         For loaders: read a megabyte at a time, checksums not looked at. A view is good until the next step.
         """
@@ -498,6 +505,10 @@ class PartitionLog:
                     if header.base_offset >= end:
                         return
                     yield header, view
+        except FileNotFoundError as error:
+            if segment in self.segments:
+                self.health.fail(f"cannot read {self.directory}", error)
+            raise OffsetOutOfRange(f"{segment} was deleted while it was read") from None
         except OSError as error:
             self.health.fail(f"cannot read {self.directory}", error)
 
@@ -643,6 +654,8 @@ class PartitionLog:
             if dropped in self._unsynced:
                 self._unsynced.remove(dropped)
             dropped.remove()
+        # Gone for good before an earlier segment is cut, or a crash would leave a gap.
+        self._disk.sync_directory(self.directory)
         self._active = active = self.segments[-1]
         if active in self._unsynced:
             self._unsynced.remove(active)

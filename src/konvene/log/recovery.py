@@ -52,9 +52,10 @@ class ScanEnd(NamedTuple):
 OnBatch = Callable[[BatchHeader, memoryview], None]
 
 
-def scan(file: File, size: int, expected_offset: int, on_batch: OnBatch) -> ScanEnd:
+def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
     """Read a file's batches from the start, checksums and all, up to the first that is not sound."""
-    position, expected = 0, expected_offset
+    position, expected = 0, base_offset
+    ceiling = base_offset + 0x7FFF_FFFF
     while position < size:
         view = memoryview(file.pread(min(CHUNK_BYTES, size - position), position))
         at = 0
@@ -70,7 +71,7 @@ def scan(file: File, size: int, expected_offset: int, on_batch: OnBatch) -> Scan
                 if position + end > size:
                     return ScanEnd(position + at, expected, f"a batch of {header.size} bytes is cut")
                 break
-            fault = _fault(view[at:end], header, expected)
+            fault = _fault(view[at:end], header, expected, ceiling)
             if fault is not None:
                 return ScanEnd(position + at, expected, fault)
             on_batch(header, view[at:end])
@@ -80,7 +81,7 @@ def scan(file: File, size: int, expected_offset: int, on_batch: OnBatch) -> Scan
             # One batch larger than a chunk.
             header = read_header(view)
             whole = memoryview(file.pread(header.size, position))
-            fault = _fault(whole, header, expected)
+            fault = _fault(whole, header, expected, ceiling)
             if fault is not None:
                 return ScanEnd(position, expected, fault)
             on_batch(header, whole)
@@ -96,13 +97,13 @@ def sound_batch_behind(file: File, size: int, position: int, expected_offset: in
     while window + HEADER_SIZE <= size:
         chunk = file.pread(min(CHUNK_BYTES + HEADER_SIZE, size - window), window)
         found = chunk.find(MAGIC, 16)
-        while 0 <= found and found - 16 + HEADER_SIZE <= len(chunk):
+        while found >= 0 and found - 16 + HEADER_SIZE <= len(chunk):
             at = window + found - 16
             try:
                 header = read_header(chunk, found - 16)
                 plausible = (
                     at + header.size <= size
-                    and -1 <= header.partition_leader_epoch
+                    and header.partition_leader_epoch >= -1
                     and expected_offset <= header.base_offset < expected_offset + 0x8000_0000
                 )
                 if plausible and _fault(file.pread(header.size, at), header, expected_offset) is None:
@@ -114,34 +115,26 @@ def sound_batch_behind(file: File, size: int, position: int, expected_offset: in
     return None
 
 
-def cut_torn_tail(
-    segments: Sequence[Segment], at: int, end: ScanEnd, fault: str, *, accept_loss: bool
-) -> tuple[int, list[Segment]]:
-    """Cut segment `at` where its sound batches end; `(bytes cut, segments to remove)`.
-
-    `DamagedLog` instead, and nothing touched, if sound batches stand behind that point.
-    """
-    torn, later = segments[at], list(segments[at + 1 :])
-    size = torn.file.size()
-    if not accept_loss:
-        behind = sound_batch_behind(torn.file, size, end.position, end.next_offset)
-        if behind is not None:
-            raise DamagedLog(torn.path, end.position, f"{fault}; a sound batch follows at byte {behind}")
-        for segment in later:
-            if sound_batch_behind(segment.file, segment.file.size(), -1, end.next_offset) is not None:
-                raise DamagedLog(torn.path, end.position, f"{fault}; sound batches follow in {segment.path}")
-    cut = size - end.position + sum(segment.file.size() for segment in later)
-    if size > end.position:
-        torn.file.truncate(end.position)
-        torn.file.sync()
-    return cut, later
+def refuse_unless_torn(segments: Sequence[Segment], at: int, end: ScanEnd, fault: str) -> None:
+    """`DamagedLog` if sound batches stand behind where those of segment `at` end: then it is no torn tail."""
+    torn = segments[at]
+    behind = sound_batch_behind(torn.file, torn.file.size(), end.position, end.next_offset)
+    if behind is not None:
+        raise DamagedLog(torn.path, end.position, f"{fault}; a sound batch follows at byte {behind}")
+    for segment in segments[at + 1 :]:
+        if sound_batch_behind(segment.file, segment.file.size(), -1, end.next_offset) is not None:
+            raise DamagedLog(torn.path, end.position, f"{fault}; sound batches follow in {segment.path}")
 
 
-def _fault(batch: bytes | memoryview, header: BatchHeader, expected_offset: int) -> str | None:
+def _fault(
+    batch: bytes | memoryview, header: BatchHeader, expected_offset: int, ceiling: int = 0x7FFF_FFFF_FFFF_FFFF
+) -> str | None:
     try:
         check(batch, header)
     except CodecError as error:
         return str(error)
     if header.base_offset < expected_offset:
         return f"offset {header.base_offset} where at least {expected_offset} was due"
+    if header.last_offset > ceiling:
+        return f"offset {header.last_offset} in a segment that cannot hold more than {ceiling}"
     return None
