@@ -9,6 +9,7 @@ MAX_NAME_LENGTH = 249
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that Kafka calls internal."""
 
+OFFSETS_TOPIC = "__consumer_offsets"
 AUDIT_TOPIC = "__konvene_audit"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 

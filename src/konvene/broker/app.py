@@ -1,0 +1,206 @@
+"""`konvene serve`: from options to a running broker, and down again.
+
+One line tells where it listens and what it found; SIGTERM and SIGINT let what is under way finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from konvene import __version__
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig, ConfigError
+from konvene.log.directory import META_NAME, Identity, LogDirectory
+from konvene.log.errors import LogError
+from konvene.log.files import RealDisk
+
+DEFAULT_HOST = "localhost"
+DEFAULT_PORT = 9092
+
+
+class Address(NamedTuple):
+    """Where to listen, and what to tell clients."""
+
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+
+class CannotStart(Exception):
+    """Why the broker cannot start, in words for whoever started it."""
+
+
+def serve(
+    host: str | None = None,
+    port: int | None = None,
+    data_dir: Path | None = None,
+    ephemeral: bool = False,
+    config: Path | None = None,
+    overrides: list[tuple[str, str]] | None = None,
+) -> int:
+    """Run a broker until it is told to stop. The exit status: 0, or 1 with a message on stderr."""
+    began = time.perf_counter()
+    logging.basicConfig(
+        level=os.environ.get("KONVENE_LOG", "INFO").upper(),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        settings, notices = _configuration(config, overrides or [])
+        address = _address(settings, host, port)
+        for notice in notices:
+            logging.getLogger("konvene").warning("%s", notice)
+        with _directory(settings, data_dir, ephemeral) as path:
+            return _run(settings, address, path, ephemeral, began)
+    except (CannotStart, ConfigError, LogError) as error:
+        sys.stderr.write(f"konvene: {error}\n")
+        return 1
+
+
+def _configuration(
+    file: Path | None, overrides: list[tuple[str, str]]
+) -> tuple[BrokerConfig, tuple[str, ...]]:
+    text = None
+    if file is not None:
+        try:
+            text = file.read_text()
+        except OSError as error:
+            raise CannotStart(f"cannot read --config {file}: {error.strerror}") from None
+    return BrokerConfig.load(text, overrides, file=str(file or "server.properties"))
+
+
+def _address(config: BrokerConfig, host: str | None, port: int | None) -> Address:
+    """The listener: the options, else `listeners`, else loopback and Kafka's port."""
+    listen = (DEFAULT_HOST, DEFAULT_PORT)
+    if "listeners" in config.static:
+        listen = _plaintext(config["listeners"], "listeners")
+    listen = (host if host is not None else listen[0], port if port is not None else listen[1])
+    told = listen
+    if config["advertised.listeners"]:
+        told = _plaintext(config["advertised.listeners"], "advertised.listeners")
+    elif listen[0] in ("", "0.0.0.0", "::"):
+        import socket
+
+        told = (socket.gethostname(), listen[1])
+    return Address(*listen, *told)
+
+
+def _plaintext(listeners: tuple[str, ...], name: str) -> tuple[str, int]:
+    """The one PLAINTEXT listener of a list. Controller listeners are nothing to a single node."""
+    found = [entry for entry in listeners if not entry.upper().startswith("CONTROLLER://")]
+    if len(found) != 1 or not found[0].upper().startswith("PLAINTEXT://"):
+        raise CannotStart(f"{name}={','.join(listeners)}: this broker has one listener, of type PLAINTEXT")
+    host, _, port = found[0][len("PLAINTEXT://") :].rpartition(":")
+    try:
+        return host.strip("[]"), int(port)
+    except ValueError:
+        raise CannotStart(f"{name}={found[0]}: the port is not a number") from None
+
+
+@contextlib.contextmanager
+def _directory(config: BrokerConfig, data_dir: Path | None, ephemeral: bool) -> Iterator[Path]:
+    """Where the data is: the option, else log.dirs, else the user's state directory."""
+    if ephemeral:
+        if data_dir is not None:
+            raise CannotStart("--ephemeral and --data-dir exclude each other")
+        path = Path(tempfile.mkdtemp(prefix="konvene-"))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+        return
+    if data_dir is None:
+        if "log.dirs" in config.static or "log.dir" in config.static:
+            dirs = config.log_dirs
+            if len(dirs) != 1:
+                raise CannotStart(f"log.dirs={','.join(dirs)}: this broker keeps its data in one directory")
+            data_dir = Path(dirs[0])
+        else:
+            state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+            data_dir = Path(state).expanduser() / "konvene"
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotStart(f"cannot use {data_dir} for data: {error.strerror}") from None
+    yield data_dir
+
+
+def _run(config: BrokerConfig, address: Address, path: Path, ephemeral: bool, began: float) -> int:
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(_main(config, address, path, ephemeral, began))
+    return 0
+
+
+async def _main(config: BrokerConfig, address: Address, path: Path, ephemeral: bool, began: float) -> None:
+    from konvene.broker.broker import Broker
+    from konvene.broker.server import Server
+
+    loop = asyncio.get_running_loop()
+    directory = _open_directory(path, config["node.id"])
+    broker = Broker(config, directory, loop)
+    server = Server(broker)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await broker.start()
+        try:
+            await server.listen(address.host, address.port)
+        except OSError as error:
+            raise CannotStart(
+                f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
+                " (another broker may run there; --port chooses another port)"
+            ) from None
+        broker.advertised = (
+            address.advertised_host or "localhost",
+            address.advertised_port or server.port,
+        )
+        took = time.perf_counter() - began
+        kept = " (ephemeral: gone when it stops)" if ephemeral else ""
+        sys.stdout.write(
+            f"konvene {__version__} listens on {broker.advertised[0]}:{server.port}, data in {path}{kept}:"
+            f" {_found(directory)}, {took:.2f} s\n"
+        )
+        sys.stdout.flush()
+        await stop.wait()
+    finally:
+        await server.close()
+        await broker.stop()
+
+
+def _open_directory(path: Path, node_id: int) -> LogDirectory:
+    """Lock the data directory; a new one becomes a cluster of its own."""
+    new = not (path / META_NAME).exists()
+    fresh = [str(Uuid(uuid.uuid4().bytes)) if new else "" for _ in range(2)]
+    return LogDirectory.open(RealDisk(), str(path), Identity(fresh[0], node_id, fresh[1]))
+
+
+def _found(directory: LogDirectory) -> str:
+    """What the data directory held and what had to be done about it."""
+    partitions = len(directory.logs)
+    if directory.clean:
+        return f"{partitions} partitions, closed properly"
+    scanned = sum(r.scanned_bytes for r in directory.recovered.values())
+    cut = sum(r.cut_bytes for r in directory.recovered.values())
+    damaged = f", {len(directory.damaged)} damaged and offline" if directory.damaged else ""
+    if not scanned and not damaged:
+        return f"{partitions} partitions"
+    return f"{partitions} partitions recovered ({scanned} bytes read, {cut} torn bytes cut{damaged})"

@@ -1,0 +1,333 @@
+"""The broker as its handlers see it: the configuration, the catalogue, the partitions, the coordinators.
+
+It is made of parts that know nothing of each other; here they are introduced. Everything happens on one
+event loop; only syncing the disk has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from konvene.broker.audit import Audit
+from konvene.broker.coordinator import Call, Coordinator, Speech
+from konvene.broker.frames import Route, routes
+from konvene.broker.groups import Groups
+from konvene.broker.journal import Journal
+from konvene.broker.partitions import Partition, Partitions, log_config
+from konvene.broker.router import HANDLERS
+from konvene.cluster.catalogue import Catalogue
+from konvene.cluster.configs import CONFIGS_CHANGED
+from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
+from konvene.cluster.state import CatalogueState, ResourceType, TopicState
+from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
+from konvene.configs import BrokerConfig
+from konvene.configs.effective import topic_values
+from konvene.errors import Errors
+from konvene.log.config import LogConfig
+from konvene.log.directory import LogDirectory, TopicPartition
+from konvene.log.errors import DamagedLog
+from konvene.log.partition import PartitionLog
+from konvene.messages import API_VERSIONS
+from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from konvene.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from konvene.records.cluster_log import decode_cluster_record, encode_cluster_record
+from konvene.shard.contract import Effect
+from konvene.shard.image import Topics
+
+if TYPE_CHECKING:
+    from konvene.broker.connection import Connection
+
+log = logging.getLogger("konvene.broker")
+
+CLUSTER_SPEECH = Speech(encode=encode_cluster_record, decode=decode_cluster_record)
+
+MAX_METADATA_BATCH = 8 * 1024 * 1024
+"""Kafka's limit for a batch of the metadata log."""
+
+FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, 33)}
+"""Features and the levels that this broker can run at."""
+
+
+class Broker:
+    """One node that is its whole cluster."""
+
+    def __init__(
+        self, config: BrokerConfig, directory: LogDirectory, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.static_config = config
+        self.config = config
+        self.directory = directory
+        self.loop = loop
+        self.node_id: int = config["node.id"]
+        self.cluster_id: str = directory.identity.cluster_id
+        self.advertised: tuple[str, int] = ("localhost", 0)
+        self.max_request_bytes: int = config["socket.request.max.bytes"]
+        self.disk_thread = ThreadPoolExecutor(2, thread_name_prefix="konvene-disk")
+        self.routes: dict[int, Route] = routes(HANDLERS)
+        self.connections: set[Connection] = set()
+        self.partitions = Partitions()
+        self.audit = Audit(self)
+        self.groups = Groups(self)
+        self._catalogue = Catalogue()
+        self._found = set(directory.partitions())
+        metadata = self._open_metadata()
+        self.catalogue = Coordinator(
+            CLUSTER_METADATA_TOPIC,
+            lambda: self._catalogue,
+            Journal(self, metadata, durable=True),
+            CLUSTER_SPEECH,
+            config=lambda: self.config,
+            loop=loop,
+            wall_clock_ms=self.wall_clock_ms,
+            perform=self._perform,
+        )
+        self._producer_ids = iter(range(0))
+        self._api_versions: ApiVersionsResponse | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<broker {self.node_id}: {len(self.topics.by_name)} topics, {len(self.connections)} connections>"
+        )
+
+    def _open_metadata(self) -> Partition:
+        """The cluster's own log. Without it there is no broker."""
+        wanted = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+        config = LogConfig(max_message_bytes=MAX_METADATA_BATCH, retention_ms=-1)
+        opened = self.directory.create([wanted], config, self.wall_clock_ms())
+        return self._put(wanted, opened[0])
+
+    # --- what handlers ask ---
+
+    @property
+    def state(self) -> CatalogueState:
+        return self._catalogue.state
+
+    @property
+    def topics(self) -> Topics:
+        return self._catalogue.state.image
+
+    @staticmethod
+    def wall_clock_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    def settings_of(self, kind: ResourceType, name: str) -> Mapping[str, str]:
+        """What was set for a resource."""
+        return self.state.configs.get((kind, name), {})
+
+    def api_versions(self) -> ApiVersionsResponse:
+        """What is served, read off the table of handlers."""
+        if self._api_versions is None:
+            finalized = self.state.features
+            self._api_versions = ApiVersionsResponse(
+                api_keys=tuple(
+                    ApiVersion(api_key=key, min_version=route.first, max_version=route.last)
+                    for key, route in sorted(self.routes.items())
+                ),
+                supported_features=tuple(
+                    SupportedFeatureKey(name=name, min_version=low, max_version=high)
+                    for name, (low, high) in FEATURES.items()
+                ),
+                finalized_features_epoch=self.partitions_end(CLUSTER_METADATA_TOPIC),
+                finalized_features=tuple(
+                    FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+                    for name, level in sorted(finalized.items())
+                ),
+            )
+        return self._api_versions
+
+    def unsupported_api_versions(self) -> ApiVersionsResponse:
+        """For a client that speaks a version of ApiVersions that is not known here: which ones are."""
+        route = self.routes[API_VERSIONS]
+        known = ApiVersion(api_key=API_VERSIONS, min_version=route.first, max_version=route.last)
+        return ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=(known,))
+
+    def partitions_end(self, topic: str) -> int:
+        partition = self.partitions.get(topic, 0)
+        return partition.end_offset if partition is not None else -1
+
+    def fresh_topic_ids(self, count: int) -> tuple[str, ...]:
+        """Random ids as Kafka makes them: none of them starts with a dash, which tools would take badly."""
+        ids: list[str] = []
+        while len(ids) < count:
+            text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            if not text.startswith("-"):
+                ids.append(text)
+        return tuple(ids)
+
+    async def next_producer_id(self) -> int | None:
+        """A producer id that nobody has; None while the catalogue cannot be written."""
+        for producer_id in self._producer_ids:
+            return producer_id
+        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=0)
+        answer = await self.catalogue.submit(request, Call())
+        if not isinstance(answer, AllocateProducerIdsResponse):
+            return None
+        first = answer.producer_id_start
+        self._producer_ids = iter(range(first, first + answer.producer_id_len))
+        return next(self._producer_ids)
+
+    # --- topics that appear by themselves ---
+
+    async def create_missing(self, names: list[str]) -> None:
+        """Create the topics that are not there, at the broker's defaults."""
+        wanted = [n for n in dict.fromkeys(names) if n not in self.topics.by_name]
+        internal = [n for n in wanted if n in (OFFSETS_TOPIC, AUDIT_TOPIC)]
+        for name in internal:
+            await self.create_internal(name)
+        await self._create(
+            [
+                CreatableTopic(name=n, num_partitions=-1, replication_factor=-1)
+                for n in wanted
+                if n not in internal
+            ]
+        )
+
+    async def create_internal(self, name: str) -> None:
+        """Create a topic that the broker itself needs."""
+        if name in self.topics.by_name:
+            return
+        partitions, configs = self._internal(name)
+        await self._create(
+            [
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=1,
+                    configs=tuple(CreatableTopicConfig(name=k, value=v) for k, v in configs.items()),
+                )
+            ]
+        )
+
+    def _internal(self, name: str) -> tuple[int, dict[str, str]]:
+        config = self.config
+        if name == OFFSETS_TOPIC:
+            return config["offsets.topic.num.partitions"], {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+            }
+        return 1, {
+            "cleanup.policy": "delete",
+            "retention.ms": str(config["konvene.audit.retention.ms"]),
+        }
+
+    async def _create(self, topics: list[CreatableTopic]) -> None:
+        if topics:
+            call = Call(api_version=7, fresh_ids=self.fresh_topic_ids(len(topics)))
+            await self.catalogue.submit(CreateTopicsRequest(topics=tuple(topics)), call)
+
+    # --- effects of the catalogue ---
+
+    def _perform(self, effect: Effect) -> None:
+        if effect.verb == CREATE_PARTITIONS:
+            topic: TopicState = effect.subject
+            self._open_topic(topic)
+        elif effect.verb == DELETE_PARTITIONS:
+            gone: TopicState = effect.subject
+            for index in range(gone.partitions):
+                partition = self.partitions.drop(gone.name, index)
+                if partition is not None:
+                    self.directory.delete(TopicPartition(gone.name, index), uuid.uuid4().hex)
+        elif effect.verb == CONFIGS_CHANGED:
+            self._reconfigure(*effect.subject)
+
+    def _open_topic(self, topic: TopicState) -> None:
+        """Open a topic's logs, and make those that are not there."""
+        config = self._log_config(topic.name)
+        there: list[TopicPartition] = []
+        missing: list[TopicPartition] = []
+        for index in range(topic.partitions):
+            wanted = TopicPartition(topic.name, index)
+            if self.partitions.get(topic.name, index) is None:
+                (there if wanted in self._found else missing).append(wanted)
+        for wanted in there:
+            self._open(wanted, config)
+        if missing:
+            now_ms = self.wall_clock_ms()
+            made = self.directory.create(missing, config, now_ms, topic_id=str(topic.id))
+            for wanted, opened in zip(missing, made, strict=True):
+                self._put(wanted, opened)
+
+    def _open(self, wanted: TopicPartition, config: LogConfig) -> Partition | None:
+        """Open a log that is there. A damaged one stays offline, which is told once, here."""
+        try:
+            return self._put(wanted, self.directory.load(wanted, config, self.wall_clock_ms()))
+        except DamagedLog as damage:
+            log.error("%s is offline: %s", wanted, damage)
+            self.partitions.offline.add((wanted.topic, wanted.partition))
+            return None
+
+    def _put(self, wanted: TopicPartition, opened: PartitionLog) -> Partition:
+        syncs = self.config["konvene.log.fsync.topics"]
+        partition = Partition(self, wanted.topic, wanted.partition, opened, syncs=syncs)
+        self.partitions.put(partition)
+        return partition
+
+    def _log_config(self, topic: str) -> LogConfig:
+        values = topic_values(self.config, self.settings_of(ResourceType.TOPIC, topic))
+        return log_config(values)
+
+    def _reconfigure(self, kind: int, name: str) -> None:
+        """Settings were altered: they are in force from here on."""
+        if kind == ResourceType.BROKER:
+            self.config, warnings = self.static_config.with_dynamic(
+                self.settings_of(ResourceType.BROKER, ""),
+                self.settings_of(ResourceType.BROKER, str(self.node_id)),
+            )
+            for warning in warnings:
+                log.warning("%s", warning)
+            names = list(self.topics.by_name)
+        else:
+            names = [name] if kind == ResourceType.TOPIC else []
+        for topic in names:
+            config = self._log_config(topic)
+            for index in range(self.topics.by_name[topic].partitions):
+                partition = self.partitions.get(topic, index)
+                if partition is not None:
+                    partition.log.config = config
+
+    # --- starting and stopping ---
+
+    async def start(self) -> None:
+        """Load the catalogue, open the partitions, start the coordinators."""
+        await self.catalogue.load()
+        self._reconfigure(ResourceType.BROKER, "")
+        for topic in self.state.topics.values():
+            self._perform(Effect(CREATE_PARTITIONS, topic))
+        self._drop_orphans()
+        self.groups.start()
+
+    def _drop_orphans(self) -> None:
+        """Logs of topics that the catalogue does not know: left over from a deletion cut short."""
+        known = {TopicPartition(p.topic, p.index) for p in self.partitions}
+        for found in self._found - known - self.partitions.offline:
+            log.warning("%s belongs to no topic and is deleted", found)
+            self.directory.delete(found, uuid.uuid4().hex)
+
+    async def stop(self) -> None:
+        """Answer who waits, write everything down, close the files."""
+        await self.groups.close()
+        await self.catalogue.close()
+        for connection in list(self.connections):
+            connection.close()
+        self.directory.close()
+        self.disk_thread.shutdown()
+
+    def retain(self) -> None:
+        """Let go of what retention no longer keeps."""
+        now_ms = self.wall_clock_ms()
+        for partition in self.partitions:
+            partition.log.retain(now_ms)

@@ -1,0 +1,208 @@
+"""One client's connection: frames in, one request at a time, answers in order.
+
+While an answer is deferred (a member waits for its group, a consumer for records) the connection reads on,
+up to a bound, so that a client that hangs up is noticed; what it reads is answered when its turn comes.
+A client that does not read its answers is not read from either.
+
+Bytes that are no request close the connection, as in Kafka; nothing they hold is believed before it is
+checked, and no frame takes memory before its bytes have come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, cast
+
+from konvene.broker.coordinator import Call
+from konvene.broker.frames import Route, read_head, skip_tags
+from konvene.broker.later import Later
+from konvene.codec.errors import CannotEncode, CodecError
+from konvene.messages import API_VERSIONS
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+log = logging.getLogger("konvene.connection")
+
+HANG_UP = object()
+"""A handler's answer that closes the connection, where the protocol leaves no other way to say no."""
+
+READ_AHEAD = 1 << 20
+"""How many bytes beyond the request being answered are read before the client has to wait."""
+
+
+class Connection(asyncio.Protocol):
+    """Speaks with one client."""
+
+    __slots__ = (
+        "_ahead", "_at", "_broker", "_busy", "_going", "_host", "_paused", "_task", "_transport",
+        "_write_full", "active_at",
+    )  # fmt: skip
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._ahead: bytes | bytearray = b""
+        self._at = 0  # Up to where `_ahead` has been answered.
+        self._busy = False
+        self._going = False
+        self._paused = False
+        self._write_full = False
+        self._host = ""
+        self._task: asyncio.Task[None] | None = None
+        self.active_at = 0.0
+
+    def __repr__(self) -> str:
+        state = "busy" if self._busy else "idle"
+        return f"<connection {self._host}: {state}, {len(self._ahead)} bytes ahead>"
+
+    # --- what the transport tells ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self._host = f"/{peer[0]}" if isinstance(peer, tuple) else "/local"
+        self.active_at = self._broker.loop.time()
+        self._broker.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._broker.connections.discard(self)
+        self._ahead = b""
+        self._busy = True  # Whatever is answered from now on is answered to nobody.
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        self._write_full = True
+
+    def resume_writing(self) -> None:
+        self._write_full = False
+        self._go_on()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ahead:
+            if not isinstance(self._ahead, bytearray):
+                self._ahead = bytearray(self._ahead)
+            self._ahead += data
+        else:
+            self._ahead = data
+        if not self._busy and not self._write_full:
+            self._go_on()
+        elif len(self._ahead) > READ_AHEAD and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    # --- requests, one after another ---
+
+    def _go_on(self) -> None:
+        """Answer what has been read, until an answer has to wait or a frame is not complete."""
+        if self._going:
+            return
+        self._going = True
+        while not self._busy and not self._write_full:
+            ahead, start = self._ahead, self._at
+            if len(ahead) - start < 4:
+                break
+            size = int.from_bytes(ahead[start : start + 4], "big", signed=True)
+            if not 0 < size <= self._broker.max_request_bytes:
+                self._hang_up(
+                    f"it announced a request of {size} bytes, and socket.request.max.bytes is"
+                    f" {self._broker.max_request_bytes}"
+                )
+                break
+            stop = start + 4 + size
+            if len(ahead) < stop:
+                break
+            if start == 0 and stop == len(ahead):
+                frame, self._ahead = bytes(ahead), b""
+            else:
+                frame, self._at = bytes(ahead[start:stop]), stop
+            self._busy = True
+            self._request(frame)
+        self._going = False
+        if self._at:
+            self._ahead, self._at = self._ahead[self._at :], 0
+        if self._paused and len(self._ahead) <= READ_AHEAD and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _request(self, frame: bytes) -> None:
+        self.active_at = self._broker.loop.time()
+        try:
+            head = read_head(frame, 4)
+            route = self._broker.routes.get(head.api_key)
+            if route is None:
+                raise CannotEncode(f"API key {head.api_key} is not served")
+            version = head.api_version
+            if not route.first <= version <= route.last:
+                if head.api_key != API_VERSIONS:
+                    raise CannotEncode(f"{route.api.name} has no version {version}")
+                self._send(route, 0, head.correlation_id, self._broker.unsupported_api_versions())
+                return
+            body = skip_tags(frame, head.body) if version >= route.first_flexible else head.body
+            request = route.read(version, frame, body)
+        except CodecError as error:
+            self._hang_up(str(error))
+            return
+        call = Call(version, head.client_id, self._host)
+        try:
+            answer = route.handler(self._broker, request, call)
+        except Exception:
+            self._broken(route)
+            return
+        if isinstance(answer, Later):
+            answer.listen(lambda response: self._send(route, version, head.correlation_id, response))
+        elif asyncio.iscoroutine(answer):
+            self._task = self._broker.loop.create_task(
+                self._send_later(route, version, head.correlation_id, answer)
+            )
+        else:
+            self._send(route, version, head.correlation_id, answer)
+
+    async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
+        try:
+            response = await answer
+        except asyncio.CancelledError:
+            return
+        except Exception:
+            self._broken(route)
+            return
+        self._task = None
+        self._send(route, version, correlation_id, response)
+
+    def _send(self, route: Route, version: int, correlation_id: int, response: Any) -> None:
+        """Send an answer (None: there is none to send), then go on with what was read meanwhile."""
+        if self._transport.is_closing():
+            return
+        if response is HANG_UP:
+            self._transport.close()
+            return
+        if response is not None:
+            try:
+                parts = route.write(version, correlation_id, response)
+            except CodecError:
+                self._broken(route)
+                return
+            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        self._busy = False
+        if self._ahead and not self._going:
+            self._go_on()
+
+    def _broken(self, route: Route) -> None:
+        log.exception("%s: %s failed; the connection is closed", self._host, route.api.name)
+        self._transport.close()
+
+    def _hang_up(self, why: str) -> None:
+        log.warning("%s: closed: %s", self._host, why)
+        self._busy = True
+        self._ahead, self._at = b"", 0
+        self._transport.close()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def close_if_idle(self, since: float) -> None:
+        """Close if nothing was asked since then (`connections.max.idle.ms`)."""
+        if not self._busy and self.active_at < since:
+            self._transport.close()

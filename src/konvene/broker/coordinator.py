@@ -1,0 +1,312 @@
+"""The runtime of any shard: decide, append, replay, wait until it is durable, reply.
+
+One coordinator owns one shard and the log of its partition. Decisions are made one after another on the
+event loop; syncing runs beside it, one sync for all that was appended meanwhile (group commit). Every reply
+waits for the last record appended before it, so that nobody hears of what a crash could take back.
+
+If an append or a sync fails, all who wait are told NOT_COORDINATOR, the shard is dropped and read again
+from the log: reload rather than rewind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from konvene.broker.later import Later
+from konvene.broker.timers import Timers
+from konvene.codec.errors import CodecError
+from konvene.codec.schema import Struct
+from konvene.errors import Errors
+from konvene.shard.contract import Arm, Context, Core, Effect, Outcome, Rebalance, Reply
+from konvene.shard.errors import Refusal
+from konvene.shard.image import NO_TOPICS, Topics
+
+log = logging.getLogger("konvene.coordinator")
+
+LOAD_SLICE_S = 0.005
+"""How long loading may hold the event loop at a time."""
+
+Pair = tuple[bytes | None, bytes | None]
+
+
+class Journal(Protocol):
+    """The log of a coordinator's partition, as the runtime needs it."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def synced_offset(self) -> int: ...
+
+    @property
+    def online(self) -> bool:
+        """False once its directory had an I/O error: nothing can be made durable any more."""
+
+    def append_pairs(self, pairs: list[Pair], now_ms: int) -> int:
+        """Append one batch; give the offset behind it. Raises `RecordTooLarge`, `OSError` or `LogOffline`."""
+
+    async def sync(self) -> None:
+        """Make everything appended so far durable."""
+
+    def read_back(self) -> Iterable[tuple[int, int, bytes | None, bytes | None]]:
+        """All records of the log: offset, timestamp, key, value."""
+
+
+class Speech(NamedTuple):
+    """How a shard's records stand in its log."""
+
+    encode: Callable[[Any], Pair]
+    decode: Callable[[Any, Any], Any]
+    """None for a record of an unknown type, which is passed over."""
+
+
+class Call(NamedTuple):
+    """Who asks, and how."""
+
+    api_version: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    """As Kafka writes it: a slash and the address."""
+    fresh_ids: tuple[str, ...] = ()
+    listener: str = "PLAINTEXT"
+    deadline_ms: int = 0
+
+
+class Explained(NamedTuple):
+    """A rebalance with the records that it explains; both -1 where it left none."""
+
+    rebalance: Rebalance
+    base_offset: int
+    last_offset: int
+
+
+class _Held(NamedTuple):
+    """What leaves once the log is durable up to `offset`."""
+
+    offset: int
+    replies: tuple[Reply, ...] | tuple[tuple[int, Errors], ...]
+    effects: tuple[Effect, ...]
+    why: tuple[Explained, ...]
+
+
+class RecordTooLarge(Exception):
+    """An outcome that does not fit into one batch of its topic."""
+
+
+class Coordinator:
+    """A shard at work. `state` is "loading", "active", "failed" or "closed"."""
+
+    def __init__(
+        self,
+        name: str,
+        make_core: Callable[[], Core],
+        journal: Journal,
+        speech: Speech,
+        *,
+        config: Callable[[], Any],
+        loop: asyncio.AbstractEventLoop,
+        wall_clock_ms: Callable[[], int],
+        topics: Callable[[], Topics] = lambda: NO_TOPICS,
+        perform: Callable[[Effect], None] = lambda effect: None,
+        tell: Callable[[Explained], None] = lambda explained: None,
+        observe: Callable[[int, int, Any], None] = lambda offset, timestamp_ms, record: None,
+    ) -> None:
+        self.name = name
+        self.core = make_core()
+        self.state = "loading"
+        self._make_core = make_core
+        self._journal = journal
+        self._speech = speech
+        self._config = config
+        self._loop = loop
+        self._wall_clock_ms = wall_clock_ms
+        self._topics = topics
+        self._perform = perform
+        self._tell = tell
+        self._observe = observe
+        self._timers = Timers(loop, self._ring)
+        self._waiting: dict[int, Later[Struct | Errors]] = {}
+        self._last_waiter = 0
+        self._held: deque[_Held] = deque()
+        self._syncing: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<coordinator {self.name}: {self.state}, {len(self._waiting)} waiting>"
+
+    # --- asking ---
+
+    def submit(self, request: Struct, call: Call) -> Later[Struct | Errors]:
+        """Decide a request. The answer is its response, or the error with which it is refused."""
+        answer: Later[Struct | Errors] = Later()
+        if self.state != "active":
+            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else Errors.NOT_COORDINATOR
+            answer.resolve(busy)
+            return answer
+        self._last_waiter += 1
+        waiter = self._last_waiter
+        self._waiting[waiter] = answer
+        context = Context(
+            self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
+            call.fresh_ids, self._topics(),
+        )  # fmt: skip
+        try:
+            outcome = self.core.handle(request, context)
+        except Refusal as refused:
+            self._refuse(waiter, refused.error)
+        except Exception:
+            log.exception("%s: %s could not be decided", self.name, type(request).__name__)
+            self._refuse(waiter, Errors.UNKNOWN_SERVER_ERROR)
+        else:
+            self._carry_out(outcome, waiter)
+        return answer
+
+    def forget(self, answer: Later[Any]) -> None:
+        """Whoever waited for this answer is gone."""
+        for waiter, waiting in self._waiting.items():
+            if waiting is answer:
+                del self._waiting[waiter]
+                return
+
+    def _ring(self, key: Any) -> None:
+        if self.state != "active":
+            return
+        context = Context(self._wall_clock_ms(), self._config(), topics=self._topics())
+        try:
+            outcome = self.core.expire(key, context)
+        except Exception:
+            log.exception("%s: timer %s could not be decided", self.name, key)
+            return
+        self._carry_out(outcome, None)
+
+    # --- carrying out ---
+
+    def _carry_out(self, outcome: Outcome, waiter: int | None) -> None:
+        base = end = self._journal.end_offset
+        if outcome.records:
+            try:
+                end = self._append(outcome.records)
+            except (RecordTooLarge, CodecError) as error:
+                log.error("%s: refused, nothing changed: %s", self.name, error)
+                if waiter is not None:
+                    self._refuse(waiter, Errors.UNKNOWN_SERVER_ERROR)
+                return
+            except Exception as error:
+                self._fail(error)
+                return
+        for record in outcome.records:
+            self.core.replay(record)
+        for record in outcome.soft_records:
+            self.core.replay(record)
+        for timer in outcome.timers:
+            if type(timer) is Arm:
+                self._timers.arm(timer.key, timer.after_ms)
+            else:
+                self._timers.disarm(timer.key)
+        why: tuple[Explained, ...] = ()
+        if outcome.why:
+            last = end - 1 if outcome.records else -1
+            why = tuple(Explained(r, base if outcome.records else -1, last) for r in outcome.why)
+        self._release_or_hold(_Held(end, outcome.replies, outcome.effects, why))
+
+    def _append(self, records: tuple[Any, ...]) -> int:
+        encode = self._speech.encode
+        return self._journal.append_pairs([encode(r) for r in records], self._wall_clock_ms())
+
+    def _release_or_hold(self, held: _Held) -> None:
+        if not self._held and held.offset <= self._journal.synced_offset:
+            self._release(held)
+            return
+        self._held.append(held)
+        if self._syncing is None:
+            self._syncing = self._loop.create_task(self._sync())
+
+    async def _sync(self) -> None:
+        """Sync until nothing waits. What is appended during a sync is for the next one."""
+        try:
+            while self._held:
+                await self._journal.sync()
+                durable = self._journal.synced_offset
+                while self._held and self._held[0].offset <= durable:
+                    self._release(self._held.popleft())
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._syncing = None
+
+    def _release(self, held: _Held) -> None:
+        for effect in held.effects:
+            self._perform(effect)
+        for waiter, response in held.replies:
+            answer = self._waiting.pop(waiter, None)
+            if answer is not None:
+                answer.resolve(response)
+        for explained in held.why:
+            self._tell(explained)
+
+    def _refuse(self, waiter: int, error: Errors) -> None:
+        """A refusal is a reply too: it may rest on what is not durable yet."""
+        self._release_or_hold(_Held(self._journal.end_offset, ((waiter, error),), (), ()))
+
+    # --- loading, failing, closing ---
+
+    def load(self) -> asyncio.Task[None]:
+        """Read the log into the shard, a few milliseconds at a time; then serve."""
+        self.state = "loading"
+        self._loading = self._loop.create_task(self._load())
+        return self._loading
+
+    async def _load(self) -> None:
+        began = pause = self._loop.time()
+        decode, replay, observe = self._speech.decode, self.core.replay, self._observe
+        count = 0
+        try:
+            for offset, timestamp_ms, key, value in self._journal.read_back():
+                record = decode(key, value)
+                count += 1
+                if record is not None:
+                    replay(record)
+                    observe(offset, timestamp_ms, record)
+                if not count % 256 and self._loop.time() - pause > LOAD_SLICE_S:
+                    await asyncio.sleep(0)
+                    pause = self._loop.time()
+        except Exception:
+            self.state = "failed"
+            log.exception(
+                "%s: its log cannot be loaded; the partition stays without a coordinator", self.name
+            )
+            return
+        self.state = "active"
+        self._carry_out(
+            self.core.load(Context(self._wall_clock_ms(), self._config(), topics=self._topics())), None
+        )
+        if count:
+            log.info("%s: loaded %d records in %.3f s", self.name, count, self._loop.time() - began)
+
+    def _fail(self, error: BaseException) -> None:
+        """What was decided cannot be made durable: tell everybody and begin again from the log."""
+        log.error("%s: failed, its state is loaded again from the log: %r", self.name, error)
+        self._stop_serving("failed")
+        self.core = self._make_core()
+        if self._journal.online:
+            self.load()
+
+    def _stop_serving(self, state: str) -> None:
+        self.state = state
+        self._timers.clear()
+        self._held.clear()
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            answer.resolve(Errors.NOT_COORDINATOR)
+
+    async def close(self) -> None:
+        """Serve no more; what was appended is made durable, who waits is told NOT_COORDINATOR."""
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._syncing is not None:
+            await asyncio.wait([self._syncing])
+        self._stop_serving("closed")

@@ -1,0 +1,82 @@
+"""The group coordinators of this broker: one for each partition of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.broker.coordinator import Coordinator, Speech
+from konvene.broker.journal import Journal
+from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
+from konvene.codec.hashes import group_partition
+from konvene.groups.shard import GroupShard
+from konvene.records.coordinator import GROUP_RECORDS, decode_record, encode_record
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+GROUP_SPEECH = Speech(
+    encode=lambda record: encode_record(record, GROUP_RECORDS),
+    decode=lambda key, value: decode_record(key, value, GROUP_RECORDS),
+)
+
+
+class Groups:
+    """Which coordinator has which group. There are none until somebody looks for one."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._coordinators: list[Coordinator] = []
+
+    def __repr__(self) -> str:
+        return f"<groups: {len(self._coordinators)} coordinators>"
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._coordinators)
+
+    def of(self, group_id: str) -> Coordinator | None:
+        if not self._coordinators:
+            return None
+        return self._coordinators[group_partition(group_id, len(self._coordinators))]
+
+    def all(self) -> list[Coordinator]:
+        return self._coordinators
+
+    async def make_ready(self) -> None:
+        """Create the topics that groups need, if they are not there, and their coordinators."""
+        broker = self._broker
+        await broker.create_internal(OFFSETS_TOPIC)
+        if broker.config["konvene.audit.enable"]:
+            await broker.create_internal(AUDIT_TOPIC)
+        self.start()
+
+    def start(self) -> None:
+        """Make and load the coordinators of the topic, if it is there."""
+        topic = self._broker.topics.by_name.get(OFFSETS_TOPIC)
+        if topic is not None and not self._coordinators:
+            self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
+            for coordinator in self._coordinators:
+                coordinator.load()
+
+    def _coordinator(self, index: int) -> Coordinator:
+        broker = self._broker
+        partition = broker.partitions.get(OFFSETS_TOPIC, index)
+        assert partition is not None
+        return Coordinator(
+            f"{OFFSETS_TOPIC}-{index}",
+            GroupShard,
+            Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"]),
+            GROUP_SPEECH,
+            config=lambda: broker.config,
+            loop=broker.loop,
+            wall_clock_ms=broker.wall_clock_ms,
+            topics=lambda: broker.topics,
+            tell=lambda explained: broker.audit.tell(index, explained),
+            observe=lambda offset, timestamp_ms, record: broker.audit.observe(
+                index, offset, timestamp_ms, record
+            ),
+        )
+
+    async def close(self) -> None:
+        for coordinator in self._coordinators:
+            await coordinator.close()

@@ -1,0 +1,27 @@
+"""CreateTopics: the catalogue decides; the answer comes when the partitions have their logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+    fresh = call._replace(fresh_ids=broker.fresh_topic_ids(len(request.topics)))
+    answer = await broker.catalogue.submit(request, fresh)
+    if isinstance(answer, Errors):
+        return CreateTopicsResponse(
+            topics=tuple(CreatableTopicResult(name=t.name, error_code=answer) for t in request.topics)
+        )
+    assert isinstance(answer, CreateTopicsResponse)
+    return answer

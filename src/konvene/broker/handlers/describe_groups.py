@@ -1,0 +1,35 @@
+"""DescribeGroups: each group by its own coordinator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.broker.handlers.operations import GROUP_OPERATIONS
+from konvene.errors import Errors
+from konvene.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+async def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
+    groups: list[DescribedGroup] = []
+    for group_id in request.groups:
+        coordinator = broker.groups.of(group_id)
+        answer = (
+            await coordinator.submit(DescribeGroupsRequest(groups=(group_id,)), call)
+            if coordinator is not None
+            else Errors.NOT_COORDINATOR
+        )
+        if isinstance(answer, Errors):
+            groups.append(DescribedGroup(group_id=group_id, error_code=answer))
+            continue
+        assert isinstance(answer, DescribeGroupsResponse)
+        groups += answer.groups
+    if request.include_authorized_operations:
+        groups = [
+            g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
+            for g in groups
+        ]
+    return DescribeGroupsResponse(groups=tuple(groups))

@@ -1,0 +1,78 @@
+"""DescribeTopicPartitions: topics in the order of their names, so many partitions at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.broker.handlers.operations import TOPIC_OPERATIONS
+from konvene.cluster.names import INTERNAL_TOPICS, what_is_wrong
+from konvene.errors import Errors
+from konvene.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from konvene.shard.image import Topic
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
+) -> DescribeTopicPartitionsResponse:
+    most: int = broker.config["max.request.partition.size.limit"]
+    left = max(min(request.response_partition_limit, most), 1)
+    names = sorted({t.name for t in request.topics} or broker.topics.by_name)
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        first = max(request.cursor.partition_index, 0)
+    told = []
+    for name in names:
+        start = first if request.cursor is not None and name == request.cursor.topic_name else 0
+        topic = broker.topics.by_name.get(name)
+        if topic is None:
+            wrong = what_is_wrong(name) is not None
+            error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
+            told.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name))
+            continue
+        if left == 0:
+            return _response(told, Cursor(topic_name=name, partition_index=start))
+        stop = min(start + left, topic.partitions)
+        told.append(_topic(broker, topic, range(start, stop)))
+        left -= stop - start
+        if stop < topic.partitions:
+            return _response(told, Cursor(topic_name=name, partition_index=stop))
+    return _response(told, None)
+
+
+def _response(
+    topics: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
+
+
+def _topic(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+    node = (broker.node_id,)
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=tuple(
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=broker.node_id,
+                leader_epoch=0,
+                replica_nodes=node,
+                isr_nodes=node,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+            for index in indexes
+        ),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,36 @@
+"""IncrementalAlterConfigs: the catalogue decides; the answer comes when the settings are in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+async def handle(
+    broker: Broker, request: IncrementalAlterConfigsRequest, call: Call
+) -> IncrementalAlterConfigsResponse:
+    answer = await broker.catalogue.submit(request, call)
+    if isinstance(answer, Errors):
+        return IncrementalAlterConfigsResponse(
+            responses=tuple(
+                AlterConfigsResourceResponse(
+                    error_code=answer,
+                    error_message=None,
+                    resource_type=r.resource_type,
+                    resource_name=r.resource_name,
+                )
+                for r in request.resources
+            )
+        )
+    assert isinstance(answer, IncrementalAlterConfigsResponse)
+    return answer

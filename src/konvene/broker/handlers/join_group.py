@@ -1,0 +1,38 @@
+"""JoinGroup: the answer comes when the generation is made."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.handlers.groups_call import ask
+from konvene.broker.later import Later
+from konvene.errors import Errors
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+
+
+def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> Any:
+    fresh = call._replace(fresh_ids=(str(uuid.uuid4()),))
+
+    def refused(error: Errors) -> JoinGroupResponse:
+        return JoinGroupResponse(member_id=request.member_id, error_code=error, protocol_name=None)
+
+    answer = ask(broker, request.group_id, request, fresh, refused)
+    if call.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL:
+        return answer
+    if not isinstance(answer, Later):
+        return _older(answer)
+    later: Later[Any] = Later()
+    answer.listen(lambda response: later.resolve(_older(response)))
+    return later
+
+
+def _older(response: Any) -> Any:
+    """Older clients cannot read that there is no protocol."""
+    return response if response.protocol_name is not None else response.replace(protocol_name="")

@@ -1,0 +1,102 @@
+"""Metadata: the brokers and the topics. A topic that is asked for and missing may be created on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.handlers.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from konvene.cluster.names import INTERNAL_TOPICS, what_is_wrong
+from konvene.codec.uuid import ZERO_UUID
+from konvene.errors import Errors
+from konvene.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from konvene.shard.image import Topic
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+FIRST_VERSION_WHERE_NULL_IS_ALL = 1
+
+
+def handle(broker: Broker, request: MetadataRequest, call: Call) -> Any:
+    asked = request.topics
+    everything = asked is None or (call.api_version < FIRST_VERSION_WHERE_NULL_IS_ALL and not asked)
+    if not everything and asked and request.allow_auto_topic_creation:
+        missing = [t.name for t in asked if t.name is not None and t.name not in broker.topics.by_name]
+        if missing and broker.config["auto.create.topics.enable"]:
+            return _create_then_answer(broker, request, missing)
+    return _answer(broker, request, None if everything else asked)
+
+
+async def _create_then_answer(broker: Broker, request: MetadataRequest, names: list[str]) -> MetadataResponse:
+    await broker.create_missing([name for name in names if what_is_wrong(name) is None])
+    return _answer(broker, request, request.topics)
+
+
+def _answer(
+    broker: Broker, request: MetadataRequest, asked: tuple[MetadataRequestTopic, ...] | None
+) -> MetadataResponse:
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    if asked is None:
+        topics = tuple(_topic(broker, topic, operations) for topic in broker.topics.by_name.values())
+    else:
+        topics = tuple(_asked(broker, t, operations) for t in asked)
+    host, port = broker.advertised
+    return MetadataResponse(
+        brokers=(
+            MetadataResponseBroker(
+                node_id=broker.node_id, host=host, port=port, rack=broker.config["broker.rack"]
+            ),
+        ),
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _asked(broker: Broker, asked: MetadataRequestTopic, operations: int) -> MetadataResponseTopic:
+    if asked.name is None:
+        topic = broker.topics.by_id.get(asked.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(
+                error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
+            )
+        return _topic(broker, topic, operations)
+    topic = broker.topics.by_name.get(asked.name)
+    if topic is not None:
+        return _topic(broker, topic, operations)
+    wrong = what_is_wrong(asked.name) is not None
+    error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
+    return MetadataResponseTopic(error_code=error, name=asked.name, topic_id=ZERO_UUID)
+
+
+def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
+    node = (broker.node_id,)
+    partitions = tuple(
+        MetadataResponsePartition(
+            error_code=Errors.NONE,
+            partition_index=index,
+            leader_id=broker.node_id,
+            leader_epoch=0,
+            replica_nodes=node,
+            isr_nodes=node,
+        )
+        for index in range(topic.partitions)
+    )
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )

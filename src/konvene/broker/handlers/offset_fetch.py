@@ -1,0 +1,105 @@
+"""OffsetFetch: of one group before version 8, of several since. The coordinator only knows the latter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.handlers.groups_call import ask
+from konvene.broker.later import Later
+from konvene.errors import Errors
+from konvene.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_ERROR = 2
+
+
+def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Any:
+    if call.api_version >= FIRST_VERSION_WITH_GROUPS:
+        if len(request.groups) == 1:
+            return _fetch(broker, request.groups[0], request.require_stable, call)
+        return _fetch_all(broker, request, call)
+    asked = None
+    if request.topics is not None:
+        asked = tuple(
+            OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes)
+            for t in request.topics
+        )
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=asked)
+    answer = _fetch(broker, group, request.require_stable, call)
+    if not isinstance(answer, Later):
+        return _older(answer)
+    later: Later[Any] = Later()
+    answer.listen(lambda response: later.resolve(_older(response)))
+    return later
+
+
+def _fetch(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, call: Call) -> Any:
+    request = OffsetFetchRequest(groups=(group,), require_stable=require_stable)
+    return ask(broker, group.group_id, request, call, lambda error: _refused(group, error, call.api_version))
+
+
+async def _fetch_all(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+    groups = []
+    for group in request.groups:
+        answer = _fetch(broker, group, request.require_stable, call)
+        response = await answer if isinstance(answer, Later) else answer
+        groups += response.groups
+    return OffsetFetchResponse(groups=tuple(groups))
+
+
+def _refused(group: OffsetFetchRequestGroup, error: Errors, version: int) -> OffsetFetchResponse:
+    """The group's error; before version 2 there is only the partitions' to say it with."""
+    topics: tuple[OffsetFetchResponseTopics, ...] = ()
+    if version < FIRST_VERSION_WITH_ERROR:
+        topics = tuple(
+            OffsetFetchResponseTopics(
+                name=t.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartitions(
+                        partition_index=p, committed_offset=-1, metadata="", error_code=error
+                    )
+                    for p in t.partition_indexes
+                ),
+            )
+            for t in group.topics or ()
+        )
+    told = OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
+    return OffsetFetchResponse(groups=(told,))
+
+
+def _older(response: OffsetFetchResponse) -> OffsetFetchResponse:
+    """The one group in the words of the versions before 8."""
+    group = response.groups[0]
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=t.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=p.partition_index,
+                        committed_offset=p.committed_offset,
+                        committed_leader_epoch=p.committed_leader_epoch,
+                        metadata=p.metadata,
+                        error_code=p.error_code,
+                    )
+                    for p in t.partitions
+                ),
+            )
+            for t in group.topics
+        ),
+    )

@@ -1,0 +1,74 @@
+"""Protocols that `group.coordinator.rebalance.protocols` leaves out.
+
+Their APIs stay advertised, and every request is answered UNSUPPORTED_VERSION: a client of that protocol stops
+with a clear error instead of waiting.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from konvene.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from konvene.messages.share_group_describe import DescribedGroup as DescribedShareGroup
+from konvene.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from konvene.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
+from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+NO = Errors.UNSUPPORTED_VERSION
+
+
+def handle_consumer_group_heartbeat(
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=NO)
+
+
+def handle_consumer_group_describe(
+    broker: Broker, request: ConsumerGroupDescribeRequest, call: Call
+) -> ConsumerGroupDescribeResponse:
+    groups = tuple(DescribedConsumerGroup(group_id=g, error_code=NO) for g in request.group_ids)
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def handle_share_group_heartbeat(
+    broker: Broker, request: ShareGroupHeartbeatRequest, call: Call
+) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=NO)
+
+
+def handle_share_group_describe(
+    broker: Broker, request: ShareGroupDescribeRequest, call: Call
+) -> ShareGroupDescribeResponse:
+    groups = tuple(DescribedShareGroup(group_id=g, error_code=NO) for g in request.group_ids)
+    return ShareGroupDescribeResponse(groups=groups)
+
+
+def handle_streams_group_heartbeat(
+    broker: Broker, request: StreamsGroupHeartbeatRequest, call: Call
+) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=NO)
+
+
+def handle_streams_group_describe(
+    broker: Broker, request: StreamsGroupDescribeRequest, call: Call
+) -> StreamsGroupDescribeResponse:
+    groups = tuple(DescribedStreamsGroup(group_id=g, error_code=NO) for g in request.group_ids)
+    return StreamsGroupDescribeResponse(groups=groups)

@@ -1,0 +1,213 @@
+"""The partitions that this broker has: a log each, and the fetches that wait for it to grow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from konvene.codec import batches
+from konvene.codec.batches import BatchHeader, TimestampType
+from konvene.codec.compression import Compression
+from konvene.codec.errors import CodecError
+from konvene.errors import Errors
+from konvene.log.config import LogConfig
+from konvene.log.errors import LogError
+from konvene.log.partition import Appended, PartitionLog, TimestampOffset
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+_MAGIC = 2
+_MAGIC_AT = 16
+
+
+class Refused(Exception):
+    """A partition's answer where it cannot do what was asked."""
+
+    def __init__(self, error: Errors, message: str | None = None) -> None:
+        super().__init__(message or error.name)
+        self.error = error
+        self.message = message
+
+
+class Waiting(Protocol):
+    """Somebody who wants to know when a partition has grown."""
+
+    def look(self) -> None: ...
+
+
+class Partition:
+    """One partition on this node, which leads it."""
+
+    __slots__ = ("_broker", "index", "leader_epoch", "log", "syncs", "topic", "waiting")
+
+    def __init__(self, broker: Broker, topic: str, index: int, log: PartitionLog, *, syncs: bool) -> None:
+        self._broker = broker
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.leader_epoch = 0
+        self.syncs = syncs
+        """Whether a write is on the disk before it is answered."""
+        self.waiting: set[Waiting] = set()
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The high watermark as well: there is no other replica to wait for."""
+        return self.log.end_offset
+
+    @property
+    def synced_offset(self) -> int:
+        return self.log.synced_offset
+
+    @property
+    def online(self) -> bool:
+        return self.log.health.failure is None
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.log.config.max_message_bytes
+
+    # --- writing ---
+
+    def produce(self, data: bytes | memoryview, *, zstd: bool) -> Appended:
+        """Check and append a producer's batch. Raises `Refused`."""
+        _check(data, zstd=zstd)
+        try:
+            done = self.log.append_as_leader(data, self.leader_epoch, self._broker.wall_clock_ms())
+        except CodecError as error:
+            raise Refused(Errors.CORRUPT_MESSAGE, str(error)) from None
+        except LogError as error:
+            raise Refused(Errors(error.code), str(error)) from None
+        if not done.duplicate:
+            self._grown()
+        return done
+
+    def append(self, pairs: list[tuple[bytes | None, bytes | None]], now_ms: int) -> Appended:
+        """Append records of the broker's own as one batch. Raises `LogError`."""
+        done = self.log.append_built(pairs, self.leader_epoch, now_ms)
+        self._grown()
+        return done
+
+    def _grown(self) -> None:
+        if self.waiting:
+            for waiting in list(self.waiting):
+                waiting.look()
+
+    async def sync(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._broker.disk_thread, self.log.sync)
+
+    # --- reading ---
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """A client that knows another leadership has to look again."""
+        if epoch == -1 or epoch == self.leader_epoch:
+            return
+        raise Refused(
+            Errors.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else Errors.UNKNOWN_LEADER_EPOCH
+        )
+
+    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> bytes | memoryview:
+        """Batches from the one that has `offset` on. Raises `Refused`."""
+        try:
+            return self.log.read(offset, max_bytes, min_one=min_one)
+        except LogError as error:
+            raise Refused(Errors(error.code), str(error)) from None
+
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """All batches, for whoever loads them."""
+        return self.log.batches_from(self.log.start_offset)
+
+    def at_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record that is not older."""
+        return _pair(self.log.offset_for_timestamp(timestamp_ms))
+
+    def latest_timestamp(self) -> tuple[int, int] | None:
+        """The newest timestamp and its offset."""
+        return _pair(self.log.max_timestamp())
+
+
+def _check(data: bytes | memoryview, *, zstd: bool) -> None:
+    """What is refused before the log looks at the batch, in Kafka's order."""
+    if len(data) <= _MAGIC_AT:
+        raise Refused(
+            Errors.INVALID_RECORD, "Produce requests must have exactly one record batch per partition"
+        )
+    if data[_MAGIC_AT] != _MAGIC:
+        raise Refused(Errors.INVALID_RECORD, "Produce requests must carry record batches of magic version 2")
+    try:
+        header = batches.read_header(data)
+        compression = header.compression
+    except CodecError as error:
+        raise Refused(Errors.CORRUPT_MESSAGE, str(error)) from None
+    if compression is Compression.ZSTD and not zstd:
+        raise Refused(Errors.UNSUPPORTED_COMPRESSION_TYPE)
+    if header.is_transactional and not header.is_control:
+        raise Refused(Errors.INVALID_TXN_STATE, "There is no transaction coordinator on this broker")
+
+
+def log_config(values: Mapping[str, Any]) -> LogConfig:
+    """A topic's settings as its logs want them."""
+    stamped = values["message.timestamp.type"] == "LogAppendTime"
+    return LogConfig(
+        segment_bytes=values["segment.bytes"],
+        segment_ms=values["segment.ms"],
+        segment_index_bytes=values["segment.index.bytes"],
+        index_interval_bytes=values["index.interval.bytes"],
+        retention_ms=values["retention.ms"],
+        retention_bytes=values["retention.bytes"],
+        cleanup_policy=frozenset(values["cleanup.policy"]),
+        delete_retention_ms=values["delete.retention.ms"],
+        max_message_bytes=values["max.message.bytes"],
+        message_timestamp_type=TimestampType.LOG_APPEND_TIME if stamped else TimestampType.CREATE_TIME,
+        message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+        message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+    )
+
+
+def _pair(found: TimestampOffset | None) -> tuple[int, int] | None:
+    return None if found is None else (found.timestamp, found.offset)
+
+
+class Partitions:
+    """All partitions by topic and index."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[str, int], Partition] = {}
+        self.offline: set[tuple[str, int]] = set()
+        """Partitions whose log is damaged: they answer KAFKA_STORAGE_ERROR until somebody decides."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __repr__(self) -> str:
+        return f"<{len(self._all)} partitions>"
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._all.values())
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self._all.get((topic, index))
+
+    def why_not(self, topic: str, index: int, missing: Errors) -> Errors:
+        """The error for a partition that `get` does not have."""
+        return Errors.KAFKA_STORAGE_ERROR if (topic, index) in self.offline else missing
+
+    def put(self, partition: Partition) -> None:
+        self._all[partition.topic, partition.index] = partition
+
+    def drop(self, topic: str, index: int) -> Partition | None:
+        """Forget a partition; whoever waits for it finds out."""
+        partition = self._all.pop((topic, index), None)
+        if partition is not None:
+            for waiting in list(partition.waiting):
+                waiting.look()
+        return partition

@@ -1,0 +1,74 @@
+"""The listener: accepts connections, and looks after them while they are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import TYPE_CHECKING
+
+from konvene.broker.connection import Connection
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+LOOPBACK = "localhost"
+
+
+class Server:
+    """One listener of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._servers: list[asyncio.Server] = []
+        self._chores: asyncio.Task[None] | None = None
+        self.port = 0
+
+    def __repr__(self) -> str:
+        return f"<server on port {self.port}: {len(self._broker.connections)} connections>"
+
+    async def listen(self, host: str, port: int) -> None:
+        """Accept connections. Raises OSError where the address cannot be had."""
+        if host == LOOPBACK:
+            await self._listen_at("127.0.0.1", port)
+            try:
+                await self._listen_at("::1", self.port)
+            except OSError as error:
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+        else:
+            await self._listen_at(host or None, port)
+        self._chores = self._broker.loop.create_task(self._do_chores())
+
+    async def _listen_at(self, host: str | None, port: int) -> None:
+        broker = self._broker
+        server = await broker.loop.create_server(
+            lambda: Connection(broker),
+            host,
+            port,
+            backlog=broker.config["socket.listen.backlog.size"],
+            reuse_address=True,
+        )
+        self._servers.append(server)
+        self.port = server.sockets[0].getsockname()[1]
+
+    async def _do_chores(self) -> None:
+        """Close idle connections, let retention work."""
+        broker = self._broker
+        idle_s = broker.config["connections.max.idle.ms"] / 1000
+        every_s = broker.config["log.retention.check.interval.ms"] / 1000
+        next_retention = broker.loop.time() + every_s
+        while True:
+            await asyncio.sleep(min(idle_s, every_s, 10.0) if idle_s > 0 else min(every_s, 10.0))
+            now = broker.loop.time()
+            if idle_s > 0:
+                for connection in list(broker.connections):
+                    connection.close_if_idle(now - idle_s)
+            if now >= next_retention:
+                next_retention = now + every_s
+                broker.retain()
+
+    async def close(self) -> None:
+        if self._chores is not None:
+            self._chores.cancel()
+        for server in self._servers:
+            server.close()

@@ -1,0 +1,93 @@
+"""Many deadlines, one alarm.
+
+Sessions are re-armed with every heartbeat and hardly ever run out. So re-arming only notes the later
+deadline; when the alarm reaches the earlier one it looks again and moves on. One timer of the event loop
+serves all keys.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+
+class Alarm(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """The part of an event loop that timers need."""
+
+    def time(self) -> float: ...
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Alarm: ...
+
+
+class Timers:
+    """Deadlines by key. `ring(key)` is called once for a key whose time is up."""
+
+    __slots__ = ("_alarm", "_alarm_at", "_clock", "_deadlines", "_heap", "_ring", "_serial")
+
+    def __init__(self, clock: Clock, ring: Callable[[Hashable], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._deadlines: dict[Hashable, float] = {}
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._serial = 0
+        self._alarm: Alarm | None = None
+        self._alarm_at = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def __repr__(self) -> str:
+        return f"<timers: {len(self._deadlines)} armed>"
+
+    def arm(self, key: Hashable, after_ms: int) -> None:
+        """Ring for `key` after that many milliseconds, instead of when it would have rung."""
+        deadline = self._clock.time() + after_ms / 1000
+        before = self._deadlines.get(key)
+        self._deadlines[key] = deadline
+        if before is None or deadline < before:
+            self._push(deadline, key)
+
+    def disarm(self, key: Hashable) -> None:
+        self._deadlines.pop(key, None)
+
+    def clear(self) -> None:
+        self._deadlines.clear()
+        self._heap.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = None, float("inf")
+
+    def _push(self, deadline: float, key: Hashable) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (deadline, self._serial, key))
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        first = self._heap[0][0] if self._heap else float("inf")
+        if first >= self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = first
+        self._alarm = self._clock.call_at(first, self._look)
+
+    def _look(self) -> None:
+        self._alarm, self._alarm_at = None, float("inf")
+        now = self._clock.time()
+        while self._heap and self._heap[0][0] <= now:
+            _, _, key = heapq.heappop(self._heap)
+            deadline = self._deadlines.get(key)
+            if deadline is None:
+                continue
+            if deadline > now:
+                self._serial += 1
+                heapq.heappush(self._heap, (deadline, self._serial, key))
+                continue
+            del self._deadlines[key]
+            self._ring(key)
+        self._set_alarm()

@@ -1,0 +1,240 @@
+"""The laws of the runtime: nobody hears of what is not durable; one sync serves all who wait; a failure is
+told to everybody and undone by loading again; what does not fit is refused whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from konvene.broker.coordinator import Call, Coordinator, Explained, RecordTooLarge, Speech
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig
+from konvene.errors import Errors
+from konvene.groups.shard import GroupShard
+from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from konvene.records.coordinator import GROUP_RECORDS, decode_record, encode_record
+from konvene.shard.image import Topic, Topics
+
+TOPICS = Topics([Topic("orders", Uuid(b"o" * 16), 500)])
+CONFIG, _ = BrokerConfig.load()
+
+
+class Journal:
+    """A log in memory whose syncs finish when the test says so."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, bytes | None, bytes | None]] = []
+        self.batches: list[int] = []
+        self.synced_offset = 0
+        self.online = True
+        self.syncs: list[tuple[int, asyncio.Future[None]]] = []
+        self.fail_append: Exception | None = None
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.rows)
+
+    def append_pairs(self, pairs: list[Any], now_ms: int) -> int:
+        if self.fail_append is not None:
+            raise self.fail_append
+        if len(pairs) > 100:
+            raise RecordTooLarge("more than a hundred records")
+        self.rows += [(len(self.rows) + i, now_ms, k, v) for i, (k, v) in enumerate(pairs)]
+        self.batches.append(len(pairs))
+        return len(self.rows)
+
+    async def sync(self) -> None:
+        end = self.end_offset
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.syncs.append((end, future))
+        await future
+        self.synced_offset = end
+
+    def read_back(self) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+        return iter(list(self.rows))
+
+    async def finish_sync(self, error: Exception | None = None) -> None:
+        """Let the sync under way end, and what waits for it run."""
+        await asyncio.sleep(0)
+        _, future = self.syncs.pop(0)
+        future.set_exception(error) if error is not None else future.set_result(None)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def run(test: Callable[[Journal, Coordinator, list[Explained]], Awaitable[None]]) -> None:
+    """Run a test with a loaded coordinator on a journal."""
+
+    async def main() -> None:
+        journal, told = Journal(), []
+        coordinator = Coordinator(
+            "test-0",
+            GroupShard,
+            journal,
+            Speech(
+                lambda r: encode_record(r, GROUP_RECORDS), lambda k, v: decode_record(k, v, GROUP_RECORDS)
+            ),
+            config=lambda: CONFIG,
+            loop=asyncio.get_running_loop(),
+            wall_clock_ms=lambda: 1000,
+            topics=lambda: TOPICS,
+            tell=told.append,
+        )
+        await coordinator.load()
+        await test(journal, coordinator, told)
+        await coordinator.close()
+
+    asyncio.run(main())
+
+
+def commit(partitions: int = 1, offset: int = 1, group: str = "g") -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group,
+        topics=(
+            OffsetCommitRequestTopic(
+                name="orders",
+                partitions=tuple(
+                    OffsetCommitRequestPartition(partition_index=i, committed_offset=offset)
+                    for i in range(partitions)
+                ),
+            ),
+        ),
+    )
+
+
+V9 = Call(api_version=9, client_id="c", client_host="/127.0.0.1", fresh_ids=("1",))
+
+
+def test_replies_leave_after_the_records_are_durable() -> None:
+    """G6. Neither the commit's answer nor a later refusal is told before the sync."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        first = coordinator.submit(commit(), V9)
+        refused = coordinator.submit(HeartbeatRequest(group_id="g", member_id="x"), V9)
+        assert journal.end_offset == 1
+        assert not first.done
+        assert not refused.done
+        await journal.finish_sync()
+        assert isinstance(first.value, OffsetCommitResponse)
+        assert refused.value is Errors.UNKNOWN_MEMBER_ID
+
+    run(body)
+
+
+def test_one_sync_serves_all_who_wait() -> None:
+    """Group commit: what is appended during a sync waits for the next one, however much it is."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        answers = [coordinator.submit(commit(), V9)]
+        await asyncio.sleep(0)
+        answers += [coordinator.submit(commit(offset=i), V9) for i in range(50)]
+        await journal.finish_sync()
+        assert [a.done for a in answers] == [True] + [False] * 50
+        await journal.finish_sync()
+        assert all(a.done for a in answers)
+        assert journal.syncs == []
+
+    run(body)
+
+
+@pytest.mark.parametrize("where", ["append", "sync"])
+def test_a_failed_write_is_told_to_all_and_the_shard_is_loaded_again(where: str) -> None:
+    """Everyone who waits hears NOT_COORDINATOR; the state is what the log says; then it serves again."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        good = coordinator.submit(commit(offset=7), V9)
+        await journal.finish_sync()
+        assert good.done
+        join = coordinator.submit(join_request(), V9)
+        if where == "append":
+            await journal.finish_sync()
+            journal.fail_append = OSError("no space left on device")
+            lost = coordinator.submit(commit(offset=8), V9)
+            journal.fail_append = None
+        else:
+            lost = coordinator.submit(commit(offset=8), V9)
+            del journal.rows[2:]
+            await journal.finish_sync(OSError("input/output error"))
+        assert lost.value is Errors.NOT_COORDINATOR
+        assert join.done
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if journal.syncs:
+            await journal.finish_sync()
+        assert coordinator.state == "active"
+        shard: Any = coordinator.core
+        assert shard.offsets["g"]["orders", 0].offset == 7
+
+    run(body)
+
+
+def join_request() -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="j",
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+
+
+def test_an_outcome_that_does_not_fit_is_refused_whole() -> None:
+    """Nothing is written, nothing has changed, the client is told."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        too_many = coordinator.submit(commit(partitions=101), V9)
+        assert too_many.value is Errors.UNKNOWN_SERVER_ERROR
+        assert journal.rows == []
+        shard: Any = coordinator.core
+        assert shard.offsets == {}
+        fits = coordinator.submit(commit(partitions=100), V9)
+        await journal.finish_sync()
+        assert isinstance(fits.value, OffsetCommitResponse)
+        assert journal.batches == [100]
+
+    run(body)
+
+
+def test_busy_and_closed_coordinators_say_so() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS while loading, NOT_COORDINATOR when closed; nobody is left waiting."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        loading = coordinator.load()
+        assert coordinator.submit(commit(), V9).value is Errors.COORDINATOR_LOAD_IN_PROGRESS
+        await loading
+        asked = coordinator.submit(join_request(), V9)
+        await journal.finish_sync()
+        response = asked.value
+        assert isinstance(response, JoinGroupResponse)
+        joining = coordinator.submit(join_request().replace(member_id=response.member_id), V9)
+        assert not joining.done
+        await coordinator.close()
+        assert joining.value is Errors.NOT_COORDINATOR
+        assert coordinator.submit(commit(), V9).value is Errors.NOT_COORDINATOR
+
+    run(body)
+
+
+def test_a_decision_that_breaks_harms_only_its_request() -> None:
+    """A mistake of ours is answered UNKNOWN_SERVER_ERROR, logged, and the next request is served."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        class Unknown(Struct):
+            pass
+
+        assert coordinator.submit(Unknown(), V9).value is Errors.UNKNOWN_SERVER_ERROR
+        fine = coordinator.submit(commit(), V9)
+        await journal.finish_sync()
+        assert isinstance(fine.value, OffsetCommitResponse)
+
+    run(body)
