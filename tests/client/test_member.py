@@ -214,6 +214,18 @@ def test_a_fenced_member_is_told_and_a_static_one_leaves_without_a_word() -> Non
     assert broker.apis == ["FindCoordinator", "JoinGroup", "SyncGroup"]
 
 
+def test_a_member_that_gives_up_joining_leaves_so_that_nobody_waits_for_it() -> None:
+    async def life(member: Member) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await member.ensure()
+        await member.leave("no patience")
+
+    with ScriptedBroker(JoinGroup=[NEEDS_ID, None], LeaveGroup=LeaveGroupResponse()) as broker:
+        play(broker, life)
+    assert group_requests(broker)[-2:] == ["JoinGroup m-1", "LeaveGroup m-1: no patience"]
+
+
 def test_heartbeats_go_on_by_themselves() -> None:
     async def life(member: Member) -> None:
         await member.ensure()

@@ -242,15 +242,15 @@ class Cluster:
     ) -> Any:
         """Send a request to one broker (any, where `node_id` is None), again where the connection failed.
 
-        A cluster that cannot be reached at all is told at once, not after the whole time."""
+        A cluster that was never reached is told at once, one that was is waited for."""
         patience = self.patience(timeout_ms)
         while True:
             try:
                 connection = await (self.any_node() if node_id is None else self.node(node_id))
                 return await _deliver(connection, request)
-            except CannotConnect:
-                raise
             except ClientError as error:
+                if isinstance(error, CannotConnect) and not self.metadata.nodes:
+                    raise
                 await patience.after(error)
 
     async def ask_coordinator(
@@ -269,11 +269,9 @@ class Cluster:
                 if code(answer) not in COORDINATOR_MOVED:
                     return answer
                 raise KafkaError(code(answer), about=f"the coordinator of {key}")
-            except CannotConnect as error:
-                if not self.metadata.nodes:
-                    raise
-                await self._lost_coordinator(kind, key, error, patience)
             except ClientError as error:
+                if isinstance(error, CannotConnect) and not self.metadata.nodes:
+                    raise
                 await self._lost_coordinator(kind, key, error, patience)
 
     async def _lost_coordinator(self, kind: int, key: str, error: ClientError, patience: Patience) -> None:

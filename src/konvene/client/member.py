@@ -336,7 +336,10 @@ class Member:
         if self.assignment:
             await self._revoke(self.assignment)
         was, self.state = self.state, State.LEFT
-        if was is not State.STABLE or not self.member_id or self.settings.group_instance_id is not None:
+        if was is not State.STABLE:
+            self.cluster.release(self)  # A JoinGroup may still wait there, and would hold up the LeaveGroup.
+        static = self.settings.group_instance_id is not None
+        if was in (State.FENCED, State.LEFT) or not self.member_id or static:
             self.cluster.release(self)
             return
         identity = MemberIdentity(member_id=self.member_id, group_instance_id=None, reason=reason)
