@@ -15,14 +15,20 @@ from konvene.codec.uuid import Uuid
 
 def whole() -> list[type[Struct]]:
     """Every message and record, that is every declaration with versions of its own."""
-    found = []
-    for home in ("konvene.messages", "konvene.records"):
-        for row in iter_modules(import_module(home).__path__, home + "."):
-            for value in vars(import_module(row.name)).values():
-                if isinstance(value, type) and issubclass(value, Struct) and value.__module__ == row.name:
-                    if value.__versions__.last < FOREVER:
-                        found.append(value)
-    return found
+    modules = [
+        import_module(row.name)
+        for home in ("konvene.messages", "konvene.records")
+        for row in iter_modules(import_module(home).__path__, home + ".")
+    ]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Struct)
+        and value.__module__ == module.__name__
+        and value.__versions__.last < FOREVER
+    ]
 
 
 WHOLE = whole()

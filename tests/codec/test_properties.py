@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.codec.strategies import WHOLE, value_of, versions_of
 
 from konvene.codec.compile import decode, decode_from, encode
 from konvene.codec.errors import CannotEncode
 from konvene.codec.json import from_json, to_json
 from konvene.codec.schema import Struct, default_of
-from tests.codec.strategies import WHOLE, value_of, versions_of
 
 # Each declaration has few examples per run; together they are some two thousand.
 few = settings(

@@ -6,7 +6,8 @@ are being read. `decode` and `encode` are the only ways in; whatever hostile byt
 function leaves them as a `CodecError`.
 
 Memory: a count is believed only if that many of the smallest possible elements still fit into the bytes
-that are left, so a frame can make no more objects than it has bytes for.
+that are left, so a frame can make no more objects than it has bytes for; what is small and many (a tiny
+record batch, a negative int8, an empty tag) is made of shared or cheap objects. `tests/codec/test_hostile.py` measures it.
 
 Readers give `(value, next position)`; writers append byte strings to a list, so that large record
 batches are handed on without a copy.
@@ -102,6 +103,10 @@ def _uvarint(value: int) -> bytes:
 _SHORT = tuple(_uvarint(n) for n in range(16384))
 
 
+_EMPTY_TAGS = tuple((tag, b"") for tag in range(128))
+_INT8 = (*range(128), *range(-128, 0)).__getitem__
+
+
 def _length(n: int) -> bytes:
     return _SHORT[n] if n < 16384 else _uvarint(n)
 
@@ -150,7 +155,7 @@ def _read_tags(
             if position != stop:
                 raise Malformed(f"tag {tag} ({name}) has {size} bytes, of which some are not its own")
         else:
-            unknown.append((tag, data[position:stop]))
+            unknown.append((tag, data[position:stop]) if size or tag > 127 else _EMPTY_TAGS[tag])
             position = stop
     return values, tuple(unknown), position
 
@@ -179,8 +184,9 @@ class _Source:
         self.space: dict[str, Any] = {
             "_uvarint_rest": _uvarint_rest, "_bad_length": _bad_length, "_no_place": _no_place,
             "_read_tags": _read_tags, "_write_tags": _write_tags, "_length": _length, "_SHORT": _SHORT,
-            "_Uuid": Uuid, "_unpack": _struct.unpack_from, "_pack": _struct.pack, "_Malformed": Malformed, "_Truncated": Truncated,
-            "_memoryview": memoryview, "_new": object.__new__,
+            "_Uuid": Uuid, "_unpack": _struct.unpack_from, "_pack": _struct.pack, "_Malformed": Malformed,
+            "_Truncated": Truncated, "_memoryview": memoryview, "_new": object.__new__, "_INT8": _INT8,
+            "_tuple": tuple, "_map": map,
         }  # fmt: skip
         self.indent = 1
 
@@ -320,7 +326,8 @@ def _read_blob(out: _Source, target: str, kind: str, name: str, nullable: bool, 
     take = {
         "string": "data[pos:stop].decode()",
         "bytes": "data[pos:stop]",
-        "records": "_memoryview(data)[pos:stop]",
+        # Fewer bytes than a batch's header are none: a view would cost many times as much as they do.
+        "records": "_memoryview(data)[pos:stop] if n > 60 else data[pos:stop]",
     }
     if nullable:
         out.add(f"if n == -1: {target} = None")
@@ -357,7 +364,10 @@ def _read_array(out: _Source, target: str, f: Field, nullable: bool, version: in
     element = f.element
     if isinstance(element, Primitive) and element.name in FIXED and element.name != "uuid":
         layout, size = FIXED[element.name]
-        out.add(f"{target} = _unpack('>%d{layout}' % n, data, pos); pos += n * {size}")
+        if element.name == "int8":  # Python shares one object for each int above -6; this, for all.
+            out.add(f"{target} = _tuple(_map(_INT8, data[pos:pos + n])); pos += n")
+        else:
+            out.add(f"{target} = _unpack('>%d{layout}' % n, data, pos); pos += n * {size}")
     else:
         out.add("items = []; keep = items.append")
         if isinstance(element, Primitive):
