@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from .clients import Client, Event, Fleet, Partition, eventually, group_offsets
 
@@ -49,7 +50,10 @@ class Story:
     members: list[Client]
     producer: Client
     steady_ns: tuple[int, int] = (0, 0)
-    final_offsets: dict[Partition, int] = field(default_factory=dict)
+    kept: dict[Partition, int] = field(default_factory=dict)
+    """The group's offsets once all is read and each commit is confirmed."""
+    final: dict[Partition, int] = field(default_factory=dict)
+    """The same after one more commit of every position."""
     log_ends: dict[Partition, int] = field(default_factory=dict)
     rebalances: list[tuple[str, str]] = field(default_factory=list)
     """(cause, client id), in the order in which they must have happened."""
@@ -105,18 +109,22 @@ def play(cast: Cast, fleet: Fleet, admin: Client, lock: threading.Lock) -> Story
     story.rebalances.append(("session-expired", joiner.name))
     shared(story, stayer, within_s=SESSION_MS / 1000 + 10)
 
+    time.sleep(0.5)
     producer.call("settle")
     wanted = set(producer.acked())
     eventually(
         "reading of the last value", lambda: wanted <= delivered(story), 20, among=[*story.members, producer]
     )
     stayer.until("its last commit", lambda: all_committed(stayer))
+    everything = [[topic, partition] for partition in range(PARTITIONS)]
+    with lock:
+        story.kept = offsets(group_offsets(admin, group))
+        story.log_ends = offsets(admin.call("list_offsets", partitions=everything, at="latest"))
+    positions = stayer.call("position", partitions=everything)
+    stayer.call("commit", offsets=[row for row in positions if row[2] >= 0])
     stayer.close()
     with lock:
-        rows = group_offsets(admin, group)
-        ends = admin.call("list_offsets", partitions=[[topic, p] for p in range(PARTITIONS)], at="latest")
-    story.final_offsets = {(t, p): offset for t, p, offset, _ in rows}
-    story.log_ends = {(t, p): offset for t, p, offset, _ in ends}
+        story.final = offsets(group_offsets(admin, group))
     return story
 
 
@@ -132,6 +140,10 @@ def shared(story: Story, *members: Client, within_s: float = 20) -> None:
         within_s,
         among=members,
     )
+
+
+def offsets(rows: list[list[Any]]) -> dict[Partition, int]:
+    return {(topic, partition): offset for topic, partition, offset, *_ in rows}
 
 
 def delivered(story: Story) -> set[str]:

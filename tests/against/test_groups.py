@@ -14,6 +14,7 @@ from .stories import (
     Cast,
     Stories,
     Story,
+    commits,
     delivered,
     gaps,
     moves_within,
@@ -64,9 +65,16 @@ class TestAStory:
     def test_commits_never_go_back(self, story: Story) -> None:
         assert steps_back(story.members) == []
 
+    def test_a_confirmed_commit_is_kept(self, story: Story) -> None:
+        """What the broker says was committed is not below any commit that it confirmed."""
+        confirmed = {
+            partition: max(row[1] for row in rows) for partition, rows in commits(story.members).items()
+        }
+        assert [p for p, offset in confirmed.items() if story.kept[p] < offset] == []
+
     def test_all_is_committed_in_the_end(self, story: Story) -> None:
-        """The broker's last word on the group's offsets is the end of each log."""
-        assert story.final_offsets == story.log_ends
+        """Once the last member has committed its positions, the group's offsets are the ends of the logs."""
+        assert story.final == story.log_ends
 
     def test_a_steady_group_is_left_alone(self, story: Story) -> None:
         """While nobody comes or goes, nothing is assigned or revoked, and nothing is read twice."""

@@ -4,12 +4,13 @@ Apache Kafka does not say, so there these tests are skipped. The stories of test
 here; the further causes have short plays of their own.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .brokers import Broker
-from .clients import LIBRARIES, Client, Fleet, eventually
+from .clients import LIBRARIES, Client, Fleet, eventually, fleet_of
 from .conftest import Admins
 from .history import Rebalance, history, missing
 from .stories import SESSION_MS, Cast, Stories
@@ -154,3 +155,17 @@ def test_a_removal_by_an_admin(fleet: Fleet, topic: str, broker: Broker, admins:
     [cause] = [cause for cause in last.causes if cause.instance_id == "desk-1"]
     assert cause.kind in ("removed-by-admin", "member-left")
     assert "the desk is sold" in (cause.reason or "")
+
+
+def test_the_past_outlives_the_broker(own_broker: Broker, tmp_path: Path) -> None:
+    """What was told of a group before a kill is told after it, and the restart itself is no rebalance."""
+    with fleet_of(own_broker.bootstrap, tmp_path / "clients") as fleet:
+        fleet.admin("kafka-python").call("create_topics", topics=[{"name": "past", "partitions": 4}])
+        anchor, member = pair(fleet, "past", "aiokafka", session_timeout_ms=20_000)
+        member.close()
+        anchor.until("all partitions", lambda: len(anchor.holds()) == 4, 15)
+        before = history(own_broker, "past")
+        assert missing(before, [("member-joined", "member"), ("member-left", "member")]) == [], before
+        own_broker.kill9()
+        own_broker.start()
+        assert history(own_broker, "past") == before
