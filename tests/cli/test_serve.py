@@ -99,3 +99,30 @@ def test_what_is_not_there_is_told_as_kafka_would(broker: Any) -> None:
     assert "TOPIC_ALREADY_EXISTS" in call(broker, "topics", "create", "--topic", "twice").err
     konvene(broker, "topics", "delete", "--topic", "twice")
     assert ["twice"] not in konvene(broker, "topics", "list").lines
+
+
+def test_an_interrupted_consumer_leaves_its_group(broker: Any) -> None:
+    konvene(broker, "topics", "create", "--topic", "endless")
+    words = ["--topic", "endless", "--group", "waiting", "--bootstrap-server", broker.address]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "konvene", "consume", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    for _ in range(100):
+        said = call(broker, "groups", "describe", "--group", "waiting", "--state", "--json")
+        if said.code == 0 and said.json[0]["state"] == "Stable":
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, b"Processed a total of 0 messages\n")
+    (group,) = konvene(broker, "groups", "describe", "--group", "waiting", "--state", "--json").json
+    assert group["state"] == "Empty"
+
+
+def test_a_port_that_is_taken_is_told_in_plain_words(broker: Any) -> None:
+    port = broker.address.rpartition(":")[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "konvene", "serve", "--host", "127.0.0.1", "--port", port, "--ephemeral"],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr

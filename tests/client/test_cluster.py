@@ -136,3 +136,13 @@ def test_requests_in_a_lane_of_their_own_hold_nobody_up() -> None:
 
     with ScriptedBroker(Heartbeat=[None, HeartbeatResponse()], DeleteGroups=deleted(0)) as broker:
         ask(broker, job)
+
+
+def test_the_librarys_names_can_be_imported_from_its_top() -> None:
+    import konvene.client as client
+
+    assert sorted(client._FILES) == sorted(client.__all__)
+    for name in client.__all__:
+        assert getattr(client, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        client.Nothing  # noqa: B018

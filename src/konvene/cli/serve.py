@@ -10,7 +10,7 @@ from konvene.cli.options import fail
 
 
 @click.command()
-@click.option("--host", help="Address to listen on [default: 127.0.0.1].")
+@click.option("--host", help="Address to listen on [default: this machine only].")
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one [default: 9092]."
 )

@@ -4,6 +4,40 @@
         groups = await Admin(cluster).list_groups()
 
 `connection` is one broker, `cluster` all of them; `admin`, `producer`, `member` and `consumer` are built on
-`cluster` alone. Everything is asyncio, takes its time from the running loop and keeps no global state.
-Used by the CLI, the tests, the simulator and the pipeline.
+`cluster` alone. Everything is asyncio, takes its time from the running loop and keeps no global state; what
+goes wrong is a `ClientError`. Used by the CLI, the tests, the simulator and the pipeline.
+
+The names below can be imported from here; each file is loaded when its first name is used.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from konvene.client.admin import Admin
+    from konvene.client.cluster import Cluster, TopicPartition
+    from konvene.client.connection import Connection
+    from konvene.client.consumer import Consumer
+    from konvene.client.errors import ClientError, KafkaError
+    from konvene.client.member import Member, MemberSettings
+    from konvene.client.producer import Producer
+    from konvene.client.settings import ClientSettings
+
+__all__ = [
+    "Admin", "ClientError", "ClientSettings", "Cluster", "Connection", "Consumer", "KafkaError", "Member",
+    "MemberSettings", "Producer", "TopicPartition",
+]  # fmt: skip
+
+_FILES = {
+    "Admin": "admin", "ClientError": "errors", "ClientSettings": "settings", "Cluster": "cluster",
+    "Connection": "connection", "Consumer": "consumer", "KafkaError": "errors", "Member": "member",
+    "MemberSettings": "member", "Producer": "producer", "TopicPartition": "cluster",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"konvene.client.{_FILES[name]}"), name)

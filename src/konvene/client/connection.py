@@ -290,9 +290,9 @@ def _read(api: Api, version: int, frame: bytes) -> Struct:
 
 
 def _reason(error: BaseException) -> str:
+    """What went wrong, in a few plain words (asyncio wraps a refusal, once per address that it tried)."""
+    if "Connect call failed" in str(error):
+        return "connection refused"
     if isinstance(error, OSError) and error.strerror:
-        text = error.strerror
-        if "Connect call failed" in text:
-            return "connection refused"
-        return text[:1].lower() + text[1:]
+        return error.strerror[:1].lower() + error.strerror[1:]
     return str(error) or type(error).__name__
