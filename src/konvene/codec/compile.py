@@ -7,7 +7,8 @@ function leaves them as a `CodecError`.
 
 Memory: a count is believed only if that many of the smallest possible elements still fit into the bytes
 that are left, so a frame can make no more objects than it has bytes for; what is small and many (a tiny
-record batch, a negative int8, an empty tag) is made of shared or cheap objects. `tests/codec/test_hostile.py` measures it.
+record batch, a negative int8, an empty tag) is made of shared or cheap objects. At worst that is 40 bytes
+of objects for a byte of the frame, which `tests/codec/test_hostile.py` measures.
 
 Readers give `(value, next position)`; writers append byte strings to a list, so that large record
 batches are handed on without a copy.

@@ -99,7 +99,7 @@ def encode_record(record: Record, table: dict[int, RecordType]) -> tuple[bytes, 
     if record.value is None:
         return b"".join(key), None
     version = kind.written_version
-    if kind.code == 1 and record.value.expire_timestamp != -1:  # type: ignore[attr-defined]
+    if isinstance(record.value, offsets.OffsetCommitValue) and record.value.expire_timestamp != -1:
         version = 1
     value: list[bytes] = [version.to_bytes(2, "big")]
     encode_into(record.value, version, value)
