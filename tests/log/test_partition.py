@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -424,3 +425,30 @@ def test_a_coordinator_may_append_several_batches_at_once():
     appended = log.append_as_leader(two, 0, NOW, origin=Origin.COORDINATOR)
     assert (appended.base_offset, appended.last_offset) == (0, 2)
     assert entries(log.read(0, 1000)) == [(0, b"1"), (1, b"2"), (2, b"3")]
+
+
+def test_another_thread_may_sync_while_this_one_appends_and_rolls(tmp_path):
+    """`synced_offset` only grows, never passes what was written, and all of it comes back with its indexes."""
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=200)
+    log, _ = PartitionLog.open(RealDisk(max_open=16), str(tmp_path / "t-0"), config, clean=False, now_ms=NOW)
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def syncing() -> None:
+        while not stop.is_set():
+            seen.append(log.sync())
+
+    thread = threading.Thread(target=syncing)
+    thread.start()
+    for at in range(2000):
+        log.append_built([(b"k", b"%d" % at)], at // 500, NOW + at)
+        assert log.synced_offset <= log.end_offset
+    stop.set()
+    thread.join()
+    assert log.sync() == 2000
+    assert seen == sorted(seen)
+    log.close()
+    again, found = PartitionLog.open(RealDisk(), str(tmp_path / "t-0"), config, clean=False, now_ms=NOW)
+    assert (again.end_offset, found.cut_bytes) == (2000, 0)
+    assert again.epochs.starts == [(0, 0), (1, 500), (2, 1000), (3, 1500)]
+    assert all(segment.load_indexes() for segment in again.segments[:-1])

@@ -48,6 +48,8 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 
+_new_tuple = tuple.__new__
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -172,7 +174,7 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
         raise Truncated(
             f"{len(buf) - pos} bytes are fewer than the {HEADER_SIZE} of a batch header"
         ) from None
-    header = BatchHeader._make(fields)
+    header = _new_tuple(BatchHeader, fields)
     if fields[3] != MAGIC:
         raise Malformed(f"magic {fields[3]} at {pos}: only record batches of magic 2 are known")
     if fields[1] < HEADER_SIZE - PREFIX_SIZE:
@@ -252,13 +254,16 @@ def _read_record(
 ) -> tuple[Record, int, int]:
     """`(record, position after it, its offset delta)`.
 
-    Long because the one-byte case of each number is written out: this runs for every
-    record that a coordinator loads. An IndexError means that the bytes ended.
+    Long because the one-byte case of each number (of sizes, the two-byte case too) is written
+    out: this runs for every record that a coordinator loads. An IndexError means that the bytes ended.
     """
     at = pos
     size = data[pos]
     if size < 0x80:
         size, pos = (size >> 1) ^ -(size & 1), pos + 1
+    elif data[pos + 1] < 0x80:
+        size = size & 0x7F | data[pos + 1] << 7
+        size, pos = (size >> 1) ^ -(size & 1), pos + 2
     else:
         size, pos = read_varint(data, pos)
     end = pos + size
@@ -292,6 +297,9 @@ def _read_record(
     length = data[pos]
     if length < 0x80:
         length, pos = (length >> 1) ^ -(length & 1), pos + 1
+    elif data[pos + 1] < 0x80:
+        length = length & 0x7F | data[pos + 1] << 7
+        length, pos = (length >> 1) ^ -(length & 1), pos + 2
     else:
         length, pos = read_varint(data, pos)
     if length >= 0:

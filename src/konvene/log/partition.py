@@ -12,6 +12,9 @@ After a failed write or sync nothing here is tried again: the shared `Health` re
 every later call raises `LogOffline` until the process starts anew and recovers. Half a
 batch at the end of a file is then a torn tail like any other.
 
+Long, because one log is one story: append, sync, read and delete share the same few fields,
+and what each leaves true for the others is easiest to check on one page.
+
 Segments are the unit of deletion. Reads give whole batches of one segment; a batch that
 begins before the asked offset is given whole, as Kafka does.
 """
@@ -200,37 +203,34 @@ class PartitionLog:
         """
         if self.health.failure is not None:
             raise self.health.failure
-        found = [(header, len(view)) for header, view in batches(data)]
-        if not found or (origin is Origin.CLIENT and len(found) != 1):
-            raise InvalidRecord(f"{len(found)} batches in one append")
+        if not data:
+            raise InvalidRecord("an append without a batch")
+        first = read_header(data)
+        sizes = [first.size] if first.size == len(data) else [header.size for header, _ in batches(data)]
+        if origin is Origin.CLIENT and len(sizes) != 1:
+            raise InvalidRecord(f"{len(sizes)} batches in one append of a client")
         if not isinstance(data, bytearray):
             data = bytearray(data)
-        view = memoryview(data)
         stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        at = 0
-        for header, size in found:
-            self._admit(header, view[at : at + size], now_ms, origin, validate_records)
-            if header.producer_id > NO_PRODUCER_ID:
-                first = self.producers.check(header, origin=origin, sequence_zero=sequence_zero)
-                if first is not None:
-                    return Appended(
-                        first.first_offset, first.last_offset, 0, first.timestamp if stamped else -1, True
-                    )
-            at += size
-        offset, at = self.end_offset, 0
-        placed = []
-        for header, size in found:
-            stamp(view[at : at + size], offset, leader_epoch, now_ms if stamped else None)
-            maximum = now_ms if stamped else header.max_timestamp
-            placed.append(
-                header._replace(
-                    base_offset=offset, partition_leader_epoch=leader_epoch, max_timestamp=maximum
-                )
-            )
-            offset += header.last_offset_delta + 1
-            at += size
-        base = self.end_offset
-        view.release()
+        with memoryview(data) as view:
+            at = 0
+            for size in sizes:
+                header = read_header(data, at) if at else first
+                self._admit(header, view[at : at + size], now_ms, origin, validate_records)
+                if header.producer_id > NO_PRODUCER_ID:
+                    known = self.producers.check(header, origin=origin, sequence_zero=sequence_zero)
+                    if known is not None:
+                        time = known.timestamp if stamped else NO_TIMESTAMP
+                        return Appended(known.first_offset, known.last_offset, 0, time, True)
+                at += size
+            base = offset = self.end_offset
+            placed, at = [], 0
+            for size in sizes:
+                stamp(view[at : at + size], offset, leader_epoch, now_ms if stamped else None)
+                header = read_header(data, at)
+                placed.append(header)
+                offset = header.next_offset
+                at += size
         self._write(data, placed, now_ms)
         return Appended(base, offset - 1, len(data), now_ms if stamped else NO_TIMESTAMP)
 

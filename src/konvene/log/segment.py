@@ -235,15 +235,16 @@ class Segment:
         return None
 
     def read_whole(self, start: int, size: int) -> bytes:
-        """The batches from `start` that fit whole into `size` bytes."""
-        data = self.file.pread(size, start)
-        at = max(0, self.offsets.batch_before(start + size) - start)
-        while at + PREFIX_SIZE <= len(data):
-            after = at + _OFFSET_AND_LENGTH.unpack_from(data, at)[1] + PREFIX_SIZE
-            if not at < after <= len(data):
+        """The batches from `start` that fit whole into `size` bytes; there are more than that."""
+        border = max(start, self.offsets.batch_before(start + size))
+        tail = self.file.pread(start + size - border, border)
+        at, end = 0, len(tail)
+        while at + PREFIX_SIZE <= end:
+            after = at + _OFFSET_AND_LENGTH.unpack_from(tail, at)[1] + PREFIX_SIZE
+            if not at < after <= end:
                 break
             at = after
-        return data[:at]
+        return tail[:at] if border == start else self.file.pread(border + at - start, start)
 
     def scan(self, position: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Each batch from `position` on, whole, read a chunk at a time. Checksums are not looked at."""
