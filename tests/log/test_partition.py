@@ -428,7 +428,7 @@ def test_a_coordinator_may_append_several_batches_at_once():
 
 
 def test_another_thread_may_sync_while_this_one_appends_and_rolls(tmp_path):
-    """`synced_offset` only grows, never passes what was written, and all of it comes back with its indexes."""
+    """`synced_offset` only grows, never passes what was written, and all of it comes back, indexes too."""
     config = LogConfig(segment_bytes=2000, index_interval_bytes=200)
     log, _ = PartitionLog.open(RealDisk(max_open=16), str(tmp_path / "t-0"), config, clean=False, now_ms=NOW)
     stop = threading.Event()

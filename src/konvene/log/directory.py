@@ -191,7 +191,7 @@ class LogDirectory:
         """
         made = []
         if self.health.failure is not None:
-            raise self.health.failure
+            raise self.health.refusal()
         try:
             for partition in partitions:
                 folder = self._folder(partition)
@@ -261,7 +261,7 @@ class LogDirectory:
         Nothing is said any more of the partition `without`.
         """
         if self.health.failure is not None:
-            raise self.health.failure
+            raise self.health.refusal()
         points = self._points()
         starts = dict(self._start_offsets)
         for partition, log in self.logs.items():

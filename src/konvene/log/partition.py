@@ -78,7 +78,12 @@ class Health:
         """Take the directory out of use: the first failure stays the reason."""
         if self.failure is None:
             self.failure = LogOffline(f"{what}: {error}")
-        raise self.failure from error
+        raise self.refusal() from error
+
+    def refusal(self) -> LogError:
+        """The failure, anew for each caller: an exception raised twice would collect their tracebacks."""
+        failure = self.failure
+        return LogOffline("not in use") if failure is None else type(failure)(*failure.args)
 
 
 class Appended(NamedTuple):
@@ -202,7 +207,7 @@ class PartitionLog:
         the first copy's offsets.
         """
         if self.health.failure is not None:
-            raise self.health.failure
+            raise self.health.refusal()
         if not data:
             raise InvalidRecord("an append without a batch")
         first = read_header(data)
@@ -249,7 +254,7 @@ class PartitionLog:
         `MessageTooLarge` (nothing written) if they do not fit one batch.
         """
         if self.health.failure is not None:
-            raise self.health.failure
+            raise self.health.refusal()
         base = self.end_offset
         data = build_simple(
             pairs,
@@ -281,7 +286,7 @@ class PartitionLog:
     ) -> Appended:
         """Append the end of a transaction. `InvalidProducerEpoch`, `TransactionCoordinatorFenced`."""
         if self.health.failure is not None:
-            raise self.health.failure
+            raise self.health.refusal()
         self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         data = end_marker(
             committed,
@@ -397,7 +402,7 @@ class PartitionLog:
         """
         with self._sync_lock:
             if self.health.failure is not None:
-                raise self.health.failure
+                raise self.health.refusal()
             goal = self.end_offset
             active = self._active
             finished = list(self._unsynced)
@@ -594,7 +599,7 @@ class PartitionLog:
         records are too old, and then a new one is begun first, as in Kafka.
         """
         if self.health.failure is not None:
-            raise self.health.failure
+            raise self.health.refusal()
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         doomed = self._expired(now_ms)
         if not doomed:
