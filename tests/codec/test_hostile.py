@@ -67,7 +67,7 @@ def test_every_truncation_is_refused(cls: type[Struct]) -> None:
 
 @every_declaration
 def test_flipped_bytes(cls: type[Struct]) -> None:
-    """Each byte in turn becomes the worst byte for a length, a marker or a text; then one of its bits flips."""
+    """Each byte in turn becomes the worst one for a length, a marker or a text; then a bit of it flips."""
     chance = random.Random(cls.__name__)
     for version, data in GOLDEN.get(cls.__name__, []):
         for at in range(len(data)):

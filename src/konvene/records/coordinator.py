@@ -130,6 +130,6 @@ def value_version(kind: RecordType, value: bytes) -> int:
 
 
 __all__ = [
-    "AUDIT_RECORDS", "GROUP_RECORDS", "SHARE_STATE_RECORDS", "TRANSACTION_RECORDS", "CodecError", "Record", "RecordType",
-    "decode_record", "encode_record", "value_version",
+    "AUDIT_RECORDS", "GROUP_RECORDS", "SHARE_STATE_RECORDS", "TRANSACTION_RECORDS", "CodecError", "Record",
+    "RecordType", "decode_record", "encode_record", "value_version",
 ]  # fmt: skip

@@ -1,0 +1,153 @@
+"""The house rules that a machine can check: who imports whom, what the cores never touch, which tables agree."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import konvene
+from konvene.broker.router import HANDLERS
+from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
+from konvene.groups.shard import REPLAYS, TIMERS
+from konvene.messages import API_KEYS
+from konvene.records.coordinator import GROUP_RECORDS
+
+SOURCE = Path(konvene.__file__).parent
+ROOT = Path(__file__).parents[1]
+CORES = ("shard", "groups", "cluster")
+PACKAGES = {
+    "broker", "cli", "client", "cluster", "codec", "configs", "groups", "log", "messages", "records", "shard",
+}  # fmt: skip
+"""The packages that the contracts in `pyproject.toml` speak of."""
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+relative = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+
+FORBIDDEN_IN_CORES = {
+    "asyncio", "datetime", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading",
+    "time", "uuid",
+}  # fmt: skip
+
+NOT_YET_SERVED = {
+    # Consumer groups (KIP-848).
+    "CONSUMER_GROUP_METADATA", "CONSUMER_GROUP_PARTITION_METADATA", "CONSUMER_GROUP_MEMBER_METADATA",
+    "CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA", "CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER",
+    "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT", "CONSUMER_GROUP_REGULAR_EXPRESSION",
+    # Share groups (KIP-932).
+    "SHARE_GROUP_METADATA", "SHARE_GROUP_MEMBER_METADATA", "SHARE_GROUP_TARGET_ASSIGNMENT_METADATA",
+    "SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER", "SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT",
+    "SHARE_GROUP_STATE_PARTITION_METADATA",
+    # Streams groups (KIP-1071).
+    "STREAMS_GROUP_METADATA", "STREAMS_GROUP_MEMBER_METADATA", "STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA",
+    "STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER", "STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT", "STREAMS_GROUP_TOPOLOGY",
+}  # fmt: skip
+"""Types of the group log that a shard passes over, because their protocol is not served yet."""
+
+MOST_LINES = 500
+LONG_FOR_A_REASON = {
+    "src/konvene/codec/batches.py": "one format, read and written side by side; both ways share its layout",
+    "src/konvene/codec/compile.py": "the reader and the writer of each kind of field stand opposite each other",
+    "src/konvene/client/admin.py": "one method per question an operator asks, all of one shape",
+    "src/konvene/log/partition.py": "append, read, truncate and roll guard one set of invariants",
+}
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def imported(module: ast.Module) -> Iterator[str]:
+    """The name of every module that is imported, anywhere in the file."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def test_nobody_imports_whom_they_may_not() -> None:
+    """The contracts in pyproject.toml hold."""
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command as c; c()",
+        "--no-cache",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_package_has_its_contract() -> None:
+    """A new package is placed in the contracts before it is used."""
+    assert {path.parent.name for path in SOURCE.glob("*/__init__.py")} == PACKAGES
+    contracts = (ROOT / "pyproject.toml").read_text("utf-8").partition("[tool.importlinter]")[2]
+    assert all(f'"konvene.{name}"' in contracts for name in PACKAGES)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_cores_are_given_time_and_chance(core: str) -> None:
+    """A core never asks a clock, a die, a disk, a socket or a logger."""
+    for path in sorted((SOURCE / core).rglob("*.py")):
+        roots = {name.partition(".")[0] for name in imported(tree(path))}
+        assert not roots & FORBIDDEN_IN_CORES, path.name
+
+
+@relative
+def test_file_begins_with_its_theory(path: Path) -> None:
+    """Every module says what it is for, and none is a drawer for odds and ends."""
+    module = tree(path)
+    assert ast.get_docstring(module), path
+    assert not path.stem.startswith(("util", "helper", "misc")), path
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef):
+            assert not node.name.endswith("Manager"), f"{path}: {node.name}"
+
+
+def test_every_record_type_is_replayed_or_known_to_be_passed_over() -> None:
+    """A type of the group log has its arm in the shard, or stands in the list above; never both."""
+    replayed = {kind.name for kind in GROUP_RECORDS.values() if kind.key in REPLAYS}
+    assert replayed | NOT_YET_SERVED == {kind.name for kind in GROUP_RECORDS.values()}
+    assert not replayed & NOT_YET_SERVED
+    assert set(REPLAYS) <= {kind.key for kind in GROUP_RECORDS.values()}
+
+
+def test_rows_of_the_shard_can_be_called() -> None:
+    """Each request and each timer has its function; each request is one of an API."""
+    requests = {api.request for api in API_KEYS.values()}
+    assert set(GROUP_HANDLERS) <= requests
+    assert all(map(callable, [*GROUP_HANDLERS.values(), *TIMERS.values(), *REPLAYS.values()]))
+
+
+@pytest.mark.parametrize("key", sorted(HANDLERS))
+def test_row_of_the_router_has_its_file(key: int) -> None:
+    """The file exists and answers the API, by name or alone."""
+    module = import_module(f"konvene.broker.handlers.{HANDLERS[key]}")
+    handler = getattr(module, f"handle_{API_KEYS[key].module}", None) or getattr(module, "handle", None)
+    assert callable(handler), f"{module.__name__} has neither handle nor handle_{API_KEYS[key].module}"
+
+
+def test_no_handler_without_a_row() -> None:
+    """A file among the handlers that answers an API is named in the router."""
+    for path in sorted((SOURCE / "broker" / "handlers").glob("*.py")):
+        names = {
+            node.name for node in tree(path).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        if any(name == "handle" or name.startswith("handle_") for name in names):
+            assert path.stem in HANDLERS.values(), path.name
+
+
+def test_no_file_is_long_without_a_reason() -> None:
+    """Five hundred lines are a story; more need a sentence in the list above, which names only long files."""
+    found = {
+        str(path.relative_to(ROOT))
+        for home in ("src", "tests", "bench")
+        for path in (ROOT / home).rglob("*.py")
+        if "vectors" not in path.parts and path.read_text("utf-8").count("\n") > MOST_LINES
+    }
+    assert found == set(LONG_FOR_A_REASON)
