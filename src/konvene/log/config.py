@@ -26,6 +26,9 @@ class LogConfig:
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    #: Ours: a finished segment is durable before the next one takes a record, so that a power cut
+    #: never leaves a gap between them. A broker that does not sync before it answers turns it off.
+    sync_on_roll: bool = True
 
     @property
     def compacts(self) -> bool:

@@ -377,8 +377,17 @@ class PartitionLog:
             self.aborted.append(gone)
 
     def roll(self, now_ms: int) -> Segment:
-        """Finish the active segment and begin the next one. Nothing is synced here: `sync` does it."""
+        """Finish the active segment and begin the next one; its indexes are written by the next `sync`.
+
+        Its data becomes durable here, before the new segment can hold anything: else a power cut could
+        keep the new records and lose the old ones, a gap that recovery must refuse.
+        """
         old = self._active
+        if self.config.sync_on_roll and old.next_offset > self.synced_offset:
+            try:
+                old.file.sync()
+            except OSError as error:
+                self.health.fail(f"cannot sync {old.path}", error)
         old.snapshot = self.producers.snapshot()
         try:
             new = Segment.create(
