@@ -126,6 +126,13 @@ class Partition:
         """All batches, for whoever loads them."""
         return self.log.batches_from(self.log.start_offset)
 
+    def delete_before(self, offset: int) -> int:
+        """Let go of the records before `offset`; the new start. Raises `Refused`."""
+        try:
+            return self.log.delete_records_before(offset)
+        except LogError as error:
+            raise Refused(Errors(error.code), str(error)) from None
+
     def at_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record that is not older."""
         return _pair(self.log.offset_for_timestamp(timestamp_ms))

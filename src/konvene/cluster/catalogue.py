@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from konvene.cluster import configs, producer_ids, topics
+from konvene.cluster import configs, partitions, producer_ids, topics
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from konvene.messages.create_partitions import CreatePartitionsRequest
 from konvene.messages.create_topics import CreateTopicsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -64,6 +65,7 @@ FEATURES = {"metadata.version": 33}
 HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] = {
     CreateTopicsRequest: topics.create,
     DeleteTopicsRequest: topics.delete,
+    CreatePartitionsRequest: partitions.grow,
     IncrementalAlterConfigsRequest: configs.alter,
     AllocateProducerIdsRequest: producer_ids.allocate,
 }

@@ -181,20 +181,24 @@ def _records(topic: TopicState, told: Mapping[str, str], node_id: int) -> list[S
         records.append(
             ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=value)
         )
-    for partition in range(topic.partitions):
-        records.append(
-            PartitionRecord(
-                partition_id=partition,
-                topic_id=topic.id,
-                replicas=(node_id,),
-                isr=(node_id,),
-                leader=node_id,
-                leader_epoch=0,
-                partition_epoch=0,
-                directories=(ZERO_UUID,),
-            )
+    return [*records, *partition_records(topic.id, range(topic.partitions), node_id)]
+
+
+def partition_records(topic_id: Uuid, indexes: range, node_id: int) -> list[Struct]:
+    """New partitions of a topic, led by the one node."""
+    return [
+        PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=(node_id,),
+            isr=(node_id,),
+            leader=node_id,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(ZERO_UUID,),
         )
-    return records
+        for index in indexes
+    ]
 
 
 def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context) -> Outcome:

@@ -1,0 +1,26 @@
+"""CreatePartitions: the catalogue decides; the answer comes when the new partitions have their logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+async def handle(broker: Broker, request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
+    answer = await broker.catalogue.submit(request, call)
+    if isinstance(answer, Errors):
+        return CreatePartitionsResponse(
+            results=tuple(CreatePartitionsTopicResult(name=t.name, error_code=answer) for t in request.topics)
+        )
+    assert isinstance(answer, CreatePartitionsResponse)
+    return answer

@@ -1,0 +1,46 @@
+"""DeleteRecords: the start of partitions moves forward; what lies before it is not read any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.broker.partitions import Refused
+from konvene.errors import Errors
+from konvene.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+HIGH_WATERMARK = -1
+
+
+def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=t.name, partitions=tuple(_delete(broker, t.name, p) for p in t.partitions)
+            )
+            for t in request.topics
+        )
+    )
+
+
+def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    index = wanted.partition_index
+    try:
+        partition = broker.partitions.get(topic, index)
+        if partition is None:
+            missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            raise Refused(broker.partitions.why_not(topic, index, missing))
+        offset = partition.end_offset if wanted.offset == HIGH_WATERMARK else wanted.offset
+        start = partition.delete_before(offset)
+    except Refused as refused:
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=refused.error)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=start)

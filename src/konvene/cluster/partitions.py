@@ -1,0 +1,83 @@
+"""CreatePartitions: topics grow. Each topic is decided by itself, all that pass become one batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from konvene.cluster.state import CatalogueState, TopicState
+from konvene.cluster.topics import CREATE_PARTITIONS, MAX_PARTITIONS_PER_REQUEST, partition_records
+from konvene.codec.schema import Struct
+from konvene.errors import Errors
+from konvene.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from konvene.shard.contract import Context, Effect, Outcome, Reply
+from konvene.shard.errors import ClusterError
+
+
+def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Context) -> Outcome:
+    """Decide a CreatePartitions."""
+    named = Counter(t.name for t in request.topics)
+    results: list[CreatePartitionsTopicResult] = []
+    records: list[Struct] = []
+    effects: list[Effect] = []
+    left = MAX_PARTITIONS_PER_REQUEST
+    for wanted in {t.name: t for t in request.topics}.values():
+        try:
+            if named[wanted.name] > 1:
+                raise ClusterError(Errors.INVALID_REQUEST, "Duplicate topic name.")
+            topic = _plan(state, wanted, context.config["node.id"])
+            left -= wanted.count - topic.partitions
+            if left < 0:
+                raise ClusterError(
+                    Errors.POLICY_VIOLATION, "Excessively large number of partitions per request."
+                )
+        except ClusterError as refused:
+            results.append(
+                CreatePartitionsTopicResult(
+                    name=wanted.name, error_code=refused.error, error_message=refused.message
+                )
+            )
+            continue
+        results.append(CreatePartitionsTopicResult(name=wanted.name))
+        records += partition_records(
+            topic.id, range(topic.partitions, wanted.count), context.config["node.id"]
+        )
+        effects.append(Effect(CREATE_PARTITIONS, topic._replace(partitions=wanted.count)))
+    reply = Reply(context.waiter, CreatePartitionsResponse(results=tuple(results)))
+    if request.validate_only:
+        return Outcome((reply,))
+    return Outcome((reply,), tuple(records), effects=tuple(effects))
+
+
+def _plan(state: CatalogueState, wanted: CreatePartitionsTopic, node_id: int) -> TopicState:
+    """The topic as it is, if it may grow so."""
+    topic = state.topics.get(wanted.name)
+    if topic is None:
+        raise ClusterError(
+            Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    if wanted.count == topic.partitions:
+        raise ClusterError(Errors.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
+    if wanted.count < topic.partitions:
+        raise ClusterError(
+            Errors.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {topic.partitions} partition(s); {wanted.count} would not"
+            " be an increase.",
+        )
+    if wanted.assignments is not None:
+        additional = wanted.count - topic.partitions
+        if len(wanted.assignments) != additional:
+            raise ClusterError(
+                Errors.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)}"
+                " assignment(s) were specified.",
+            )
+        if any(a.broker_ids != (node_id,) for a in wanted.assignments):
+            raise ClusterError(
+                Errors.INVALID_REPLICA_ASSIGNMENT, f"Partitions can only be assigned to broker {node_id}."
+            )
+    return topic
