@@ -1,6 +1,6 @@
 """What it costs to read and write the messages that a coordinator sees most, next to the bars.
 
-Run with `python bench/codec.py`. Each figure is the best of seven rounds, in microseconds: what the codec
+Run with `python bench/codec.py`. Each figure is the best of twenty rounds, in microseconds: what the codec
 needs when nothing else runs. A figure over its bar makes the exit code 1.
 """
 
@@ -97,11 +97,11 @@ ROWS = (
 
 
 def measure_us(work: Callable[[], object]) -> float:
-    """Microseconds for one call, the best of seven rounds of some 20 ms."""
+    """Microseconds for one call, the best of twenty rounds of some 20 ms."""
     timer = timeit.Timer(work)
     once = max(timer.timeit(50) / 50, 1e-7)
-    number = max(int(0.02 / once), 20)
-    return min(timer.repeat(7, number)) / number * 1e6
+    number = max(int(0.01 / once), 20)
+    return min(timer.repeat(20, number)) / number * 1e6
 
 
 def main() -> int:
