@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from konvene.codec.compile import decode, decode_from, encode_into
+from konvene.codec.compile import decode_from, encode_into
 from konvene.codec.errors import Malformed, Truncated
 from konvene.codec.schema import Struct
 from konvene.messages import API_KEYS, API_VERSIONS, Api
@@ -88,9 +88,10 @@ class Route:
         return self._handler
 
     def read(self, version: int, frame: bytes, position: int) -> Struct:
+        """The request in a frame. Bytes behind it are passed over, as by Kafka: real clients send some."""
         if self._request is None:
             self._request = self.api.request
-        return decode(self._request, version, frame, position)
+        return decode_from(self._request, version, frame, position)[0]
 
     def write(self, version: int, correlation_id: int, response: Struct) -> list[bytes]:
         """A response as byte strings to send, large ones uncopied."""

@@ -9,6 +9,7 @@ from konvene.cluster import configs, partitions, producer_ids, topics
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from konvene.messages.alter_configs import AlterConfigsRequest
 from konvene.messages.create_partitions import CreatePartitionsRequest
 from konvene.messages.create_topics import CreateTopicsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
@@ -66,7 +67,8 @@ HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] 
     CreateTopicsRequest: topics.create,
     DeleteTopicsRequest: topics.delete,
     CreatePartitionsRequest: partitions.grow,
-    IncrementalAlterConfigsRequest: configs.alter,
+    IncrementalAlterConfigsRequest: configs.alter_incrementally,
+    AlterConfigsRequest: configs.alter,
     AllocateProducerIdsRequest: producer_ids.allocate,
 }
 

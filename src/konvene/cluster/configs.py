@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: each resource is decided by itself, all that pass become one batch.
+"""AlterConfigs and IncrementalAlterConfigs: each resource by itself, all that pass become one batch.
 
 A setting is kept as the text that was given. Where nothing changes no record is written, except that a
 setting which is set again to its value is, as by Kafka, written again.
@@ -6,19 +6,29 @@ setting which is set again to its value is, as by Kafka, written again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from konvene.cluster.state import CatalogueState, ResourceType
 from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig, ConfigError
-from konvene.configs.alter import Alteration, altered, validate_broker, validate_group, validate_topic
+from konvene.configs.alter import (
+    Alteration,
+    Operation,
+    altered,
+    validate_broker,
+    validate_group,
+    validate_topic,
+)
 from konvene.configs.broker import BROKER
 from konvene.configs.group import GROUP
 from konvene.configs.setting import Setting
 from konvene.configs.topic import TOPIC
 from konvene.errors import Errors
+from konvene.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from konvene.messages.alter_configs import AlterConfigsResourceResponse as WholeResourceResponse
 from konvene.messages.incremental_alter_configs import (
-    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -37,52 +47,115 @@ _TABLES: dict[int, Mapping[str, Setting]] = {
 }
 
 
-def alter(state: CatalogueState, request: IncrementalAlterConfigsRequest, context: Context) -> Outcome:
+class _Change(NamedTuple):
+    """What is asked of one resource, by either API."""
+
+    where: tuple[int, str]
+    changes: tuple[Alteration, ...]
+    whole: bool
+    """What is not named is reset."""
+
+
+def alter_incrementally(
+    state: CatalogueState, request: IncrementalAlterConfigsRequest, context: Context
+) -> Outcome:
     """Decide an IncrementalAlterConfigs."""
-    answers, effects = [], []
+    changes = [
+        _Change(
+            (r.resource_type, r.resource_name),
+            tuple(Alteration(c.name, c.config_operation, c.value) for c in r.configs),
+            whole=False,
+        )
+        for r in request.resources
+    ]
+    answers, records, effects = _alter(state, changes, context)
+    response = IncrementalAlterConfigsResponse(
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=error, error_message=message, resource_type=kind, resource_name=name
+            )
+            for (kind, name), error, message in answers
+        )
+    )
+    reply = Reply(context.waiter, response)
+    return Outcome((reply,)) if request.validate_only else Outcome((reply,), records, effects=effects)
+
+
+def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context) -> Outcome:
+    """Decide an AlterConfigs: what a resource has set and the request does not name is reset."""
+    changes = [
+        _Change(
+            (r.resource_type, r.resource_name),
+            tuple(Alteration(c.name, Operation.SET, c.value) for c in r.configs),
+            whole=True,
+        )
+        for r in request.resources
+    ]
+    answers, records, effects = _alter(state, changes, context)
+    response = AlterConfigsResponse(
+        responses=tuple(
+            WholeResourceResponse(
+                error_code=error, error_message=message, resource_type=kind, resource_name=name
+            )
+            for (kind, name), error, message in answers
+        )
+    )
+    reply = Reply(context.waiter, response)
+    return Outcome((reply,)) if request.validate_only else Outcome((reply,), records, effects=effects)
+
+
+_Answers = list[tuple[tuple[int, str], Errors, str | None]]
+
+
+def _alter(
+    state: CatalogueState, changes: list[_Change], context: Context
+) -> tuple[_Answers, tuple[Struct, ...], tuple[Effect, ...]]:
+    """An answer for each resource, and what follows from those that pass."""
+    answers: _Answers = []
     records: list[Struct] = []
-    seen: set[tuple[int, str]] = set()
-    for resource in request.resources:
-        where = (resource.resource_type, resource.resource_name)
+    effects: list[Effect] = []
+    named = Counter(change.where for change in changes)
+    for change in changes:
         try:
-            if where in seen:
+            if named[change.where] > 1:
                 raise ClusterError(Errors.INVALID_REQUEST, "Each resource must appear at most once.")
-            seen.add(where)
-            before = state.configs.get(where, {})
-            after = _decide(state, resource, before, context.config)
+            before = state.configs.get(change.where, {})
+            after = _decide(state, change, before, context.config)
         except ClusterError as refused:
-            answers.append(_answer(resource, refused.error, refused.message))
+            answers.append((change.where, refused.error, refused.message))
             continue
         except ConfigError as error:
-            answers.append(_answer(resource, Errors(error.code), str(error)))
+            answers.append((change.where, Errors(error.code), str(error)))
             continue
-        answers.append(_answer(resource, Errors.NONE, None))
-        records += _records(resource, before, after)
-        effects.append(Effect(CONFIGS_CHANGED, where))
-    reply = Reply(context.waiter, IncrementalAlterConfigsResponse(responses=tuple(answers)))
-    if request.validate_only:
-        return Outcome((reply,))
-    return Outcome((reply,), tuple(records), effects=tuple(effects))
+        answers.append((change.where, Errors.NONE, None))
+        touched = {a.name for a in change.changes} | (before.keys() - after.keys())
+        records += [
+            ConfigRecord(
+                resource_type=change.where[0], resource_name=change.where[1], name=name, value=after.get(name)
+            )
+            for name in sorted(touched)
+            if name in before or name in after
+        ]
+        effects.append(Effect(CONFIGS_CHANGED, change.where))
+    return answers, tuple(records), tuple(effects)
 
 
 def _decide(
-    state: CatalogueState, resource: AlterConfigsResource, before: Mapping[str, str], config: BrokerConfig
+    state: CatalogueState, change: _Change, before: Mapping[str, str], config: BrokerConfig
 ) -> dict[str, str]:
     """What the resource will have set. Raises `ClusterError` or `ConfigError`."""
-    name = resource.resource_name
-    table = _TABLES.get(resource.resource_type)
+    kind, name = change.where
+    table = _TABLES.get(kind)
     if table is None:
         raise ClusterError(
-            Errors.INVALID_REQUEST,
-            f"Settings of resource type {resource.resource_type} cannot be altered here.",
+            Errors.INVALID_REQUEST, f"Settings of resource type {kind} cannot be altered here."
         )
-    changes = [Alteration(c.name, c.config_operation, c.value) for c in resource.configs]
-    after = altered(table, before, changes)
-    if resource.resource_type == ResourceType.TOPIC:
+    after = altered(table, {} if change.whole else before, change.changes)
+    if kind == ResourceType.TOPIC:
         if name not in state.topics:
             raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         validate_topic(config, after)
-    elif resource.resource_type == ResourceType.GROUP:
+    elif kind == ResourceType.GROUP:
         if not name:
             raise ClusterError(Errors.INVALID_REQUEST, "Default group resources are not allowed.")
         validate_group(config, after)
@@ -94,29 +167,3 @@ def _decide(
             )
         validate_broker(config, after, per_broker=bool(name))
     return after
-
-
-def _records(
-    resource: AlterConfigsResource, before: Mapping[str, str], after: Mapping[str, str]
-) -> list[Struct]:
-    touched = [c.name for c in resource.configs if c.name in before or c.name in after]
-    return [
-        ConfigRecord(
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            name=name,
-            value=after.get(name),
-        )
-        for name in touched
-    ]
-
-
-def _answer(
-    resource: AlterConfigsResource, error: Errors, message: str | None
-) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=error,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

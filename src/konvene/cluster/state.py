@@ -37,7 +37,7 @@ class CatalogueState:
         self.topics: dict[str, TopicState] = {}
         self.names: dict[Uuid, str] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        """Settings that were set, by resource type and name; a cluster-wide broker default has the name ''."""
+        """Settings by resource type and name; defaults for all brokers have the name ''."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.broker: RegisterBrokerRecord | None = None

@@ -21,6 +21,7 @@ from konvene.groups.classic.sync import sync
 from konvene.groups.offsets import committed
 from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import Offsets
+from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.fetch import fetch
 from konvene.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -29,6 +30,7 @@ from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.leave_group import LeaveGroupRequest
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.offset_commit import OffsetCommitRequest
+from konvene.messages.offset_delete import OffsetDeleteRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
@@ -130,6 +132,9 @@ HANDLERS: dict[type[Struct], Callable[[GroupShard, Any, Context], Outcome]] = {
     LeaveGroupRequest: lambda shard, request, context: leave(shard.groups, request, context),
     OffsetCommitRequest: lambda shard, request, context: commit(shard.groups, request, context),
     OffsetFetchRequest: _offset_fetch,
+    OffsetDeleteRequest: lambda shard, request, context: delete(
+        shard.groups, shard.offsets, request, context
+    ),
     ListGroupsRequest: _list,
     DescribeGroupsRequest: _describe,
     DeleteGroupsRequest: _delete,

@@ -20,13 +20,11 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import replace
 
-from konvene.codec.compile import decode_from
-from konvene.codec.errors import CodecError
 from konvene.errors import Errors
 from konvene.groups.classic import log
 from konvene.groups.classic.group import ClassicGroup, Member, Protocols, State
 from konvene.groups.classic.step import Step, session_key
-from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
+from konvene.groups.classic.subscriptions import read_subscription
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.shard import causes
@@ -255,24 +253,8 @@ def _kind(request: JoinGroupRequest, member: Member, changed: bool) -> str:
         if words in (request.reason or ""):
             return kind
     if changed:
-        before, after = _subscription(member.protocols), _subscription(_protocols(request))
-        if before is None or after is None or before[0] != after[0]:
-            return causes.MEMBER_METADATA_CHANGED
-        if len(after[1]) < len(before[1]) or (member.assignment and before[1] != after[1]):
-            return causes.COOPERATIVE_FOLLOW_UP
-        return causes.MEMBER_METADATA_CHANGED
+        before = read_subscription(member.protocols[0][1])
+        after = read_subscription(request.protocols[0].metadata)
+        same_topics = before is not None and after is not None and before.topics == after.topics
+        return causes.COOPERATIVE_FOLLOW_UP if same_topics else causes.MEMBER_METADATA_CHANGED
     return causes.LEADER_REJOINED
-
-
-def _subscription(protocols: Protocols) -> tuple[frozenset[str], frozenset[tuple[str, int]]] | None:
-    """Topics and owned partitions of the first protocol, if it speaks the consumer protocol."""
-    if not protocols or len(protocols[0][1]) < 2:
-        return None
-    metadata = protocols[0][1]
-    try:
-        version = min(int.from_bytes(metadata[:2], "big"), 3)
-        said, _ = decode_from(ConsumerProtocolSubscription, version, metadata, 2)
-    except CodecError:
-        return None
-    owned = frozenset((t.topic, p) for t in said.owned_partitions for p in t.partitions)
-    return frozenset(said.topics), owned
