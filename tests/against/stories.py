@@ -252,7 +252,8 @@ def steps_back(members: list[Client]) -> list[str]:
 def moves_within(members: list[Client], begin_ns: int, end_ns: int) -> list[Event]:
     """Assignments and revocations told in a span in which there should be none."""
     kinds = ("assigned", "revoked", "lost")
-    return [e for m in members for e in m.events if e["event"] in kinds and begin_ns < e["at"] < end_ns]
+    told = [e for m in members for e in m.events if begin_ns < e["at"] < end_ns]
+    return [e for e in told if e["event"] in kinds and e["partitions"]]
 
 
 class Stories:

@@ -154,7 +154,7 @@ async def _main(config: BrokerConfig, address: Address, path: Path, ephemeral: b
     from konvene.broker.server import Server
 
     loop = asyncio.get_running_loop()
-    directory = _open_directory(path, config["node.id"])
+    directory = open_directory(path, config["node.id"])
     broker = Broker(config, directory, loop)
     server = Server(broker)
     stop = asyncio.Event()
@@ -186,7 +186,7 @@ async def _main(config: BrokerConfig, address: Address, path: Path, ephemeral: b
         await broker.stop()
 
 
-def _open_directory(path: Path, node_id: int) -> LogDirectory:
+def open_directory(path: Path, node_id: int) -> LogDirectory:
     """Lock the data directory; a new one becomes a cluster of its own."""
     new = not (path / META_NAME).exists()
     fresh = [str(Uuid(uuid.uuid4().bytes)) if new else "" for _ in range(2)]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.coordinator import Call
 
+FIRST_VERSION_WITH_EPOCH = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
 _FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -61,5 +62,5 @@ def _find(partition: Partition, wanted: ListOffsetsPartition, version: int) -> L
         partition_index=wanted.partition_index,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=partition.leader_epoch if offset != -1 else -1,
+        leader_epoch=partition.leader_epoch if offset != -1 and version >= FIRST_VERSION_WITH_EPOCH else -1,
     )

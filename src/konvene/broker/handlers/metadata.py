@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from konvene.broker.coordinator import Call
 
 FIRST_VERSION_WHERE_NULL_IS_ALL = 1
+FIRST_VERSION_WITH_NULL_NAME = 12
 
 
 def handle(broker: Broker, request: MetadataRequest, call: Call) -> Any:
@@ -31,23 +32,25 @@ def handle(broker: Broker, request: MetadataRequest, call: Call) -> Any:
     if not everything and asked and request.allow_auto_topic_creation:
         missing = [t.name for t in asked if t.name is not None and t.name not in broker.topics.by_name]
         if missing and broker.config["auto.create.topics.enable"]:
-            return _create_then_answer(broker, request, missing)
-    return _answer(broker, request, None if everything else asked)
+            return _create_then_answer(broker, request, call, missing)
+    return _answer(broker, request, call, None if everything else asked)
 
 
-async def _create_then_answer(broker: Broker, request: MetadataRequest, names: list[str]) -> MetadataResponse:
+async def _create_then_answer(
+    broker: Broker, request: MetadataRequest, call: Call, names: list[str]
+) -> MetadataResponse:
     await broker.create_missing([name for name in names if what_is_wrong(name) is None])
-    return _answer(broker, request, request.topics)
+    return _answer(broker, request, call, request.topics)
 
 
 def _answer(
-    broker: Broker, request: MetadataRequest, asked: tuple[MetadataRequestTopic, ...] | None
+    broker: Broker, request: MetadataRequest, call: Call, asked: tuple[MetadataRequestTopic, ...] | None
 ) -> MetadataResponse:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if asked is None:
         topics = tuple(_topic(broker, topic, operations) for topic in broker.topics.by_name.values())
     else:
-        topics = tuple(_asked(broker, t, operations) for t in asked)
+        topics = tuple(_asked(broker, t, operations, call.api_version) for t in asked)
     host, port = broker.advertised
     return MetadataResponse(
         brokers=(
@@ -64,12 +67,16 @@ def _answer(
     )
 
 
-def _asked(broker: Broker, asked: MetadataRequestTopic, operations: int) -> MetadataResponseTopic:
+def _asked(
+    broker: Broker, asked: MetadataRequestTopic, operations: int, version: int
+) -> MetadataResponseTopic:
     if asked.name is None:
         topic = broker.topics.by_id.get(asked.topic_id)
         if topic is None:
             return MetadataResponseTopic(
-                error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
+                error_code=Errors.UNKNOWN_TOPIC_ID,
+                name=None if version >= FIRST_VERSION_WITH_NULL_NAME else "",
+                topic_id=asked.topic_id,
             )
         return _topic(broker, topic, operations)
     topic = broker.topics.by_name.get(asked.name)

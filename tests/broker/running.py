@@ -1,0 +1,44 @@
+"""A broker in the test's own process, on a free port, with its data in a temporary folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from konvene.broker.app import open_directory
+from konvene.broker.broker import Broker
+from konvene.broker.server import Server
+from konvene.configs import BrokerConfig
+
+QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
+
+
+@asynccontextmanager
+async def running(path: Path, settings: dict[str, str] | None = None) -> AsyncIterator[Broker]:
+    """A started broker; it is stopped properly at the end."""
+    config, _ = BrokerConfig.load(overrides=list((QUICK | (settings or {})).items()))
+    broker = Broker(config, open_directory(path, config["node.id"]), asyncio.get_running_loop())
+    server = Server(broker)
+    await broker.start()
+    await server.listen("127.0.0.1", 0)
+    broker.advertised = ("127.0.0.1", server.port)
+    try:
+        yield broker
+    finally:
+        await server.close()
+        await broker.stop()
+
+
+async def exchange(port: int, frame: bytes) -> bytes:
+    """Send one frame on a connection of its own; the answer without its length, b"" if it is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(len(frame).to_bytes(4, "big") + frame)
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return await reader.readexactly(size)
+    except asyncio.IncompleteReadError:
+        return b""
+    finally:
+        writer.close()

@@ -1,0 +1,73 @@
+"""Every API that is served answers every version of it, whatever plausible or odd things are asked.
+
+The requests are Kafka's own vectors: `default`, `typical` and `edge` bodies of each version, in the order of
+the table. What must hold is that each one is answered with a response of that version, and that the broker
+is none the worse for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konvene.broker.router import HANDLERS
+from konvene.codec.compile import decode
+from konvene.messages import API_KEYS
+
+from tests.broker.running import exchange, running
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "messages.jsonl.gz"
+
+
+def bodies() -> dict[int, dict[int, list[tuple[str, bytes]]]]:
+    """API key, version: the request bodies to send."""
+    by_name = {API_KEYS[key].name + "Request": key for key in HANDLERS}
+    found: dict[int, dict[int, list[tuple[str, bytes]]]] = defaultdict(lambda: defaultdict(list))
+    with gzip.open(VECTORS, "rt") as file:
+        for line in file:
+            vector: dict[str, Any] = json.loads(line)
+            if vector["name"] in by_name and vector["kind"] in ("default", "typical", "edge"):
+                key = by_name[vector["name"]]
+                found[key][vector["version"]].append((vector["kind"], bytes.fromhex(vector["hex"])))
+    return found
+
+
+BODIES = bodies()
+PRODUCE = 0
+
+
+@pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda k: API_KEYS[k].name)
+def test_every_version_is_answered(key: int, tmp_path: Path) -> None:
+    """One connection each; the answer decodes at the version of the request."""
+    api = API_KEYS[key]
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            port = broker.advertised[1]
+            for version in range(api.versions.first, api.latest_stable + 1):
+                for kind, body in BODIES[key][version]:
+                    request: Any = decode(api.request, version, body)
+                    if key == PRODUCE and request.acks == 0:
+                        continue  # which asks for no answer
+                    head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7\0\1c"
+                    tags = b"\0" if version >= api.first_flexible else b""
+                    answer = await asyncio.wait_for(exchange(port, head + tags + body), 10)
+                    assert answer[:4] == b"\0\0\0\7", f"{api.name} v{version} {kind} is not answered"
+                    start = 5 if api.response_header_version(version) else 4
+                    decode(api.response, version, answer, start)
+
+    asyncio.run(main())
+
+
+def test_every_stable_version_is_advertised() -> None:
+    """No API is served at fewer versions than Kafka 4.4 calls stable, and none at others."""
+    for key in HANDLERS:
+        api = API_KEYS[key]
+        assert sorted(BODIES[key]) == list(range(api.versions.first, api.versions.last + 1))
+        assert api.latest_stable <= api.versions.last
