@@ -1,6 +1,6 @@
 """The life of a group whose members use different libraries, played once and then asked about by many tests.
 
-A `Cast` says who plays: two found the group, a third joins, one leaves cleanly, one is killed where it
+A `Cast` says who plays: one founds the group, two join, one leaves cleanly, one is killed where it
 stands, while a producer writes unique values without pause. `play` returns a `Story`: everything every
 client told, on one clock, and what the broker said at the end. The promises over it are small functions
 here; test_groups.py and test_history.py say which story must keep which.
@@ -24,7 +24,7 @@ RATE_PER_S = 150
 
 @dataclass(frozen=True)
 class Cast:
-    """Libraries by their part. The one who stays to the end is the second founder."""
+    """Libraries by their part. The one who stays to the end is the second to come."""
 
     assignor: str
     founder: str
@@ -92,6 +92,7 @@ def play(cast: Cast, fleet: Fleet, admin: Client, lock: threading.Lock) -> Story
         return client
 
     founder = member(cast.founder, "founder")
+    shared(story, founder)
     stayer = member(cast.stayer, "stayer")
     shared(story, founder, stayer)
     joiner = member(cast.joiner, "joiner")

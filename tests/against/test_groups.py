@@ -1,6 +1,5 @@
 """Members of different libraries in one group: they found it, join it, leave it, die and sleep in it."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def story(cast: Cast, stories: Stories) -> Story:
 
 @pytest.mark.parametrize("cast", EACH_CAST)
 class TestAStory:
-    """Two found a group, a third joins, one leaves, one is killed with its session of six seconds."""
+    """Three come one by one, one leaves, one is killed with its session of six seconds."""
 
     def test_each_step_leaves_the_group_whole(self, story: Story) -> None:
         """After each change the living soon hold all partitions, evenly: the story waits for that."""
@@ -186,15 +185,3 @@ def test_a_member_with_no_common_assignor_is_refused(library: str, fleet: Fleet,
         stranger.until("refusal", lambda: [e for e in stranger.of("error") if e["error"]["code"] == 23], 10)
     assert len(member.of("assigned")) == moves
     assert PARTITIONS > len(member.holds()) == 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _play_together(request: pytest.FixtureRequest, stories: Stories) -> Iterator[None]:
-    """All stories that this run will ask about begin at once, two at a time."""
-    casts = {}
-    for item in request.session.items:
-        cast = getattr(item, "callspec", None) and item.callspec.params.get("cast")  # type: ignore[attr-defined]
-        if isinstance(cast, Cast):
-            casts[cast] = item
-    stories.begin(casts)
-    yield

@@ -117,17 +117,19 @@ def test_a_rebalance_outlives_its_broker(own_broker: Broker, own_fleet: Fleet) -
         "group": group,
         "topics": [topic],
         "commit": "sync",
-        "session_timeout_ms": 10_000,
+        "session_timeout_ms": SESSION_MS,
     }
     members = [own_fleet.consumer(library, **settings) for library in ("kafka-python", "confluent-kafka")]
     eventually("three partitions each", lambda: all(len(m.holds()) == 3 for m in members), 20, among=members)
+    awake, asleep = members
+    asleep.sleep()  # and so the rebalance stays open until it wakes
+    moves = len(awake.of("revoked"))
     late = own_fleet.launch("aiokafka", "late")
     joining = late.tell("start", role="consumer", bootstrap=own_fleet.bootstrap, client_id="late", **settings)
-    eventually(
-        "beginning of a rebalance", lambda: any(len(m.holds()) == 0 for m in members), 20, among=members
-    )
+    awake.until("revocation", lambda: len(awake.of("revoked")) > moves, 20)
     own_broker.kill9()
     own_broker.start()
+    asleep.wake()
     late.answer(joining, 40)
     members.append(late)
     eventually("two partitions each", lambda: all(len(m.holds()) == 2 for m in members), 40, among=members)
