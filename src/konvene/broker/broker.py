@@ -27,6 +27,7 @@ from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
+from konvene.codec.compile import encode
 from konvene.configs import BrokerConfig
 from konvene.configs.effective import topic_values
 from konvene.errors import Errors
@@ -83,11 +84,11 @@ class Broker:
         self.groups = Groups(self)
         self._catalogue = Catalogue()
         self._found = set(directory.partitions())
-        metadata = self._open_metadata()
+        self._metadata = self._open_metadata()
         self.catalogue = Coordinator(
             CLUSTER_METADATA_TOPIC,
             lambda: self._catalogue,
-            Journal(self, metadata, durable=True),
+            Journal(self, self._metadata, durable=True),
             CLUSTER_SPEECH,
             config=lambda: self.config,
             loop=loop,
@@ -95,7 +96,7 @@ class Broker:
             perform=self._perform,
         )
         self._producer_ids = iter(range(0))
-        self._api_versions: ApiVersionsResponse | None = None
+        self._api_versions_bodies: dict[int, bytes] = {}
 
     def __repr__(self) -> str:
         return (
@@ -129,34 +130,34 @@ class Broker:
 
     def api_versions(self) -> ApiVersionsResponse:
         """What is served, read off the table of handlers."""
-        if self._api_versions is None:
-            finalized = self.state.features
-            self._api_versions = ApiVersionsResponse(
-                api_keys=tuple(
-                    ApiVersion(api_key=key, min_version=route.first, max_version=route.last)
-                    for key, route in sorted(self.routes.items())
-                ),
-                supported_features=tuple(
-                    SupportedFeatureKey(name=name, min_version=low, max_version=high)
-                    for name, (low, high) in FEATURES.items()
-                ),
-                finalized_features_epoch=self.partitions_end(CLUSTER_METADATA_TOPIC),
-                finalized_features=tuple(
-                    FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-                    for name, level in sorted(finalized.items())
-                ),
-            )
-        return self._api_versions
+        return ApiVersionsResponse(
+            api_keys=tuple(
+                ApiVersion(api_key=key, min_version=route.first, max_version=route.last)
+                for key, route in sorted(self.routes.items())
+            ),
+            supported_features=tuple(
+                SupportedFeatureKey(name=name, min_version=low, max_version=high)
+                for name, (low, high) in FEATURES.items()
+            ),
+            finalized_features_epoch=self._metadata.end_offset,
+            finalized_features=tuple(
+                FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+                for name, level in sorted(self.state.features.items())
+            ),
+        )
+
+    def api_versions_body(self, version: int) -> bytes:
+        """The same as bytes: every client asks for it first, and it hardly ever changes."""
+        body = self._api_versions_bodies.get(version)
+        if body is None:
+            body = self._api_versions_bodies[version] = encode(self.api_versions(), version)
+        return body
 
     def unsupported_api_versions(self) -> ApiVersionsResponse:
         """For a client that speaks a version of ApiVersions that is not known here: which ones are."""
         route = self.routes[API_VERSIONS]
         known = ApiVersion(api_key=API_VERSIONS, min_version=route.first, max_version=route.last)
         return ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=(known,))
-
-    def partitions_end(self, topic: str) -> int:
-        partition = self.partitions.get(topic, 0)
-        return partition.end_offset if partition is not None else -1
 
     def fresh_topic_ids(self, count: int) -> tuple[str, ...]:
         """Random ids as Kafka makes them: none of them starts with a dash, which tools would take badly."""

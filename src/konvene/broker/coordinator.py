@@ -21,7 +21,7 @@ from konvene.broker.timers import Timers
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
-from konvene.shard.contract import Arm, Context, Core, Effect, Outcome, Rebalance, Reply
+from konvene.shard.contract import Arm, Context, Core, Disarm, Effect, Outcome, Rebalance, Reply
 from konvene.shard.errors import Refusal
 from konvene.shard.image import NO_TOPICS, Topics
 
@@ -162,7 +162,11 @@ class Coordinator:
             log.exception("%s: %s could not be decided", self.name, type(request).__name__)
             self._refuse(waiter, Errors.UNKNOWN_SERVER_ERROR)
         else:
-            self._carry_out(outcome, waiter)
+            if outcome.records or outcome.soft_records or self._held:
+                self._carry_out(outcome, waiter)
+            else:  # The common heartbeat: nothing to write, nothing to wait for.
+                self._set_timers(outcome.timers)
+                self._release(_Held(0, outcome.replies, outcome.effects, ()))
         return answer
 
     def forget(self, answer: Later[Any]) -> None:
@@ -202,16 +206,19 @@ class Coordinator:
             self.core.replay(record)
         for record in outcome.soft_records:
             self.core.replay(record)
-        for timer in outcome.timers:
-            if type(timer) is Arm:
-                self._timers.arm(timer.key, timer.after_ms)
-            else:
-                self._timers.disarm(timer.key)
+        self._set_timers(outcome.timers)
         why: tuple[Explained, ...] = ()
         if outcome.why:
             last = end - 1 if outcome.records else -1
             why = tuple(Explained(r, base if outcome.records else -1, last) for r in outcome.why)
         self._release_or_hold(_Held(end, outcome.replies, outcome.effects, why))
+
+    def _set_timers(self, timers: tuple[Arm | Disarm, ...]) -> None:
+        for timer in timers:
+            if type(timer) is Arm:
+                self._timers.arm(timer.key, timer.after_ms)
+            else:
+                self._timers.disarm(timer.key)
 
     def _append(self, records: tuple[Any, ...]) -> int:
         encode = self._speech.encode

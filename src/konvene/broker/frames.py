@@ -93,10 +93,13 @@ class Route:
             self._request = self.api.request
         return decode_from(self._request, version, frame, position)[0]
 
-    def write(self, version: int, correlation_id: int, response: Struct) -> list[bytes]:
-        """A response as byte strings to send, large ones uncopied."""
+    def write(self, version: int, correlation_id: int, response: Struct | bytes) -> list[bytes]:
+        """A response as byte strings to send, large ones uncopied. Bytes are a body that is made already."""
         parts = [b"", b"\0"] if version >= self.first_flexible and self.api.key != API_VERSIONS else [b""]
-        encode_into(response, version, parts)
+        if isinstance(response, bytes):
+            parts.append(response)
+        else:
+            encode_into(response, version, parts)
         size = 4 + sum(map(len, parts))
         parts[0] = _LENGTH_AND_CORRELATION.pack(size, correlation_id)
         return parts

@@ -20,12 +20,17 @@ GROUP_SPEECH = Speech(
 )
 
 
+REMEMBERED_GROUPS = 10_000
+"""Of so many groups the coordinator is known without hashing their ids again."""
+
+
 class Groups:
     """Which coordinator has which group. There are none until somebody looks for one."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._coordinators: list[Coordinator] = []
+        self._by_group: dict[str, Coordinator] = {}
 
     def __repr__(self) -> str:
         return f"<groups: {len(self._coordinators)} coordinators>"
@@ -35,9 +40,16 @@ class Groups:
         return bool(self._coordinators)
 
     def of(self, group_id: str) -> Coordinator | None:
+        known = self._by_group.get(group_id)
+        if known is not None:
+            return known
         if not self._coordinators:
             return None
-        return self._coordinators[group_partition(group_id, len(self._coordinators))]
+        found = self._coordinators[group_partition(group_id, len(self._coordinators))]
+        if len(self._by_group) >= REMEMBERED_GROUPS:
+            self._by_group.clear()
+        self._by_group[group_id] = found
+        return found
 
     def all(self) -> list[Coordinator]:
         return self._coordinators

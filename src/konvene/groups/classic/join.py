@@ -52,10 +52,12 @@ def join(groups: MutableMapping[str, ClassicGroup], request: JoinGroupRequest, c
     step = Step(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
     group = step.group
     if not _has_room(group, request.member_id, config["group.max.size"]):
-        if request.member_id:
-            # As in Kafka: a member that finds no room any more is out.
-            group.drop(request.member_id)
         step.reply(context.waiter, JoinGroupResponse(error_code=Errors.GROUP_MAX_SIZE_REACHED))
+        if request.member_id:
+            # A member, or an id that was handed out, that finds no room any more is out.
+            group.drop(request.member_id)
+            step.disarm(session_key(group.group_id, request.member_id))
+            step.go_on()
     elif not group.supports(request.protocol_type, [p.name for p in request.protocols]):
         step.reply(
             context.waiter,
