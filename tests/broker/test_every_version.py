@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.running import exchange, running
 
 from konvene.broker.router import HANDLERS
 from konvene.codec.compile import decode
 from konvene.messages import API_KEYS
-
-from tests.broker.running import exchange, running
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "messages.jsonl.gz"
 

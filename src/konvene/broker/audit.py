@@ -1,7 +1,8 @@
 """Tells why groups rebalanced: a row in `__konvene_audit`, a line in the log, a number to count.
 
 The row is appended once the records that it explains are durable. If the broker dies in between, the row is
-missing; then, at load, it is derived again from the records themselves (`groups.history`) and says so.
+missing; then, at the load after a crash, it is derived again from the records themselves (`groups.history`)
+and says so. Records older than the rows are kept are not explained again.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ class Audit:
     def observe(self, partition: int, offset: int, timestamp_ms: int, record: Any) -> None:
         """A record that is being loaded. If no row explains it, derive one."""
         key = record.key
-        if type(key) is not GroupMetadataKey:
+        if self._broker.directory.clean or type(key) is not GroupMetadataKey:
             return
         where = (partition, key.group)
         before, now = self._last.get(where), record.value
         self._last[where] = now
-        if offset <= self._rows().get(partition, -1):
+        if timestamp_ms < self._oldest_ms() or offset <= self._rows().get(partition, -1):
             return
         story = infer(
             before, now, group=key.group, timestamp_ms=timestamp_ms, partition=partition, offset=offset
@@ -78,6 +79,11 @@ class Audit:
         """All coordinators are loaded: what was kept to derive rows is not needed any more."""
         self._last.clear()
         self._explained = None
+
+    def _oldest_ms(self) -> int:
+        """Rows of what happened before would be let go of at once."""
+        kept_ms: int = self._broker.config["konvene.audit.retention.ms"]
+        return self._broker.wall_clock_ms() - kept_ms if kept_ms >= 0 else 0
 
     def _rows(self) -> dict[int, int]:
         """The last offset that a row explains, by partition of `__consumer_offsets`."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ from konvene.configs.effective import topic_values
 from konvene.errors import Errors
 from konvene.log.config import LogConfig
 from konvene.log.directory import LogDirectory, TopicPartition
-from konvene.log.errors import DamagedLog
+from konvene.log.errors import DamagedLog, LogError
 from konvene.log.partition import PartitionLog
 from konvene.messages import API_VERSIONS
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -330,5 +331,18 @@ class Broker:
     def retain(self) -> None:
         """Let go of what retention no longer keeps."""
         now_ms = self.wall_clock_ms()
-        for partition in self.partitions:
-            partition.log.retain(now_ms)
+        with self._storage_may_fail("retention"):
+            for partition in self.partitions:
+                partition.log.retain(now_ms)
+
+    def checkpoint(self) -> None:
+        """Write down how far the logs are durable: less to read after a crash."""
+        with self._storage_may_fail("the checkpoint"):
+            self.directory.checkpoint()
+
+    @contextlib.contextmanager
+    def _storage_may_fail(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except LogError as error:
+            log.error("%s could not be done: %s", what, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from konvene.broker.coordinator import Coordinator, Speech
@@ -31,6 +32,7 @@ class Groups:
         self._broker = broker
         self._coordinators: list[Coordinator] = []
         self._by_group: dict[str, Coordinator] = {}
+        self._loading: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<groups: {len(self._coordinators)} coordinators>"
@@ -67,8 +69,12 @@ class Groups:
         topic = self._broker.topics.by_name.get(OFFSETS_TOPIC)
         if topic is not None and not self._coordinators:
             self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
-            for coordinator in self._coordinators:
-                coordinator.load()
+            loading = [coordinator.load() for coordinator in self._coordinators]
+            self._loading = self._broker.loop.create_task(self._when_loaded(loading))
+
+    async def _when_loaded(self, loading: list[asyncio.Task[None]]) -> None:
+        await asyncio.wait(loading)
+        self._broker.audit.loaded()
 
     def _coordinator(self, index: int) -> Coordinator:
         broker = self._broker

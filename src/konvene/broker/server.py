@@ -57,6 +57,8 @@ class Server:
         idle_s = broker.config["connections.max.idle.ms"] / 1000
         every_s = broker.config["log.retention.check.interval.ms"] / 1000
         next_retention = broker.loop.time() + every_s
+        checkpoint_s = broker.config["log.flush.offset.checkpoint.interval.ms"] / 1000
+        next_checkpoint = broker.loop.time() + checkpoint_s
         while True:
             await asyncio.sleep(min(idle_s, every_s, 10.0) if idle_s > 0 else min(every_s, 10.0))
             now = broker.loop.time()
@@ -66,6 +68,9 @@ class Server:
             if now >= next_retention:
                 next_retention = now + every_s
                 broker.retain()
+            if now >= next_checkpoint:
+                next_checkpoint = now + checkpoint_s
+                broker.checkpoint()
 
     async def close(self) -> None:
         if self._chores is not None:

@@ -1,0 +1,120 @@
+"""Every rebalance leaves its row; one that a crash swallowed is derived again, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from tests.broker.running import running
+
+from konvene.broker.broker import Broker
+from konvene.broker.coordinator import Call
+from konvene.cluster.names import AUDIT_TOPIC
+from konvene.codec import batches
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from konvene.messages.sync_group import SyncGroupRequest
+from konvene.records.audit import RebalanceValue
+from konvene.records.coordinator import AUDIT_RECORDS, decode_record
+
+V = Call(api_version=5, client_id="ann", client_host="/127.0.0.1", fresh_ids=("1",))
+
+
+def rows(broker: Broker) -> list[RebalanceValue]:
+    """The rows of `__konvene_audit`."""
+    partition = broker.partitions.get(AUDIT_TOPIC, 0)
+    assert partition is not None
+    found = []
+    for header, batch in partition.batches():
+        for row in batches.records(batch, header):
+            record = decode_record(row.key or b"", row.value, AUDIT_RECORDS)
+            assert record is not None
+            assert isinstance(record.value, RebalanceValue)
+            found.append(record.value)
+    return found
+
+
+async def live_and_leave(broker: Broker) -> None:
+    """A member joins, leads, leaves: two rebalances."""
+    await broker.groups.make_ready()
+    await asyncio.sleep(0.05)
+    coordinator = broker.groups.of("g")
+    assert coordinator is not None
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+    asked = await coordinator.submit(join, V)
+    assert isinstance(asked, JoinGroupResponse)
+    joined = await coordinator.submit(join.replace(member_id=asked.member_id), V)
+    assert isinstance(joined, JoinGroupResponse)
+    sync = SyncGroupRequest(group_id="g", generation_id=1, member_id=asked.member_id)
+    await coordinator.submit(sync, V)
+    leaving = MemberIdentity(member_id=asked.member_id, reason="done")
+    await coordinator.submit(LeaveGroupRequest(group_id="g", members=(leaving,)), V)
+
+
+def told(broker: Broker) -> list[tuple[int, str, bool, list[str]]]:
+    return [(r.epoch, r.state, r.inferred, [c.kind for c in r.causes]) for r in rows(broker)]
+
+
+AS_IT_HAPPENED = [(1, "Stable", False, ["member-joined"]), (2, "Empty", False, ["member-left"])]
+
+
+def test_each_rebalance_leaves_a_row_that_names_its_records(tmp_path: Path) -> None:
+    """Cause, member, the client's own words, and the offsets that are explained."""
+
+    async def main() -> None:
+        async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
+            await live_and_leave(broker)
+            assert told(broker) == AS_IT_HAPPENED
+            stable, empty = rows(broker)
+            assert (stable.partition, stable.base_offset, stable.last_offset) == (0, 1, 1)
+            assert (empty.partition, empty.base_offset, empty.last_offset) == (0, 2, 2)
+            assert (empty.causes[0].client_id, empty.causes[0].reason) == ("ann", "done")
+            assert stable.started_ms <= stable.joined_ms <= stable.ended_ms
+
+    asyncio.run(main())
+
+
+def test_a_restart_adds_nothing(tmp_path: Path) -> None:
+    """Rows that are there are not derived again, closed properly or not."""
+
+    async def main(crash: bool) -> None:
+        async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
+            if not crash:
+                await live_and_leave(broker)
+        if crash:
+            (tmp_path / ".kafka_cleanshutdown").unlink()
+        async with running(tmp_path) as broker:
+            await asyncio.sleep(0.1)
+            assert told(broker) == AS_IT_HAPPENED
+
+    asyncio.run(main(crash=False))
+    asyncio.run(main(crash=True))
+
+
+def test_rows_lost_in_a_crash_are_derived_and_say_so(tmp_path: Path) -> None:
+    """The records are there, their rows are not: inferred rows name what the records prove."""
+
+    async def main() -> None:
+        async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
+            await live_and_leave(broker)
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+        shutil.rmtree(tmp_path / f"{AUDIT_TOPIC}-0")
+        points = tmp_path / "recovery-point-offset-checkpoint"
+        kept = [line for line in points.read_text().splitlines()[2:] if AUDIT_TOPIC not in line]
+        points.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
+        async with running(tmp_path) as broker:
+            await asyncio.sleep(0.1)
+            assert told(broker) == [
+                (1, "Stable", True, ["member-joined"]),
+                (2, "Empty", True, ["member-gone"]),
+            ]
+            assert [(r.base_offset, r.last_offset) for r in rows(broker)] == [(1, 1), (2, 2)]
+
+    asyncio.run(main())
