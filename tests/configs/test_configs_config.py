@@ -151,8 +151,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         ),
         (
             {"group.share.max.share.sessions": "100"},
-            "group.share.max.size (200) must be less than or equal to "
-            "group.share.max.share.sessions (100)",
+            "group.share.max.size (200) must be less than or equal to group.share.max.share.sessions (100)",
         ),
         (
             {"group.streams.num.standby.replicas": "3"},
