@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.connection")
 
+PRODUCE = b"\0\0"
+LENT = 64 * 1024
+"""Frames above this size are handed on as they were collected, where that is safe."""
+
 HANG_UP = object()
 """A handler's answer that closes the connection, where the protocol leaves no other way to say no."""
 
@@ -115,7 +119,9 @@ class Connection(asyncio.Protocol):
             if len(ahead) < stop:
                 break
             if start == 0 and stop == len(ahead):
-                frame, self._ahead = bytes(ahead), b""
+                # A large Produce is not copied: its batch is given its offsets where it lies.
+                lent = stop > LENT and ahead[4:6] == PRODUCE
+                frame, self._ahead = (ahead if lent else bytes(ahead)), b""
             else:
                 frame, self._at = bytes(ahead[start:stop]), stop
             self._busy = True
@@ -127,7 +133,7 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    def _request(self, frame: bytes) -> None:
+    def _request(self, frame: bytes | bytearray) -> None:
         self.active_at = self._broker.loop.time()
         try:
             head = read_head(frame, 4)

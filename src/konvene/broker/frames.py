@@ -33,7 +33,7 @@ class Head(NamedTuple):
     body: int
 
 
-def read_head(frame: bytes, position: int) -> Head:
+def read_head(frame: bytes | bytearray, position: int) -> Head:
     """Read the fixed part of a request header; `read_tags` follows for flexible versions."""
     if len(frame) - position < _HEADER.size:
         raise Truncated("a request shorter than its header")
@@ -55,7 +55,7 @@ class _Tags(Struct, versions="0", flexible="0+"):
     """Only a section of tagged fields."""
 
 
-def skip_tags(frame: bytes, position: int) -> int:
+def skip_tags(frame: bytes | bytearray, position: int) -> int:
     """Pass over the tagged fields of a flexible header: none are defined."""
     if position < len(frame) and frame[position] == 0:
         return position + 1
@@ -87,7 +87,7 @@ class Route:
             self._handler = getattr(module, "handle_" + self.api.module, None) or module.handle
         return self._handler
 
-    def read(self, version: int, frame: bytes, position: int) -> Struct:
+    def read(self, version: int, frame: bytes | bytearray, position: int) -> Struct:
         """The request in a frame. Bytes behind it are passed over, as by Kafka: real clients send some."""
         if self._request is None:
             self._request = self.api.request

@@ -25,7 +25,7 @@ from konvene.codec.schema import Field, Primitive, Struct, default_of, setters
 from konvene.codec.uuid import Uuid
 
 S = TypeVar("S", bound=Struct)
-Reader = Callable[[bytes, int, int], tuple[Any, int]]
+Reader = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
 Writer = Callable[[Any, Callable[[bytes], None]], None]
 
 FIXED = {
@@ -42,7 +42,7 @@ def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
     return value
 
 
-def decode_from(cls: type[S], version: int, data: bytes, position: int = 0) -> tuple[S, int]:
+def decode_from(cls: type[S], version: int, data: bytes | bytearray, position: int = 0) -> tuple[S, int]:
     """Read one value that starts at `position`; give it and the position behind it."""
     read = cls.__readers__.get(version) or _make_reader(cls, version)
     try:

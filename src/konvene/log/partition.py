@@ -34,6 +34,7 @@ from konvene.codec.batches import (
     batches,
     build_simple,
     check,
+    check_records,
     end_marker,
     read_end_marker,
     read_header,
@@ -41,7 +42,7 @@ from konvene.codec.batches import (
     stamp,
 )
 from konvene.codec.compression import Buffer
-from konvene.codec.errors import CodecError, CorruptBatch
+from konvene.codec.errors import CodecError
 from konvene.log.config import LONG_MAX, LogConfig
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
@@ -202,7 +203,7 @@ class PartitionLog:
     ) -> Appended:
         """Append what a producer sent: one whole batch of a client, one or more of a coordinator.
 
-        A bytearray is stamped in place. Raises a `Refused` (nothing written), a `CodecError` where
+        What can be written to is stamped in place. Raises a `Refused` (nothing written), a `CodecError` where
         the bytes are damaged, `LogOffline` where the disk fails. A duplicate is answered with
         the first copy's offsets.
         """
@@ -214,7 +215,7 @@ class PartitionLog:
         sizes = [first.size] if first.size == len(data) else [header.size for header, _ in batches(data)]
         if origin is Origin.CLIENT and len(sizes) != 1:
             raise InvalidRecord(f"{len(sizes)} batches in one append of a client")
-        if not isinstance(data, bytearray):
+        if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
             data = bytearray(data)
         stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         with memoryview(data) as view:
@@ -319,9 +320,7 @@ class PartitionLog:
             if before != LONG_MAX and 0 <= header.base_timestamp < now_ms - before:
                 raise InvalidTimestamp(f"{header.base_timestamp} is too far before the broker's {now_ms}")
         if validate:
-            found = records(view, header, keyed=config.compacts and not header.is_control)
-            if len(found) != header.record_count:
-                raise CorruptBatch(f"{header.record_count} records were promised, {len(found)} came")
+            check_records(view, header, keyed=config.compacts and not header.is_control)
 
     def _write(self, data: Buffer, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """The bytes at the end, then everything that is derived from them."""
