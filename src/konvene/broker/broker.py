@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.audit import Audit
 from konvene.broker.coordinator import Call, Coordinator, Speech
+from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
 from konvene.broker.groups import Groups
 from konvene.broker.journal import Journal
@@ -81,6 +82,7 @@ class Broker:
         self.routes: dict[int, Route] = routes(HANDLERS)
         self.connections: set[Connection] = set()
         self.partitions = Partitions()
+        self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.audit = Audit(self)
         self.groups = Groups(self)
         self._catalogue = Catalogue()
@@ -105,11 +107,11 @@ class Broker:
         )
 
     def _open_metadata(self) -> Partition:
-        """The cluster's own log. Without it there is no broker."""
+        """The cluster's own log. Without it there is no broker; no client reads or writes it."""
         wanted = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
         config = LogConfig(max_message_bytes=MAX_METADATA_BATCH, retention_ms=-1)
         opened = self.directory.create([wanted], config, self.wall_clock_ms())
-        return self._put(wanted, opened[0])
+        return self._partition(wanted, opened[0])
 
     # --- what handlers ask ---
 
@@ -273,10 +275,13 @@ class Broker:
             return None
 
     def _put(self, wanted: TopicPartition, opened: PartitionLog) -> Partition:
-        syncs = self.config["konvene.log.fsync.topics"]
-        partition = Partition(self, wanted.topic, wanted.partition, opened, syncs=syncs)
+        partition = self._partition(wanted, opened)
         self.partitions.put(partition)
         return partition
+
+    def _partition(self, wanted: TopicPartition, opened: PartitionLog) -> Partition:
+        syncs = self.config["konvene.log.fsync.topics"]
+        return Partition(self, wanted.topic, wanted.partition, opened, syncs=syncs)
 
     def _log_config(self, topic: str) -> LogConfig:
         values = topic_values(self.config, self.settings_of(ResourceType.TOPIC, topic))
@@ -314,7 +319,7 @@ class Broker:
 
     def _drop_orphans(self) -> None:
         """Logs of topics that the catalogue does not know: left over from a deletion cut short."""
-        known = {TopicPartition(p.topic, p.index) for p in self.partitions}
+        known = {TopicPartition(p.topic, p.index) for p in (*self.partitions, self._metadata)}
         for found in self._found - known - self.partitions.offline:
             log.warning("%s belongs to no topic and is deleted", found)
             self.directory.delete(found, uuid.uuid4().hex)

@@ -1,22 +1,37 @@
 """Fetch: record batches as they stand in the log; a consumer that finds too few waits for more.
 
-Every fetch is answered in full: the broker opens no fetch session (session id 0), which tells the client
-to send all its partitions each time.
+Partitions are read in the order in which the client named them (a session's order changes, see
+`fetch_sessions`), each up to its own limit and all of them up to the request's; the first batch found is
+given whole however large it is, so that nobody is stuck.
+
+A fetch is answered at once when it has `min_bytes`, when a partition answers with an error or has diverged,
+and when there is no partition that could be read. Otherwise it waits: each partition that grows is looked at
+alone, and only when there is enough, or time is up, are all of them read once more. A partition that is not
+there is no reason to hurry: the client hears of it with the rest, as by Kafka.
+
+There are no followers here, so whoever says that it is one is refused.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import random
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from konvene.broker.fetch_sessions import MAX_INT, Fetch, Found, Interest, SessionError
 from konvene.broker.later import Later
 from konvene.broker.partitions import Partition, Refused
+from konvene.codec.batches import batches
 from konvene.errors import Errors
+from konvene.log.errors import LogError
+from konvene.log.partition import PartitionLog
 from konvene.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
+    LeaderIdAndEpoch,
     PartitionData,
 )
 
@@ -24,116 +39,268 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.coordinator import Call
 
+FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-NO_SESSION = 0
+FIRST_VERSION_WITH_REPLICA_STATE = 15
+FIRST_VERSION_WITH_LEADER = 16
+READ_COMMITTED = 1
+NO_EPOCH = -1
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> Any:
-    if request.session_id != NO_SESSION:
-        return FetchResponse(error_code=Errors.FETCH_SESSION_ID_NOT_FOUND)
-    response, size, wait_for = _read(broker, request, call)
-    if wait_for is None or size >= request.min_bytes or request.max_wait_ms <= 0:
-        return response
-    return _Wait(broker, request, call, wait_for).later
+    with_ids = call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    try:
+        fetch = broker.fetch_sessions.begin(request, with_ids=with_ids, now_ms=_now_ms(broker))
+    except SessionError as refused:
+        return FetchResponse(error_code=refused.error)
+    reader = _Reader(broker, request, call, fetch)
+    seen = reader.read()
+    if seen.at_once or not seen.readable or seen.size >= reader.min_bytes or request.max_wait_ms <= 0:
+        return reader.response(seen)
+    return _Wait(reader, seen).later
+
+
+class _Seen(NamedTuple):
+    """One look at all partitions of a fetch."""
+
+    found: Found
+    size: int
+    """Bytes of records."""
+    readable: list[tuple[Partition, Interest]]
+    at_once: bool
+    """Whether somebody has an error or has diverged, which the client should know without waiting."""
+
+
+class _Reader:
+    """What a fetch asks for, said once."""
+
+    __slots__ = (
+        "broker",
+        "call",
+        "committed",
+        "fetch",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "replica_id",
+    )
+
+    def __init__(self, broker: Broker, request: FetchRequest, call: Call, fetch: Fetch) -> None:
+        self.broker, self.call, self.fetch = broker, call, fetch
+        self.max_wait_ms = request.max_wait_ms
+        self.max_bytes: int = min(request.max_bytes, broker.config["fetch.max.bytes"])
+        self.min_bytes: int = min(request.min_bytes, self.max_bytes)
+        self.committed = request.isolation_level == READ_COMMITTED
+        stated = call.api_version >= FIRST_VERSION_WITH_REPLICA_STATE
+        self.replica_id = request.replica_state.replica_id if stated else request.replica_id
+
+    def read(self) -> _Seen:
+        """Read all partitions. Those that are not there come last."""
+        found: Found = []
+        missing: Found = []
+        readable: list[tuple[Partition, Interest]] = []
+        left, total, at_once = self.max_bytes, 0, False
+        for interest in self.fetch.interests.values():
+            try:
+                partition = self._find(interest)
+            except Refused as refused:
+                missing.append((interest, _error(interest, refused.error, ())))
+                continue
+            try:
+                data = self._partition(partition, interest, left, first=total == 0)
+            except (Refused, LogError) as refused:
+                data = self._refused(interest, refused)
+            size = len(data.records or b"")
+            total += size
+            left = max(left - size, 0)
+            if data.error_code or data.diverging_epoch.epoch >= 0:
+                at_once = True
+            if partition is not None:
+                readable.append((partition, interest))
+            found.append((interest, data))
+        return _Seen(found + missing, total, readable, at_once)
+
+    def _find(self, interest: Interest) -> Partition | None:
+        """The partition; None where its log is offline. Raises `Refused` where there is none."""
+        broker = self.broker
+        if interest.topic is None:
+            topic = broker.topics.by_id.get(interest.topic_id) if interest.topic_id else None
+            if topic is None:
+                raise Refused(Errors.UNKNOWN_TOPIC_ID)
+            interest.topic = topic.name
+        index = interest.wanted.partition
+        if not broker.topics.has(interest.topic, index):
+            raise Refused(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        return broker.partitions.get(interest.topic, index)
+
+    def _partition(
+        self, partition: Partition | None, interest: Interest, left: int, *, first: bool
+    ) -> PartitionData:
+        wanted = interest.wanted
+        if partition is None:
+            raise Refused(Errors.KAFKA_STORAGE_ERROR)
+        if interest.topic_id not in (None, self.broker.topics.by_name[partition.topic].id):
+            raise Refused(Errors.INCONSISTENT_TOPIC_ID)
+        known_epoch = wanted.current_leader_epoch > NO_EPOCH
+        if known_epoch:
+            partition.check_leader_epoch(wanted.current_leader_epoch)
+        if self.replica_id >= 0:
+            raise Refused(Errors.UNKNOWN_LEADER_EPOCH if known_epoch else Errors.NOT_LEADER_OR_FOLLOWER)
+        log = partition.log
+        end = partition.end_offset
+        stable = log.last_stable_offset(end)
+        data = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=end,
+            last_stable_offset=stable,
+            log_start_offset=log.start_offset,
+            aborted_transactions=() if self.committed else None,
+            records=b"",
+        )
+        if wanted.last_fetched_epoch > NO_EPOCH:
+            diverging = _diverging(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
+            if diverging is not None:
+                return data.replace(diverging_epoch=diverging, aborted_transactions=None)
+        limit = min(wanted.partition_max_bytes, left)
+        if limit < 0:
+            raise Refused(Errors.UNKNOWN_SERVER_ERROR)
+        upto = stable if self.committed else end
+        records = log.read(wanted.fetch_offset, limit, upto=upto, min_one=first)
+        if not records:
+            return data
+        aborted = _aborted(log, wanted.fetch_offset, records) if self.committed else None
+        return data.replace(records=records, aborted_transactions=aborted)
+
+    def _refused(self, interest: Interest, refused: Refused | LogError) -> PartitionData:
+        error = refused.error if isinstance(refused, Refused) else Errors(refused.code)
+        version = self.call.api_version
+        if error is Errors.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
+            error = Errors.NOT_LEADER_OR_FOLLOWER
+        data = _error(interest, error)
+        moved = error in (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
+        if moved and version >= FIRST_VERSION_WITH_LEADER:
+            return data.replace(
+                current_leader=LeaderIdAndEpoch(leader_id=self.broker.node_id, leader_epoch=0)
+            )
+        return data
+
+    def response(self, seen: _Seen) -> FetchResponse:
+        answer = self.broker.fetch_sessions.finish(
+            self.fetch, seen.found, now_ms=_now_ms(self.broker), fresh_id=random.randint(1, MAX_INT)
+        )
+        if self.call.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
+            topics = tuple(
+                FetchableTopicResponse(topic=name, partitions=tuple(data for _, data in group))
+                for name, group in groupby(answer.found, key=lambda pair: pair[0].topic or "")
+            )
+        else:
+            topics = tuple(
+                FetchableTopicResponse(topic_id=topic_id, partitions=tuple(data for _, data in group))
+                for topic_id, group in groupby(answer.found, key=lambda pair: pair[0].topic_id)
+                if topic_id is not None
+            )
+        return FetchResponse(error_code=answer.error, session_id=answer.session_id, responses=topics)
 
 
 class _Wait:
-    """A fetch that waits: looked at again when one of its partitions has grown, and when time is up."""
+    """A fetch that waits until its partitions have enough, or time is up."""
 
-    __slots__ = ("alarm", "broker", "call", "later", "partitions", "request")
+    __slots__ = ("alarm", "later", "reader", "size", "watches")
 
-    def __init__(
-        self, broker: Broker, request: FetchRequest, call: Call, partitions: list[Partition]
-    ) -> None:
-        self.broker, self.request, self.call, self.partitions = broker, request, call, partitions
+    def __init__(self, reader: _Reader, seen: _Seen) -> None:
+        self.reader = reader
+        self.size = seen.size
         self.later: Later[FetchResponse] = Later()
-        longest = min(request.max_wait_ms, 0x7FFFFFFF) / 1000
-        self.alarm = broker.loop.call_later(longest, self.finish)
-        for partition in partitions:
-            partition.waiting.add(self)
-
-    def look(self) -> None:
-        """A partition has grown."""
-        response, size, wait_for = _read(self.broker, self.request, self.call)
-        if wait_for is None or size >= self.request.min_bytes:
-            self.end(response)
+        self.alarm = reader.broker.loop.call_later(min(reader.max_wait_ms, MAX_INT) / 1000, self.finish)
+        self.watches = [_Watch(self, partition, interest) for partition, interest in seen.readable]
+        for watch in self.watches:
+            watch.partition.waiting.add(watch)
 
     def finish(self) -> None:
-        """Time is up: whatever is there is the answer."""
-        self.end(_read(self.broker, self.request, self.call)[0])
-
-    def end(self, response: FetchResponse) -> None:
+        """Whatever is there now is the answer."""
         self.alarm.cancel()
-        for partition in self.partitions:
-            partition.waiting.discard(self)
-        self.later.resolve(response)
+        for watch in self.watches:
+            watch.partition.waiting.discard(watch)
+        self.later.resolve(self.reader.response(self.reader.read()))
 
 
-def _read(
-    broker: Broker, request: FetchRequest, call: Call
-) -> tuple[FetchResponse, int, list[Partition] | None]:
-    """The response as it is now, its record bytes, and the partitions to wait for; None: do not wait."""
-    left = min(request.max_bytes, broker.config["fetch.max.bytes"])
-    total = 0
-    waits: list[Partition] = []
-    failed = False
-    topics = []
-    for wanted in request.topics:
-        name, missing = _name(broker, wanted, call)
-        answers = []
-        for p in wanted.partitions:
-            partition = broker.partitions.get(name, p.partition)
-            if partition is None:
-                answers.append(_error(p, broker.partitions.why_not(name, p.partition, missing)))
-                failed = True
-                continue
-            answer = _partition(partition, p, left, first=total == 0)
-            failed = failed or answer.error_code != Errors.NONE
-            size = len(answer.records or b"")
-            left -= size
-            total += size
-            waits.append(partition)
-            answers.append(answer)
-        topics.append(
-            FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=tuple(answers))
-        )
-    return FetchResponse(responses=tuple(topics)), total, None if failed or not waits else waits
+class _Watch:
+    """One partition of a fetch that waits: told when it grows, it looks at what is new and no further."""
+
+    __slots__ = ("left", "partition", "seen_to", "wait")
+
+    def __init__(self, wait: _Wait, partition: Partition, interest: Interest) -> None:
+        self.wait = wait
+        self.partition = partition
+        self.seen_to = max(self._upto(), interest.wanted.fetch_offset)
+        self.left = interest.wanted.partition_max_bytes
+
+    def _upto(self) -> int:
+        partition = self.partition
+        end = partition.end_offset
+        return partition.log.last_stable_offset(end) if self.wait.reader.committed else end
+
+    def look(self) -> None:
+        wait = self.wait
+        if not wait.later.done and self._is_enough():
+            wait.finish()
+
+    def _is_enough(self) -> bool:
+        wait, partition, log = self.wait, self.partition, self.partition.log
+        if wait.reader.broker.partitions.get(partition.topic, partition.index) is not partition:
+            return True  # It is gone, and the client should know.
+        upto = self._upto()
+        if upto <= self.seen_to:
+            return False
+        if wait.reader.min_bytes <= 1 or log.active_segment.base_offset > self.seen_to:
+            return True  # A finished segment is given at once, as by Kafka: a read ends with it.
+        try:
+            size = len(log.read(self.seen_to, max(self.left, 0), upto=upto))
+        except LogError:
+            return True
+        self.seen_to = upto
+        size = min(size, self.left)
+        self.left -= size
+        wait.size += size
+        return wait.size >= wait.reader.min_bytes
 
 
-def _name(broker: Broker, wanted: FetchTopic, call: Call) -> tuple[str, Errors]:
-    """The topic's name ("" if there is none), and the error for a partition that is not there."""
-    if call.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return wanted.topic, Errors.UNKNOWN_TOPIC_OR_PARTITION
-    topic = broker.topics.by_id.get(wanted.topic_id)
-    if topic is None:
-        return "", Errors.UNKNOWN_TOPIC_ID
-    return topic.name, Errors.UNKNOWN_TOPIC_OR_PARTITION
+def _diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:
+    """Where the client's records part from the log's, if its last epoch ended before its offset."""
+    log = partition.log
+    end = (epoch, log.end_offset) if epoch == partition.leader_epoch else log.leader_epoch_end(epoch)
+    if NO_EPOCH in end or offset < log.start_offset:
+        raise Refused(Errors.OFFSET_OUT_OF_RANGE)
+    if end[0] < epoch or end[1] < offset:
+        return EpochEndOffset(epoch=end[0], end_offset=end[1])
+    return None
 
 
-def _partition(partition: Partition, wanted: FetchPartition, left: int, *, first: bool) -> PartitionData:
-    try:
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        limit = max(min(wanted.partition_max_bytes, left), 0)
-        records = partition.read(wanted.fetch_offset, limit, min_one=first)
-    except Refused as refused:
-        return _error(wanted, refused.error, partition)
-    end = partition.end_offset
-    return PartitionData(
-        partition_index=wanted.partition,
-        high_watermark=end,
-        last_stable_offset=end,
-        log_start_offset=partition.start_offset,
-        aborted_transactions=None,
-        records=records,
+def _aborted(log: PartitionLog, offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions that the client has to skip in these records."""
+    if not log.aborted:
+        return ()
+    upto = offset
+    for header, _ in batches(records):
+        upto = header.next_offset
+    return tuple(
+        AbortedTransaction(producer_id=gone.producer_id, first_offset=gone.first_offset)
+        for gone in log.aborted_transactions(offset, upto)
     )
 
 
-def _error(wanted: FetchPartition, error: Errors, partition: Partition | None = None) -> PartitionData:
+def _error(
+    interest: Interest, error: Errors, aborted: tuple[AbortedTransaction, ...] | None = None
+) -> PartitionData:
     return PartitionData(
-        partition_index=wanted.partition,
+        partition_index=interest.wanted.partition,
         error_code=error,
         high_watermark=-1,
-        log_start_offset=-1 if partition is None else partition.start_offset,
-        aborted_transactions=None,
+        aborted_transactions=aborted,
         records=b"",
     )
+
+
+def _now_ms(broker: Broker) -> int:
+    """A clock that nobody sets back."""
+    return int(broker.loop.time() * 1000)

@@ -1,7 +1,11 @@
-"""ListOffsets: the offset at a timestamp, or at one of the places that have a negative number."""
+"""ListOffsets: the offset at a timestamp, or at one of the places that have a negative number.
+
+A reader of committed data is told of nothing behind the last stable offset.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from konvene.broker.partitions import Partition, Refused
@@ -21,21 +25,29 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_EPOCH = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
+LAST_PLACE = EARLIEST_PENDING_UPLOAD
+READ_COMMITTED = 1
 _FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     topics = []
+    named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    committed = request.isolation_level == READ_COMMITTED
     for t in request.topics:
         answers = []
         for p in t.partitions:
             partition = broker.partitions.get(t.name, p.partition_index)
             try:
+                if named[t.name, p.partition_index] > 1:
+                    raise Refused(Errors.INVALID_REQUEST)
+                if call.api_version < _FIRST_VERSIONS.get(p.timestamp, 0) or p.timestamp < LAST_PLACE:
+                    raise Refused(Errors.UNSUPPORTED_VERSION)
                 if partition is None:
                     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
                     raise Refused(broker.partitions.why_not(t.name, p.partition_index, missing))
                 partition.check_leader_epoch(p.current_leader_epoch)
-                answers.append(_find(partition, p, call.api_version))
+                answers.append(_find(partition, p, call.api_version, committed=committed))
             except Refused as refused:
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=refused.error)
@@ -44,13 +56,16 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
     return ListOffsetsResponse(topics=tuple(topics))
 
 
-def _find(partition: Partition, wanted: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
+def _find(
+    partition: Partition, wanted: ListOffsetsPartition, version: int, *, committed: bool
+) -> ListOffsetsPartitionResponse:
     asked = wanted.timestamp
-    if version < _FIRST_VERSIONS.get(asked, 0) or asked < EARLIEST_PENDING_UPLOAD:
-        raise Refused(Errors.UNSUPPORTED_VERSION)
+    end = partition.end_offset
+    if committed:
+        end = partition.log.last_stable_offset(end)
     timestamp, offset = -1, -1
     if asked == LATEST:
-        offset = partition.end_offset
+        offset = end
     elif asked in (EARLIEST, EARLIEST_LOCAL):
         offset = partition.start_offset
     elif asked == MAX_TIMESTAMP:
@@ -58,6 +73,8 @@ def _find(partition: Partition, wanted: ListOffsetsPartition, version: int) -> L
     elif asked >= 0:
         timestamp, offset = partition.at_timestamp(asked) or (-1, -1)
     # Nothing is tiered here, so the two places that speak of tiers are nowhere.
+    if timestamp != -1 and offset >= end:
+        timestamp, offset = -1, -1
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         timestamp=timestamp,
