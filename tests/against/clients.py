@@ -8,6 +8,7 @@ monotonic clock) and the name of the client. A `Fleet` makes clients and sees th
 import contextlib
 import itertools
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,6 +46,8 @@ class Refused(Exception):
 @cache
 def java_classpath() -> str:
     """The Java driver and its client, built by Maven when a source is newer; or Unavailable."""
+    if shutil.which("java") is None:
+        raise Unavailable("no java on the PATH")
     jar = JAVA / "target" / "against.jar"
     sources = [JAVA / "pom.xml", *(JAVA / "src").rglob("*.java")]
     if not jar.exists() or jar.stat().st_mtime < max(source.stat().st_mtime for source in sources):
