@@ -79,7 +79,22 @@ def _configuration(
             text = file.read_text()
         except OSError as error:
             raise CannotStart(f"cannot read --config {file}: {error.strerror}") from None
-    return BrokerConfig.load(text, overrides, file=str(file or "server.properties"))
+    loaded, notices = BrokerConfig.load(text, overrides, file=str(file or "server.properties"))
+    _no_security(loaded)
+    return loaded, notices
+
+
+def _no_security(config: BrokerConfig) -> None:
+    """Whoever asks for access control or encryption must not run without it unknowingly."""
+    if config["authorizer.class.name"]:
+        raise CannotStart("authorizer.class.name: this broker has no authorizer, everybody may do everything")
+    if "listener.security.protocol.map" in config.static:
+        for entry in config["listener.security.protocol.map"].split(","):
+            name, _, protocol = entry.strip().partition(":")
+            if name.upper() == "PLAINTEXT" and protocol.upper() != "PLAINTEXT":
+                raise CannotStart(
+                    f"listener.security.protocol.map={entry}: this broker speaks PLAINTEXT only"
+                )
 
 
 def _address(config: BrokerConfig, host: str | None, port: int | None) -> Address:

@@ -1,4 +1,4 @@
-"""Tells why groups rebalanced: a row in `__konvene_audit`, a line in the log, a number to count.
+"""Tells why groups rebalanced: a row in `__konvene_audit`, a line in the log.
 
 The row is appended once the records that it explains are durable. If the broker dies in between, the row is
 missing; then, at the load after a crash, it is derived again from the records themselves (`groups.history`)
@@ -62,6 +62,8 @@ class Audit:
         """A record that is being loaded. If no row explains it, derive one."""
         key = record.key
         if self._broker.directory.clean or type(key) is not GroupMetadataKey:
+            return
+        if not self._broker.config["konvene.audit.enable"]:
             return
         where = (partition, key.group)
         before, now = self._last.get(where), record.value

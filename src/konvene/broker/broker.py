@@ -1,7 +1,7 @@
 """The broker as its handlers see it: the configuration, the catalogue, the partitions, the coordinators.
 
 It is made of parts that know nothing of each other; here they are introduced. Everything happens on one
-event loop; only syncing the disk has a thread of its own.
+event loop; only syncing the disk has threads of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from konvene.broker.admission import Admission
 from konvene.broker.audit import Audit
 from konvene.broker.coordinator import Call, Coordinator, Speech
 from konvene.broker.fetch_sessions import FetchSessions
@@ -81,16 +82,16 @@ class Broker:
         self.disk_thread = ThreadPoolExecutor(2, thread_name_prefix="konvene-disk")
         self.routes: dict[int, Route] = routes(HANDLERS)
         self.connections: set[Connection] = set()
+        self.admission = Admission(lambda: self.config)
         self.partitions = Partitions()
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.audit = Audit(self)
         self.groups = Groups(self)
-        self._catalogue = Catalogue()
         self._found = set(directory.partitions())
         self._metadata = self._open_metadata()
         self.catalogue = Coordinator(
             CLUSTER_METADATA_TOPIC,
-            lambda: self._catalogue,
+            Catalogue,
             Journal(self, self._metadata, durable=True),
             CLUSTER_SPEECH,
             config=lambda: self.config,
@@ -117,11 +118,13 @@ class Broker:
 
     @property
     def state(self) -> CatalogueState:
-        return self._catalogue.state
+        catalogue = self.catalogue.core
+        assert isinstance(catalogue, Catalogue)
+        return catalogue.state
 
     @property
     def topics(self) -> Topics:
-        return self._catalogue.state.image
+        return self.state.image
 
     @staticmethod
     def wall_clock_ms() -> int:
@@ -285,7 +288,7 @@ class Broker:
 
     def _log_config(self, topic: str) -> LogConfig:
         values = topic_values(self.config, self.settings_of(ResourceType.TOPIC, topic))
-        return log_config(values)
+        return log_config(values, self.config["producer.id.expiration.ms"])
 
     def _reconfigure(self, kind: int, name: str) -> None:
         """Settings were altered: they are in force from here on."""

@@ -61,6 +61,16 @@ class Connection(asyncio.Protocol):
         state = "busy" if self._busy else "idle"
         return f"<connection {self._host}: {state}, {len(self._ahead)} bytes ahead>"
 
+    @property
+    def waits_for_its_client(self) -> bool:
+        """The client does not read its answers."""
+        return self._write_full
+
+    @property
+    def bytes_ahead(self) -> int:
+        """What has been read and not been answered."""
+        return len(self._ahead)
+
     # --- what the transport tells ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -68,10 +78,18 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._host = f"/{peer[0]}" if isinstance(peer, tuple) else "/local"
         self.active_at = self._broker.loop.time()
+        why_not = self._broker.admission.refusal(self._host)
+        if why_not is not None:
+            log.warning("%s: refused: %s", self._host, why_not)
+            self._transport.abort()
+            return
+        self._broker.admission.enter(self._host)
         self._broker.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._broker.connections.discard(self)
+        if self in self._broker.connections:
+            self._broker.connections.discard(self)
+            self._broker.admission.leave(self._host)
         self._ahead = b""
         self._busy = True  # Whatever is answered from now on is answered to nobody.
         if self._task is not None:

@@ -169,13 +169,6 @@ class Coordinator:
                 self._release(_Held(0, outcome.replies, outcome.effects, ()))
         return answer
 
-    def forget(self, answer: Later[Any]) -> None:
-        """Whoever waited for this answer is gone."""
-        for waiter, waiting in self._waiting.items():
-            if waiting is answer:
-                del self._waiting[waiter]
-                return
-
     def _ring(self, key: Any) -> None:
         if self.state != "active":
             return
@@ -269,7 +262,8 @@ class Coordinator:
 
     async def _load(self) -> None:
         began = pause = self._loop.time()
-        decode, replay, observe = self._speech.decode, self.core.replay, self._observe
+        core = self._make_core()
+        decode, replay, observe = self._speech.decode, core.replay, self._observe
         count = 0
         try:
             for offset, timestamp_ms, key, value in self._journal.read_back():
@@ -287,6 +281,7 @@ class Coordinator:
                 "%s: its log cannot be loaded; the partition stays without a coordinator", self.name
             )
             return
+        self.core = core
         self.state = "active"
         self._carry_out(
             self.core.load(Context(self._wall_clock_ms(), self._config(), topics=self._topics())), None
@@ -298,7 +293,6 @@ class Coordinator:
         """What was decided cannot be made durable: tell everybody and begin again from the log."""
         log.error("%s: failed, its state is loaded again from the log: %r", self.name, error)
         self._stop_serving("failed")
-        self.core = self._make_core()
         if self._journal.online:
             self.load()
 

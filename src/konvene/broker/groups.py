@@ -30,7 +30,7 @@ class Groups:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._coordinators: list[Coordinator] = []
+        self._coordinators: list[Coordinator | None] = []
         self._by_group: dict[str, Coordinator] = {}
         self._loading: asyncio.Task[None] | None = None
 
@@ -50,11 +50,12 @@ class Groups:
         found = self._coordinators[group_partition(group_id, len(self._coordinators))]
         if len(self._by_group) >= REMEMBERED_GROUPS:
             self._by_group.clear()
-        self._by_group[group_id] = found
+        if found is not None:
+            self._by_group[group_id] = found
         return found
 
     def all(self) -> list[Coordinator]:
-        return self._coordinators
+        return [c for c in self._coordinators if c is not None]
 
     async def make_ready(self) -> None:
         """Create the topics that groups need, if they are not there, and their coordinators."""
@@ -69,17 +70,20 @@ class Groups:
         topic = self._broker.topics.by_name.get(OFFSETS_TOPIC)
         if topic is not None and not self._coordinators:
             self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
-            loading = [coordinator.load() for coordinator in self._coordinators]
+            loading = [coordinator.load() for coordinator in self.all()]
             self._loading = self._broker.loop.create_task(self._when_loaded(loading))
 
     async def _when_loaded(self, loading: list[asyncio.Task[None]]) -> None:
-        await asyncio.wait(loading)
+        if loading:
+            await asyncio.wait(loading)
         self._broker.audit.loaded()
 
-    def _coordinator(self, index: int) -> Coordinator:
+    def _coordinator(self, index: int) -> Coordinator | None:
+        """None where the partition's log is damaged: its groups have no coordinator, the others do."""
         broker = self._broker
         partition = broker.partitions.get(OFFSETS_TOPIC, index)
-        assert partition is not None
+        if partition is None:
+            return None
         return Coordinator(
             f"{OFFSETS_TOPIC}-{index}",
             GroupShard,
@@ -96,5 +100,5 @@ class Groups:
         )
 
     async def close(self) -> None:
-        for coordinator in self._coordinators:
+        for coordinator in self.all():
             await coordinator.close()

@@ -161,7 +161,7 @@ def _check(data: bytes | memoryview, *, zstd: bool) -> None:
         raise Refused(Errors.INVALID_TXN_STATE, "There is no transaction coordinator on this broker")
 
 
-def log_config(values: Mapping[str, Any]) -> LogConfig:
+def log_config(values: Mapping[str, Any], producer_id_expiration_ms: int) -> LogConfig:
     """A topic's settings as its logs want them."""
     stamped = values["message.timestamp.type"] == "LogAppendTime"
     return LogConfig(
@@ -177,6 +177,7 @@ def log_config(values: Mapping[str, Any]) -> LogConfig:
         message_timestamp_type=TimestampType.LOG_APPEND_TIME if stamped else TimestampType.CREATE_TIME,
         message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+        producer_id_expiration_ms=producer_id_expiration_ms,
     )
 
 

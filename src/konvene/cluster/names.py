@@ -6,12 +6,12 @@ import re
 
 MAX_NAME_LENGTH = 249
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that Kafka calls internal."""
-
 OFFSETS_TOPIC = "__consumer_offsets"
 AUDIT_TOPIC = "__konvene_audit"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state", AUDIT_TOPIC})
+"""Topics that belong to the broker: Kafka's three and ours. Clients read them and do not write them."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -18,7 +18,7 @@ class Cause(Struct):
     """One thing that happened to the group, and to whom."""
 
     kind: str = string("0+")
-    """A word of `shard.why.Kind`, such as `member-joined` or `session-expired`."""
+    """A word of `shard.causes`, such as `member-joined` or `session-expired`."""
     at_ms: int = int64("0+", default=-1)
     member_id: str | None = string("0+", nullable="0+", default=None)
     instance_id: str | None = string("0+", nullable="0+", default=None)
@@ -45,7 +45,7 @@ class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
     epoch: int = int32("0+")
     """The generation of a classic group, the group epoch of the others."""
     state: str = string("0+")
-    """The state that it led to: Stable, Empty, Dead; or Superseded by the next one before it was stable."""
+    """The state that it led to: Stable or Empty; or Superseded by the next one before it was stable."""
     started_ms: int = int64("0+", default=-1)
     joined_ms: int = int64("0+", default=-1)
     """When all members were in and the generation was made."""

@@ -2,7 +2,7 @@
 
 The shell's laws, which `broker.coordinator` keeps and every other runner must:
 
-1. An outcome's records are one atomic batch. They are replayed, appended, and only when they are durable do
+1. An outcome's records are one atomic batch. They are appended, replayed, and only when they are durable do
    its replies leave. A reply of an outcome without records waits for what was appended before it.
 2. If the append fails, every waiter is told NOT_COORDINATOR, the shard is dropped and loaded again.
 3. Soft records are replayed after the records and never appended: what a restart may forget.

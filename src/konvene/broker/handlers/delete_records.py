@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.partitions import Refused
+from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.errors import Errors
 from konvene.messages.delete_records import (
     DeleteRecordsPartition,
@@ -35,6 +36,8 @@ def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> DeleteR
 def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     index = wanted.partition_index
     try:
+        if topic in INTERNAL_TOPICS:
+            raise Refused(Errors.INVALID_TOPIC_EXCEPTION)
         partition = broker.partitions.get(topic, index)
         if partition is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION

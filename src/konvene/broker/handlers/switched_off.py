@@ -1,4 +1,4 @@
-"""Protocols that `group.coordinator.rebalance.protocols` leaves out.
+"""Group protocols that are not served: those of consumer, share and streams groups.
 
 Their APIs stay advertised, and every request is answered UNSUPPORTED_VERSION: a client of that protocol stops
 with a clear error instead of waiting.
