@@ -67,7 +67,15 @@ def test_every_command_and_option_has_help() -> None:
 def test_a_word_that_is_no_command_is_answered_with_those_that_are() -> None:
     said = call(None, "topic")
     assert said.code == 2
-    assert "Commands: serve, groups, topics, produce, consume." in said.err
+    assert "Commands: serve, groups, topics, configs, produce, consume, log, wire, completion." in said.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands_and_options(shell: str) -> None:
+    said = call(None, "completion", shell)
+    assert said.code == 0
+    assert "_KONVENE_COMPLETE" in said.out
+    assert call(None, "completion", "tcsh").code == 2
 
 
 # failures -----------------------------------------------------------------------------------------

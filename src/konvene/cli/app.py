@@ -16,18 +16,22 @@ from konvene import __version__
 
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
-    "groups": ("groups", "List and describe groups, and tell why they rebalanced."),
-    "topics": ("topics", "List, create, describe and delete topics."),
+    "groups": ("groups", "List, describe and delete groups, and tell why they rebalanced."),
+    "topics": ("topics", "List, create, describe, alter and delete topics."),
+    "configs": ("configs", "Describe and alter the settings of topics, brokers and groups."),
     "produce": ("produce", "Write lines from standard input to a topic."),
     "consume": ("consume", "Read records from topics and print them."),
+    "log": ("log", "Show and verify the files of a log, ours or Apache Kafka's."),
+    "wire": ("wire", "Turn messages and records from bytes into JSON and back."),
+    "completion": ("completion", "Print the script that completes commands in your shell."),
 }
 """Name, file in this folder, and what `konvene --help` says."""
 
 COMPLETION = """\b
 Completion for your shell:
-  bash  eval "$(_KONVENE_COMPLETE=bash_source konvene)"
-  zsh   eval "$(_KONVENE_COMPLETE=zsh_source konvene)"
-  fish  _KONVENE_COMPLETE=fish_source konvene | source
+  bash  eval "$(konvene completion bash)"
+  zsh   eval "$(konvene completion zsh)"
+  fish  konvene completion fish | source
 """
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
-from konvene.cli.output import MISSING, Table, print_json, print_tables
+from konvene.cli.output import MISSING, Table, note, print_json, print_tables
 
 if TYPE_CHECKING:
     from konvene.client.admin import Admin, CommittedOffset, GroupDescription, MemberDescription
@@ -25,7 +25,7 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 @click.group()
 def groups() -> None:
-    """List and describe groups, and tell why they rebalanced."""
+    """List, describe and delete groups, and tell why they rebalanced."""
 
 
 @groups.command("list")
@@ -149,6 +149,41 @@ def history(connect: Connect, as_json: bool, name: str, limit: int | None) -> No
                 "`konvene groups list` shows the groups there are.",
             )
         print_tables([table(rows, [told.note] if told.note else [])])
+
+    run(job)
+
+
+@groups.command()
+@cluster_options
+@json_option
+@click.option(
+    "--group", "names", multiple=True, required=True, metavar="GROUP", help="The group; repeatable."
+)
+def delete(connect: Connect, as_json: bool, names: tuple[str, ...]) -> None:
+    """Delete groups that have no members, with their offsets."""
+
+    async def job() -> None:
+        from konvene.client.admin import Admin
+        from konvene.client.errors import KafkaError
+
+        failed: dict[str, KafkaError] = {}
+        async with connect() as cluster:
+            for name in dict.fromkeys(names):
+                try:
+                    await Admin(cluster).delete_groups([name])
+                except KafkaError as error:
+                    failed[name] = error
+        gone = [name for name in dict.fromkeys(names) if name not in failed]
+        if as_json:
+            print_json({"deleted": gone, "failed": {name: str(why) for name, why in failed.items()}})
+        else:
+            for name in gone:
+                click.echo(f"Deleted group {name}.")
+        *others, last = failed.values() or (None,)
+        for why in others:
+            note(f"konvene: {why}")
+        if last is not None:
+            raise last
 
     run(job)
 

@@ -8,13 +8,25 @@ there. What is not data (notes, progress) goes to standard error, so that pipes 
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import click
 
-__all__ = ["MISSING", "Table", "iso", "note", "print_json", "print_tables", "text_of"]
+__all__ = [
+    "MISSING",
+    "Progress",
+    "Table",
+    "iso",
+    "note",
+    "print_json",
+    "print_json_line",
+    "print_tables",
+    "text_of",
+]
 
 MISSING = "-"
 
@@ -70,6 +82,45 @@ def print_tables(tables: Iterable[Table]) -> None:
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
     """One JSON document."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=_plain))
+
+
+def print_json_line(document: Mapping[str, Any], *, ascii_only: bool = False) -> None:
+    """One document on a line of its own, where there is one for each of many things.
+
+    `ascii_only` escapes all other characters: so it can also show text that no encoding has."""
+    escaped = ascii_only or sys.stdout.encoding.lower().replace("-", "") != "utf8"
+    text = json.dumps(document, ensure_ascii=escaped, separators=(",", ":"), default=_plain)
+    sys.stdout.write(text + "\n")
+
+
+class Progress:
+    """How far long work has come, as one line of standard error that overwrites itself.
+
+    Only where a person looks on: standard error is a terminal, and standard output is not scrolling there."""
+
+    def __init__(self, total_bytes: int, *, beside_output: bool = False) -> None:
+        self.total_bytes = total_bytes
+        self.done_bytes = 0
+        self._shown = sys.stderr.isatty() and (beside_output or not sys.stdout.isatty())
+        self._next_at = time.monotonic() + 1
+        self._width = 0
+
+    def add(self, count: int, what: str = "") -> None:
+        """So many bytes more are done."""
+        self.done_bytes += count
+        if self._shown and time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + 0.2
+            percent = 100 * self.done_bytes // max(self.total_bytes, 1)
+            line = f"{percent}% of {self.total_bytes >> 20} MiB  {text_of(what)}"[:79]
+            sys.stderr.write("\r" + line.ljust(self._width))
+            sys.stderr.flush()
+            self._width = len(line)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            sys.stderr.flush()
 
 
 def note(text: str) -> None:

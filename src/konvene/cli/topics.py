@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topics() -> None:
-    """List, create, describe and delete topics."""
+    """List, create, describe, alter and delete topics."""
 
 
 _PATTERN_HELP = "A regular expression that matches whole names; commas separate alternatives."
@@ -116,6 +116,36 @@ def describe(
         else:
             for t in found:
                 _print_topic(t, settings[t.name])
+
+    run(job)
+
+
+@topics.command()
+@cluster_options
+@json_option
+@click.option("--topic", "pattern", required=True, metavar="REGEX", help=_PATTERN_HELP)
+@click.option(
+    "--partitions", type=click.IntRange(1), required=True, help="How many partitions there shall be: more."
+)
+@click.option("--if-exists", is_flag=True, help="No topic that matches is no error.")
+def alter(connect: Connect, as_json: bool, pattern: str, partitions: int, if_exists: bool) -> None:
+    """Give topics more partitions. Keys then go to other partitions than before."""
+
+    async def job() -> None:
+        from konvene.client.admin import Admin
+
+        async with connect() as cluster:
+            admin = Admin(cluster)
+            names = [t.name for t in _matching(await admin.list_topics(), pattern, False)]
+            if not names and not if_exists:
+                _none(pattern)
+            for name in names:
+                await admin.create_partitions(name, partitions)
+        if as_json:
+            print_json({"altered": names, "partition_count": partitions})
+        else:
+            for name in names:
+                click.echo(f"Topic {name} has {partitions} partition{'s' if partitions > 1 else ''} now.")
 
     run(job)
 

@@ -39,6 +39,7 @@ from konvene.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from konvene.messages.list_config_resources import ListConfigResourcesRequest
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
@@ -59,8 +60,8 @@ from konvene.messages.offset_fetch import (
 )
 
 __all__ = [
-    "BROKER", "GROUP_CONFIG", "TOPIC", "Admin", "CommittedOffset", "ConfigEntry", "GroupDescription",
-    "GroupListing", "MemberDescription",
+    "BROKER", "GROUP_CONFIG", "TOPIC", "Admin", "CommittedOffset", "ConfigEntry", "ConfigSynonym",
+    "GroupDescription", "GroupListing", "MemberDescription",
 ]  # fmt: skip
 
 TOPIC, BROKER, GROUP_CONFIG = 2, 4, 32
@@ -125,6 +126,14 @@ class CommittedOffset(NamedTuple):
     metadata: str
 
 
+class ConfigSynonym(NamedTuple):
+    """One of the places that a setting's value may come from."""
+
+    name: str
+    value: str | None
+    source: str
+
+
 class ConfigEntry(NamedTuple):
     """A setting and where its value comes from (`source` is Kafka's name)."""
 
@@ -133,6 +142,8 @@ class ConfigEntry(NamedTuple):
     source: str
     read_only: bool
     is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    """Every place that gives it a value, the one that wins first; only where they were asked for."""
 
     @property
     def is_default(self) -> bool:
@@ -218,22 +229,32 @@ class Admin:
 
     # settings
 
-    async def describe_configs(self, resource_type: int, name: str) -> list[ConfigEntry]:
-        """All settings of a topic, a broker or a group, by name."""
+    async def describe_configs(
+        self, resource_type: int, name: str, *, synonyms: bool = False
+    ) -> list[ConfigEntry]:
+        """All settings of a topic, a broker ("" for what all brokers share) or a group, by name."""
         request = DescribeConfigsRequest(
             resources=(
                 DescribeConfigsResource(
                     resource_type=resource_type, resource_name=name, configuration_keys=None
                 ),
-            )
+            ),
+            include_synonyms=synonyms,
         )
-        node_id = int(name) if resource_type == BROKER and name else None
-        answer = await self.cluster.ask(request, node_id=node_id)
+        answer = await self.cluster.ask(request, node_id=_node_of(resource_type, name))
         found = answer.results[0]
         raise_for(found.error_code, found.error_message, about=f"the settings of {name}")
         return sorted(
             ConfigEntry(
-                c.name, c.value, CONFIG_SOURCES.get(c.config_source, "UNKNOWN"), c.read_only, c.is_sensitive
+                c.name,
+                c.value,
+                CONFIG_SOURCES.get(c.config_source, "UNKNOWN"),
+                c.read_only,
+                c.is_sensitive,
+                tuple(
+                    ConfigSynonym(s.name, s.value, CONFIG_SOURCES.get(s.source, "UNKNOWN"))
+                    for s in c.synonyms
+                ),
             )
             for c in found.configs
         )
@@ -250,12 +271,24 @@ class Admin:
             resources=(AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=rows),),
             validate_only=validate_only,
         )
-        answer = await self.cluster.ask(request)
+        answer = await self.cluster.ask(request, node_id=_node_of(resource_type, name))
         raise_for(
             answer.responses[0].error_code,
             answer.responses[0].error_message,
             about=f"the settings of {name}",
         )
+
+    async def list_config_resources(self, resource_type: int) -> list[str]:
+        """Names of the things of a kind that have settings, also where nothing else is left of them.
+
+        Empty where no broker can say it (ListConfigResources v1)."""
+        connection = await self.cluster.any_node()
+        key = BY_NAME["ListConfigResources"].key
+        if not connection.speaks(key) or connection.version_of(key) < 1:
+            return []
+        answer = await self.cluster.ask(ListConfigResourcesRequest(resource_types=(resource_type,)))
+        raise_for(answer.error_code, about="the things that have settings")
+        return sorted(r.resource_name for r in answer.config_resources if r.resource_type == resource_type)
 
     # groups
 
@@ -427,6 +460,11 @@ class Admin:
             if (node.host, node.port) == (connection.host, connection.port):
                 return node
         return await self.cluster.find_coordinator(group)
+
+
+def _node_of(resource_type: int, name: str) -> int | None:
+    """Only a broker itself knows (and checks) its own settings; any other may speak of the rest."""
+    return int(name) if resource_type == BROKER and name else None
 
 
 def _consumer_group(found: Any, coordinator: Node) -> GroupDescription:

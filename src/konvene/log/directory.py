@@ -115,8 +115,8 @@ class LogDirectory:
             if clean:
                 disk.remove(f"{path}/{CLEAN_MARK}")
             directory = cls(disk, path, lock, identity, clean)
-            directory._recovery_points = _read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
-            directory._start_offsets = _read_checkpoint(disk, f"{path}/{START_OFFSETS}")
+            directory._recovery_points = read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
+            directory._start_offsets = read_checkpoint(disk, f"{path}/{START_OFFSETS}")
             for name in disk.listdir(path):
                 if _DOOMED.match(name) and disk.is_directory(f"{path}/{name}"):
                     directory._remove_folder(name)
@@ -359,7 +359,7 @@ def _identify(disk: Disk, path: str, wanted: Identity) -> Identity:
     return found
 
 
-def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
+def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """A checkpoint that is missing says nothing; a damaged one says so (it is replaced whole, never torn)."""
     if not disk.exists(path):
         return {}

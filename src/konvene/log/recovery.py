@@ -71,7 +71,7 @@ def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
                 if position + end > size:
                     return ScanEnd(position + at, expected, f"a batch of {header.size} bytes is cut")
                 break
-            fault = _fault(view[at:end], header, expected, ceiling)
+            fault = unsound(view[at:end], header, expected, ceiling)
             if fault is not None:
                 return ScanEnd(position + at, expected, fault)
             on_batch(header, view[at:end])
@@ -81,7 +81,7 @@ def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
             # One batch larger than a chunk.
             header = read_header(view)
             whole = memoryview(file.pread(header.size, position))
-            fault = _fault(whole, header, expected, ceiling)
+            fault = unsound(whole, header, expected, ceiling)
             if fault is not None:
                 return ScanEnd(position, expected, fault)
             on_batch(header, whole)
@@ -106,7 +106,7 @@ def sound_batch_behind(file: File, size: int, position: int, expected_offset: in
                     and header.partition_leader_epoch >= -1
                     and expected_offset <= header.base_offset < expected_offset + 0x8000_0000
                 )
-                if plausible and _fault(file.pread(header.size, at), header, expected_offset) is None:
+                if plausible and unsound(file.pread(header.size, at), header, expected_offset) is None:
                     return at
             except CodecError:
                 pass
@@ -126,9 +126,10 @@ def refuse_unless_torn(segments: Sequence[Segment], at: int, end: ScanEnd, fault
             raise DamagedLog(torn.path, end.position, f"{fault}; sound batches follow in {segment.path}")
 
 
-def _fault(
+def unsound(
     batch: bytes | memoryview, header: BatchHeader, expected_offset: int, ceiling: int = 0x7FFF_FFFF_FFFF_FFFF
 ) -> str | None:
+    """Why a whole batch cannot stand where `expected_offset` is due; None if it can."""
     try:
         check(batch, header)
     except CodecError as error:

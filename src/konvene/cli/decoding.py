@@ -1,0 +1,176 @@
+"""What `konvene log dump` knows of a batch and of a record: their fields, in the order of their showing.
+
+The records of coordinators are read with the table of their topic, those of the cluster's metadata by their
+frame, control records by their type; anybody else's are text where they are UTF-8. What cannot be read has
+an `error` beside its bytes: a newer broker's records, or damage that no checksum covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from konvene.codec.batches import BatchHeader, ControlType, Record, control_type, read_end_marker
+from konvene.codec.compile import decode
+from konvene.codec.errors import CodecError
+from konvene.codec.json import to_json
+from konvene.codec.schema import Struct
+from konvene.codec.varint import read_unsigned_varint
+from konvene.records import control
+from konvene.records.cluster_log import METADATA_RECORDS, decode_cluster_record
+from konvene.records.coordinator import (
+    AUDIT_RECORDS,
+    GROUP_RECORDS,
+    SHARE_STATE_RECORDS,
+    TRANSACTION_RECORDS,
+    RecordType,
+    value_version,
+)
+
+__all__ = ["Decode", "batch_facts", "control_facts", "decoder_of", "record_facts", "text_in"]
+
+Decode = Callable[[Record], dict[str, Any]]
+
+TABLES = {
+    "__consumer_offsets": GROUP_RECORDS,
+    "__share_group_state": SHARE_STATE_RECORDS,
+    "__transaction_state": TRANSACTION_RECORDS,
+    "__konvene_audit": AUDIT_RECORDS,
+}
+
+CONTROLS: dict[ControlType, type[Struct]] = {
+    ControlType.LEADER_CHANGE: control.LeaderChangeMessage,
+    ControlType.SNAPSHOT_HEADER: control.SnapshotHeaderRecord,
+    ControlType.SNAPSHOT_FOOTER: control.SnapshotFooterRecord,
+    ControlType.KRAFT_VERSION: control.KRaftVersionRecord,
+    ControlType.KRAFT_VOTERS: control.VotersRecord,
+}
+"""Control records but for the markers of transactions; each begins with its own version."""
+
+
+def batch_facts(header: BatchHeader) -> dict[str, Any]:
+    """The fields that all records of a batch share, in the order in which they are printed."""
+    facts: dict[str, Any] = {
+        "timestamp_type": "LogAppendTime" if header.timestamp_type else "CreateTime",
+        "compression": _compression(header),
+        "leader_epoch": header.partition_leader_epoch,
+    }
+    if header.has_producer_id:
+        facts["producer_id"] = header.producer_id
+        facts["producer_epoch"] = header.producer_epoch
+        facts["base_sequence"] = header.base_sequence
+        facts["transactional"] = header.is_transactional
+    return facts
+
+
+def _compression(header: BatchHeader) -> str:
+    try:
+        return header.compression.label
+    except CodecError:
+        return f"unknown ({header.attributes & 7})"
+
+
+def record_facts(
+    topic: str | None, partition: int | None, header: BatchHeader, record: Record, read: Decode
+) -> dict[str, Any]:
+    """A record as `--json` shows it."""
+    facts: dict[str, Any] = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "batch_base_offset": header.base_offset,
+        "timestamp": record.timestamp,
+    }
+    facts |= batch_facts(header)
+    if header.is_control:
+        return facts | control_facts(record)
+    facts["key_hex"] = None if record.key is None else record.key.hex()
+    facts["value_hex"] = None if record.value is None else record.value.hex()
+    if record.headers:
+        facts["headers"] = [
+            {"key": name, "value_hex": None if value is None else value.hex()}
+            for name, value in record.headers
+        ]
+    return facts | read(record)
+
+
+def decoder_of(topic: str | None) -> Decode:
+    """How the records of a topic are read: those of coordinators by their table, any other as text."""
+    if topic == "__cluster_metadata":
+        return _cluster_record
+    table = TABLES.get(topic or "")
+    return _plain_record if table is None else lambda record: _coordinator_record(record, table)
+
+
+def _coordinator_record(record: Record, table: dict[int, RecordType]) -> dict[str, Any]:
+    facts: dict[str, Any] = dict.fromkeys(("key_type", "key_name", "key", "value_version", "value"))
+    if record.key is None or len(record.key) < 2:
+        return facts | {"error": "a coordinator's record without a type"}
+    facts["key_type"] = code = int.from_bytes(record.key[:2], "big")
+    if code not in table:
+        return facts | {"error": f"record type {code} is not known"}
+    kind = table[code]
+    facts["key_name"] = kind.name
+    try:
+        facts["key"] = to_json(decode(kind.key, 0, record.key, 2), 0)
+        if record.value is not None:
+            facts["value_version"] = int.from_bytes(record.value[:2], "big")
+            version = value_version(kind, record.value)
+            facts["value"] = to_json(decode(kind.value, version, record.value, 2), version)
+    except CodecError as error:
+        facts["error"] = str(error)
+    return facts
+
+
+def _cluster_record(record: Record) -> dict[str, Any]:
+    facts: dict[str, Any] = dict.fromkeys(("key_type", "key_name", "key", "value_version", "value"))
+    try:
+        if record.value is not None:
+            _, at = read_unsigned_varint(record.value, 0)
+            code, at = read_unsigned_varint(record.value, at)
+            version, _ = read_unsigned_varint(record.value, at)
+            facts |= {"key_type": code, "value_version": version}
+            if code in METADATA_RECORDS:
+                facts["key_name"] = _spaced(METADATA_RECORDS[code].__name__)
+        facts["value"] = to_json(decode_cluster_record(record.key, record.value), facts["value_version"])
+    except CodecError as error:
+        facts["error"] = str(error)
+    return facts
+
+
+def _spaced(name: str) -> str:
+    """`PartitionChangeRecord` as Kafka's enumerations spell it: `PARTITION_CHANGE_RECORD`."""
+    return "".join("_" + c if c.isupper() else c for c in name).lstrip("_").upper()
+
+
+def _plain_record(record: Record) -> dict[str, Any]:
+    """Anybody's record: text where it is UTF-8; where it is not, only the `_hex` fields show it."""
+    return {"key": text_in(record.key), "value": text_in(record.value)}
+
+
+def text_in(data: bytes | None) -> str | None:
+    """The text that bytes are; None where they are none."""
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def control_facts(record: Record) -> dict[str, Any]:
+    """What a control record says: the end of a transaction, or news of the quorum."""
+    try:
+        kind = control_type(record)
+        marker = read_end_marker(record)
+        if marker is not None:
+            return {"control": kind.name, "coordinator_epoch": marker.coordinator_epoch}
+        facts: dict[str, Any] = {"control": kind.name}
+        if kind in CONTROLS and record.value is not None:
+            version = int.from_bytes(record.value[:2], "big")
+            if version in CONTROLS[kind].__versions__:
+                return facts | {"value": to_json(decode(CONTROLS[kind], version, record.value), version)}
+        return facts | {
+            "key_hex": (record.key or b"").hex(),
+            "value_hex": None if record.value is None else record.value.hex(),
+        }
+    except CodecError as error:
+        return {"control": "UNKNOWN", "key_hex": (record.key or b"").hex(), "error": str(error)}

@@ -1,0 +1,253 @@
+"""`konvene wire`: messages and records from bytes to JSON and back, a line at a time.
+
+Each line is a JSON object with `name` (Kafka's name of the request, response, header, record or consumer
+protocol message), `version`, and `hex` (to `decode`) or `json` (to `encode`); it comes out with the other of
+the two added and everything else as it was. The JSON is that of Kafka's own converters: names with a
+lower-case first letter, bytes as base64, ids as their 22 characters, tagged fields only where they are not at
+their default. Tagged fields that the declaration does not know stand beside it as `unknownTags`.
+
+`hex` is a message's body alone, without length and header. Of a coordinator's record it is what stands in
+the log: a key with its 2-byte type, a value with its 2-byte version (which may then be left out of the line);
+of a record of the cluster's metadata the frame too. The messages of the consumer protocol are without their
+version.
+
+A line that cannot be turned comes out as `line` (its number), `error` and what identified it. So every line
+that is not blank has its line of output.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from konvene.cli.output import note, print_json_line
+
+if TYPE_CHECKING:
+    from konvene.codec.schema import Struct
+
+Turn = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@click.group()
+def wire() -> None:
+    """Turn messages and records from bytes into JSON and back."""
+
+
+@wire.command()
+def decode() -> None:
+    """Read lines with "hex" on standard input and add "json".
+
+    \b
+    {"name":"ConsumerProtocolSubscription","version":0,"hex":"000000010001740000000000"}
+    """
+    _each_line(_decoded)
+
+
+@wire.command()
+def encode() -> None:
+    """Read lines with "json" on standard input and add "hex".
+
+    \b
+    {"name":"GroupMetadataKey","version":0,"json":{"group":"billing"}}
+    """
+    _each_line(_encoded)
+
+
+def _each_line(turn: Turn) -> None:
+    failed = lines = 0
+    for number, raw in enumerate(sys.stdin.buffer, 1):
+        if not raw.strip():
+            continue
+        lines += 1
+        row: Any = None
+        try:
+            row = json.loads(raw)
+            if not isinstance(row, dict):
+                raise BadLine("not a JSON object")
+            done = turn(row)
+        except ValueError as error:  # Not JSON, not UTF-8, `BadLine` or a `CodecError`.
+            failed += 1
+            done = _failed(number, row, str(error))
+        except RecursionError:
+            failed += 1
+            done = _failed(number, row, "nested too deeply")
+        print_json_line(done, ascii_only=True)
+    if failed:
+        sys.stdout.flush()
+        note(f"konvene: {failed} of {lines} lines could not be turned; each says why")
+        raise click.exceptions.Exit(1)
+
+
+def _failed(number: int, row: Any, why: str) -> dict[str, Any]:
+    known = row if isinstance(row, dict) else {}
+    return {"line": number, "error": why} | {k: known[k] for k in ("name", "version") if k in known}
+
+
+class BadLine(ValueError):
+    """What is wrong with a line before its bytes are looked at."""
+
+
+# one line -----------------------------------------------------------------------------------------
+
+
+def _decoded(row: dict[str, Any]) -> dict[str, Any]:
+    from konvene.codec.compile import decode as read
+    from konvene.codec.json import to_json
+
+    cls = _declared(row)
+    try:
+        data = bytes.fromhex(_field(row, "hex", str))
+    except ValueError as error:
+        raise BadLine(f"hex: {error}") from None
+    front, body = _split(cls, data)
+    version = _version(cls, row, front)
+    value = read(cls, version, data, body)
+    out = row | {"version": version, "json": to_json(value, version)}
+    if value.unknown_tags:
+        out["unknownTags"] = [{"tag": tag, "hex": bytes(held).hex()} for tag, held in value.unknown_tags]
+    return out
+
+
+def _encoded(row: dict[str, Any]) -> dict[str, Any]:
+    from konvene.codec.compile import encode as write
+    from konvene.codec.json import from_json
+
+    cls = _declared(row)
+    version = _version(cls, row, None)
+    value = from_json(cls, _field(row, "json", dict), version)
+    if row.get("unknownTags"):
+        value = value.replace(unknown_tags=_tags(row["unknownTags"]))
+    return row | {"hex": (_front(cls, version) + write(value, version)).hex()}
+
+
+def _field(row: dict[str, Any], name: str, kind: type) -> Any:
+    found = row.get(name)
+    if not isinstance(found, kind):
+        word = "text" if kind is str else "an object"
+        raise BadLine(f'"{name}" is missing' if name not in row else f'"{name}" is not {word}')
+    return found
+
+
+def _declared(row: dict[str, Any]) -> type[Struct]:
+    name = _field(row, "name", str)
+    cls = _find(name)
+    if cls is None:
+        raise BadLine(
+            f"{name} is no message or record of Kafka 4.4 (write it as FetchRequest, GroupMetadataKey)"
+        )
+    return cls
+
+
+def _version(cls: type[Struct], row: dict[str, Any], told: int | None) -> int:
+    """The version of the line; where bytes tell it too, both must agree."""
+    version = row.get("version", told)
+    if version is None:
+        raise BadLine('"version" is missing')
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise BadLine('"version" is not a whole number')
+    if told is not None and told != version:
+        raise BadLine(f"the line says version {version}, its bytes say {told}")
+    if version not in cls.__versions__:
+        raise BadLine(f"{cls.__name__} has no version {version} (it has {cls.__versions__})")
+    return version
+
+
+def _tags(rows: Any) -> tuple[tuple[int, bytes], ...]:
+    try:
+        return tuple((int(row["tag"]), bytes.fromhex(row["hex"])) for row in rows)
+    except (TypeError, KeyError, ValueError):
+        raise BadLine('"unknownTags" is not a list of {"tag": number, "hex": text}') from None
+
+
+# what stands in front of a record -----------------------------------------------------------------
+
+
+def _split(cls: type[Struct], data: bytes) -> tuple[int | None, int]:
+    """The version that stands in front of the fields (None if none does), and where these begin."""
+    from konvene.codec.errors import Malformed, Truncated
+    from konvene.codec.varint import read_unsigned_varint
+    from konvene.records.cluster_log import METADATA_RECORDS
+
+    if cls in _coordinator_keys() or cls in _coordinator_values():
+        if len(data) < 2:
+            raise Truncated(f"{cls.__name__}: the first 2 bytes are not there")
+        front = int.from_bytes(data[:2], "big")
+        code = _coordinator_keys().get(cls)
+        if code is None:
+            return front, 2
+        if front != code:
+            raise Malformed(f"{cls.__name__} is record type {code}, the bytes say {front}")
+        return None, 2
+    if METADATA_RECORDS.get(cls.__key__) is cls:
+        frame, at = read_unsigned_varint(data, 0)
+        code, at = read_unsigned_varint(data, at)
+        version, at = read_unsigned_varint(data, at)
+        if (frame, code) != (1, cls.__key__):
+            raise Malformed(f"{cls.__name__} is framed as 1, {cls.__key__}; the bytes say {frame}, {code}")
+        return version, at
+    return None, 0
+
+
+def _front(cls: type[Struct], version: int) -> bytes:
+    from konvene.codec.varint import write_unsigned_varint
+    from konvene.records.cluster_log import METADATA_RECORDS
+
+    if cls in _coordinator_keys():
+        return _coordinator_keys()[cls].to_bytes(2, "big")
+    if cls in _coordinator_values():
+        return version.to_bytes(2, "big")
+    if METADATA_RECORDS.get(cls.__key__) is cls:
+        return b"".join(write_unsigned_varint(number) for number in (1, cls.__key__, version))
+    return b""
+
+
+# what there is ------------------------------------------------------------------------------------
+
+
+def _find(name: str) -> type[Struct] | None:
+    """A declaration by Kafka's name; of an API only its own file is imported."""
+    from konvene.messages import BY_NAME
+
+    for kind in ("Request", "Response"):
+        api = BY_NAME.get(name.removesuffix(kind)) if name.endswith(kind) else None
+        if api is not None:
+            return api.request if kind == "Request" else api.response
+    return _others().get(name)
+
+
+@functools.cache
+def _others() -> Mapping[str, type[Struct]]:
+    from konvene.codec.schema import FOREVER
+    from konvene.codec.schema import Struct as Declared
+    from konvene.messages import consumer_protocol, header
+    from konvene.records import control
+    from konvene.records.cluster_log import METADATA_RECORDS
+
+    found = [*_coordinator_keys(), *_coordinator_values(), *METADATA_RECORDS.values()]
+    for module in (header, consumer_protocol, control):
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Declared) and value is not Declared:
+                found.append(value)
+    return {cls.__name__: cls for cls in found if cls.__versions__.last < FOREVER}
+
+
+@functools.cache
+def _coordinator_keys() -> Mapping[type[Struct], int]:
+    return {kind.key: kind.code for kind in _record_types()}
+
+
+@functools.cache
+def _coordinator_values() -> frozenset[type[Struct]]:
+    return frozenset(kind.value for kind in _record_types())
+
+
+def _record_types() -> list[Any]:
+    from konvene.records import coordinator as c
+
+    tables = (c.GROUP_RECORDS, c.SHARE_STATE_RECORDS, c.TRANSACTION_RECORDS, c.AUDIT_RECORDS)
+    return [kind for table in tables for kind in table.values()]
