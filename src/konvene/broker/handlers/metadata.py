@@ -84,26 +84,33 @@ def _asked(
         return _topic(broker, topic, operations)
     wrong = what_is_wrong(asked.name) is not None
     error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataResponseTopic(error_code=error, name=asked.name, topic_id=ZERO_UUID)
+    return MetadataResponseTopic(
+        error_code=error, name=asked.name, topic_id=ZERO_UUID, topic_authorized_operations=operations
+    )
 
 
 def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
-    node = (broker.node_id,)
-    partitions = tuple(
-        MetadataResponsePartition(
-            error_code=Errors.NONE,
-            partition_index=index,
-            leader_id=broker.node_id,
-            leader_epoch=0,
-            replica_nodes=node,
-            isr_nodes=node,
-        )
-        for index in range(topic.partitions)
-    )
+    partitions = tuple(_partition(broker, topic.name, index) for index in range(topic.partitions))
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
         topic_authorized_operations=operations,
+    )
+
+
+def _partition(broker: Broker, topic: str, index: int) -> MetadataResponsePartition:
+    """A partition that this node leads, unless its log is damaged: then nobody does."""
+    node = (broker.node_id,)
+    if (topic, index) in broker.partitions.offline:
+        return MetadataResponsePartition(
+            error_code=Errors.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=-1,
+            replica_nodes=node,
+            offline_replicas=node,
+        )
+    return MetadataResponsePartition(
+        partition_index=index, leader_id=broker.node_id, leader_epoch=0, replica_nodes=node, isr_nodes=node
     )
