@@ -27,6 +27,7 @@ from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.router import HANDLERS
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
+from konvene.cluster.features import FEATURES_CHANGED, SUPPORTED
 from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
@@ -61,8 +62,10 @@ CLUSTER_SPEECH = Speech(encode=encode_cluster_record, decode=decode_cluster_reco
 MAX_METADATA_BATCH = 8 * 1024 * 1024
 """Kafka's limit for a batch of the metadata log."""
 
-FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, 33)}
-"""Features and the levels that this broker can run at."""
+PRODUCE = 0
+
+ADVERTISED_FIRST = {PRODUCE: 0}
+"""As Kafka since 4.0: some clients take a missing Produce 0 for a broker that cannot compress."""
 
 
 class Broker:
@@ -126,6 +129,11 @@ class Broker:
     def topics(self) -> Topics:
         return self.state.image
 
+    @property
+    def metadata_end_offset(self) -> int:
+        """Where the cluster's own log ends."""
+        return self._metadata.end_offset
+
     @staticmethod
     def wall_clock_ms() -> int:
         return time.time_ns() // 1_000_000
@@ -138,12 +146,14 @@ class Broker:
         """What is served, read off the table of handlers."""
         return ApiVersionsResponse(
             api_keys=tuple(
-                ApiVersion(api_key=key, min_version=route.first, max_version=route.last)
+                ApiVersion(
+                    api_key=key, min_version=ADVERTISED_FIRST.get(key, route.first), max_version=route.last
+                )
                 for key, route in sorted(self.routes.items())
             ),
             supported_features=tuple(
                 SupportedFeatureKey(name=name, min_version=low, max_version=high)
-                for name, (low, high) in FEATURES.items()
+                for name, (low, high) in SUPPORTED.items()
             ),
             finalized_features_epoch=self._metadata.end_offset,
             finalized_features=tuple(
@@ -250,6 +260,8 @@ class Broker:
                     self.directory.delete(TopicPartition(gone.name, index), uuid.uuid4().hex)
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
+        elif effect.verb == FEATURES_CHANGED:
+            self._api_versions_bodies.clear()
 
     def _open_topic(self, topic: TopicState) -> None:
         """Open a topic's logs, and make those that are not there."""

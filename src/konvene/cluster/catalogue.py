@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from konvene.cluster import configs, partitions, producer_ids, topics
+from konvene.cluster import configs, features, partitions, producer_ids, topics
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -14,6 +14,7 @@ from konvene.messages.create_partitions import CreatePartitionsRequest
 from konvene.messages.create_topics import CreateTopicsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from konvene.messages.update_features import UpdateFeaturesRequest
 from konvene.records.metadata import (
     ConfigRecord,
     FeatureLevelRecord,
@@ -52,16 +53,13 @@ class Catalogue:
 
     def load(self, context: Context) -> Outcome:
         """A new data directory is told the feature levels; an older one those that it lacks."""
-        missing = {name: level for name, level in FEATURES.items() if name not in self.state.features}
+        missing = {name: level for name, level in features.LATEST.items() if name not in self.state.features}
         return Outcome(
             records=tuple(
                 FeatureLevelRecord(name=name, feature_level=level) for name, level in missing.items()
             )
         )
 
-
-FEATURES = {"metadata.version": 33}
-"""Feature levels of a new cluster: of what is served here. `metadata.version` 33 is 4.4-IV2."""
 
 HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] = {
     CreateTopicsRequest: topics.create,
@@ -70,6 +68,7 @@ HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] 
     IncrementalAlterConfigsRequest: configs.alter_incrementally,
     AlterConfigsRequest: configs.alter,
     AllocateProducerIdsRequest: producer_ids.allocate,
+    UpdateFeaturesRequest: features.update,
 }
 
 
@@ -123,4 +122,4 @@ REPLAYS: dict[type[Struct], Callable[[CatalogueState, Any], None]] = {
     RegisterBrokerRecord: _register_broker,
 }
 
-__all__ = ["FEATURES", "Catalogue", "ResourceType"]
+__all__ = ["Catalogue", "ResourceType"]

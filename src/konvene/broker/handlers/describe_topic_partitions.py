@@ -38,7 +38,11 @@ def handle(
         if topic is None:
             wrong = what_is_wrong(name) is not None
             error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
-            told.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name))
+            told.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+                )
+            )
             continue
         if left == 0:
             return _response(told, Cursor(topic_name=name, partition_index=start))

@@ -36,7 +36,8 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
     committed = request.isolation_level == READ_COMMITTED
     for t in request.topics:
         answers = []
-        for p in t.partitions:
+        # A partition that is named twice is answered once.
+        for p in {p.partition_index: p for p in t.partitions}.values():
             partition = broker.partitions.get(t.name, p.partition_index)
             try:
                 if named[t.name, p.partition_index] > 1:

@@ -1,0 +1,19 @@
+"""CreateAcls: an access rule without an authorizer would protect nothing, so none is taken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+def handle(broker: Broker, request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
+    refused = AclCreationResult(
+        error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured."
+    )
+    return CreateAclsResponse(results=(refused,) * len(request.creations))

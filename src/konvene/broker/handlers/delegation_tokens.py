@@ -1,0 +1,60 @@
+"""Delegation tokens: only a connection that has proved who it is may have to do with them, and none has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from konvene.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from konvene.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+NO = Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+NEVER = -1
+
+
+def handle_create_delegation_token(
+    broker: Broker, request: CreateDelegationTokenRequest, call: Call
+) -> CreateDelegationTokenResponse:
+    return CreateDelegationTokenResponse(
+        error_code=NO,
+        principal_type="User",
+        principal_name="ANONYMOUS",
+        token_requester_principal_type="User" if call.api_version >= 3 else "",
+        token_requester_principal_name="ANONYMOUS" if call.api_version >= 3 else "",
+        issue_timestamp_ms=NEVER,
+        expiry_timestamp_ms=NEVER,
+        max_timestamp_ms=NEVER,
+    )
+
+
+def handle_renew_delegation_token(
+    broker: Broker, request: RenewDelegationTokenRequest, call: Call
+) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=NO, expiry_timestamp_ms=NEVER)
+
+
+def handle_expire_delegation_token(
+    broker: Broker, request: ExpireDelegationTokenRequest, call: Call
+) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=NO, expiry_timestamp_ms=NEVER)
+
+
+def handle_describe_delegation_token(
+    broker: Broker, request: DescribeDelegationTokenRequest, call: Call
+) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(error_code=NO)

@@ -1,0 +1,18 @@
+"""DescribeAcls: there are no access rules, because there is no authorizer to read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
+    return DescribeAclsResponse(
+        error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+    )

@@ -1,0 +1,65 @@
+"""DescribeQuorum: the cluster's own log has one voter, which leads and is always caught up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.cluster.names import CLUSTER_METADATA_TOPIC
+from konvene.errors import Errors
+from konvene.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionData,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+    TopicData,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+FIRST_VERSION_WITH_NODES = 2
+THE_ONLY = (TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),)
+
+
+def handle(broker: Broker, request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
+    if request.topics != THE_ONLY:
+        return DescribeQuorumResponse(topics=tuple(_not_here(topic) for topic in request.topics))
+    now_ms = broker.wall_clock_ms()
+    end = broker.metadata_end_offset
+    voter = ReplicaState(
+        replica_id=broker.node_id,
+        log_end_offset=end,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
+    )
+    quorum = ResponsePartitionData(
+        leader_id=broker.node_id, leader_epoch=0, high_watermark=end, current_voters=(voter,)
+    )
+    return DescribeQuorumResponse(
+        topics=(ResponseTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(quorum,)),),
+        nodes=(_node(broker),) if call.api_version >= FIRST_VERSION_WITH_NODES else (),
+    )
+
+
+def _node(broker: Broker) -> Node:
+    host, port = broker.advertised
+    return Node(node_id=broker.node_id, listeners=(Listener(name="PLAINTEXT", host=host, port=port),))
+
+
+def _not_here(topic: TopicData) -> ResponseTopicData:
+    return ResponseTopicData(
+        topic_name=topic.topic_name,
+        partitions=tuple(
+            ResponsePartitionData(
+                partition_index=p.partition_index,
+                error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION,
+                error_message="This server does not host this topic-partition.",
+            )
+            for p in topic.partitions
+        ),
+    )

@@ -1,0 +1,41 @@
+"""DescribeUserScramCredentials: nobody has any."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+def handle(
+    broker: Broker, request: DescribeUserScramCredentialsRequest, call: Call
+) -> DescribeUserScramCredentialsResponse:
+    named = Counter(user.name for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(
+        results=tuple(_result(user, times) for user, times in named.items())
+    )
+
+
+def _result(user: str, times: int) -> DescribeUserScramCredentialsResult:
+    if times > 1:
+        return DescribeUserScramCredentialsResult(
+            user=user,
+            error_code=Errors.DUPLICATE_RESOURCE,
+            error_message="Cannot describe SCRAM credentials for the same user twice in a single request:"
+            f" {user}",
+        )
+    return DescribeUserScramCredentialsResult(
+        user=user,
+        error_code=Errors.RESOURCE_NOT_FOUND,
+        error_message=f"Attempt to describe a user credential that does not exist: {user}",
+    )

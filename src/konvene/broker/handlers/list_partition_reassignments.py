@@ -1,0 +1,20 @@
+"""ListPartitionReassignments: with one node no partition is ever on its way to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+def handle(
+    broker: Broker, request: ListPartitionReassignmentsRequest, call: Call
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_message=None)

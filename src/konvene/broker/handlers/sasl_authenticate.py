@@ -1,0 +1,19 @@
+"""SaslAuthenticate: a connection that is open here counts as authenticated, so this comes too late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+def handle(broker: Broker, request: SaslAuthenticateRequest, call: Call) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=Errors.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+    )

@@ -1,0 +1,20 @@
+"""UpdateFeatures: the catalogue decides; the answer comes when ApiVersions tells the new levels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+async def handle(broker: Broker, request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
+    answer = await broker.catalogue.submit(request, call)
+    if isinstance(answer, Errors):
+        return UpdateFeaturesResponse(error_code=answer, error_message=None)
+    assert isinstance(answer, UpdateFeaturesResponse)
+    return answer
