@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from konvene.broker.authorizer import Allows, allows, guarded
 from konvene.codec.compile import decode_from, encode_into
 from konvene.codec.errors import Malformed, Truncated
 from konvene.codec.schema import Struct
@@ -65,14 +66,15 @@ def skip_tags(frame: bytes | bytearray, position: int) -> int:
 class Route:
     """One API as this broker serves it."""
 
-    __slots__ = ("_handler", "_home", "_request", "api", "first", "first_flexible", "last")
+    __slots__ = ("_asked", "_handler", "_home", "_request", "api", "first", "first_flexible", "last")
 
-    def __init__(self, api: Api, home: str) -> None:
+    def __init__(self, api: Api, home: str, asked: Allows = allows) -> None:
         self.api = api
         self.first = api.versions.first
         self.last = api.latest_stable
         self.first_flexible = api.first_flexible
         self._home = home
+        self._asked = asked
         self._handler: Handler | None = None
         self._request: type[Struct] | None = None
 
@@ -81,10 +83,11 @@ class Route:
 
     @property
     def handler(self) -> Handler:
-        """The function that answers. Its file is imported when the API is first used."""
+        """The function that answers who may ask. Its file is imported when the API is first used."""
         if self._handler is None:
             module = import_module(f"konvene.broker.handlers.{self._home}")
-            self._handler = getattr(module, "handle_" + self.api.module, None) or module.handle
+            handle = getattr(module, "handle_" + self.api.module, None) or module.handle
+            self._handler = guarded(self.api.key, handle, self._asked)
         return self._handler
 
     def read(self, version: int, frame: bytes | bytearray, position: int) -> Struct:
@@ -105,6 +108,6 @@ class Route:
         return parts
 
 
-def routes(table: dict[int, str]) -> dict[int, Route]:
-    """API key to route, for a table of API key to the handler's file."""
-    return {key: Route(API_KEYS[key], home) for key, home in table.items()}
+def routes(table: dict[int, str], asked: Allows = allows) -> dict[int, Route]:
+    """API key to route, for a table of API key to the handler's file; `asked` is who says yes or no."""
+    return {key: Route(API_KEYS[key], home, asked) for key, home in table.items()}
