@@ -195,7 +195,8 @@ class _Dumping:
                 if self._left == 0:
                     return
                 if isinstance(part, Damage):
-                    follows = "" if part.resumes_at is None else f"; goes on at byte {part.resumes_at}"
+                    on = part.resumes_at
+                    follows = "" if on is None or on == part.position else f"; goes on at byte {on}"
                     self._complain(f"{path}, byte {part.position}, offset {part.offset}: {part.why}{follows}")
                     continue
                 if part.header.last_offset >= self._start:

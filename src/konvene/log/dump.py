@@ -68,7 +68,8 @@ class Damage(NamedTuple):
     """The first offset that may be missing."""
     why: str
     resumes_at: int | None
-    """Where sound batches follow in the same file; None where none does."""
+    """Where sound batches follow in the same file, None where none does; `position` itself where a whole
+    batch stands there with an offset that cannot be its own."""
 
 
 class Listing(NamedTuple):
@@ -156,7 +157,11 @@ def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator
                 chunk = memoryview(file.pread(header.size, position))
             fault = unsound(chunk[at:end], header, expected, ceiling)
             if fault is not None:
-                break
+                if unsound(chunk[at:end], header, 0) is not None:
+                    break
+                # The checksum does not cover the offset: a whole batch with a wrong one is no torn tail.
+                yield Damage(position + at, expected, fault, position + at)
+                fault = None
             yield Batch(header, position + at, chunk[at:end])
             expected, at = header.next_offset, end
         position += at

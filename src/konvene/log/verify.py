@@ -10,7 +10,7 @@ What is found is told apart, as an operator must do different things about it:
              starts cuts it; a broker that is writing has one for a moment.
 `damage`     sound batches follow: acknowledged records are lost. Take another replica, or a backup.
 `records`    the batch is as it was written, yet what is in it cannot be read.
-`order`      segments overlap, or the log ends before an offset that was durable.
+`order`      offsets fall, segments overlap, or the log ends before an offset that was durable.
 `epochs`     leader epochs fall, or are not those of the checkpoint.
 `index`      a derived file disagrees with the log. A broker that finds none makes it again.
 A `note` is no damage: compaction leaves gaps, and a segment that is growing has no index yet.
@@ -169,6 +169,8 @@ class _Verifying:
         if part.resumes_at is None:
             self._open_end = len(self._findings)
             self._find("torn-tail", path, part.position, part.offset, part.why)
+        elif part.resumes_at == part.position:
+            self._find("order", path, part.position, part.offset, part.why)
         else:
             message = f"{part.why}; a sound batch follows at byte {part.resumes_at}"
             self._find("damage", path, part.position, part.offset, message)
