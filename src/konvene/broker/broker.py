@@ -23,6 +23,7 @@ from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
 from konvene.broker.groups import Groups
 from konvene.broker.journal import Journal
+from konvene.broker.keep_alives import KeepAlives
 from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.router import HANDLERS
 from konvene.cluster.catalogue import Catalogue
@@ -88,6 +89,7 @@ class Broker:
         self.admission = Admission(lambda: self.config)
         self.partitions = Partitions()
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
+        self.keep_alives = KeepAlives()
         self.audit = Audit(self)
         self.groups = Groups(self)
         self._found = set(directory.partitions())

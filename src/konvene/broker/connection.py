@@ -19,13 +19,14 @@ from konvene.broker.frames import Route, read_head, skip_tags
 from konvene.broker.later import Later
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.messages import API_VERSIONS
+from konvene.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
 
 log = logging.getLogger("konvene.connection")
 
-PRODUCE = b"\0\0"
+PRODUCE, HEARTBEAT = b"\0\0", b"\0\x0c"
 LENT = 64 * 1024
 """Frames above this size are handed on as they were collected, where that is safe."""
 
@@ -153,6 +154,12 @@ class Connection(asyncio.Protocol):
 
     def _request(self, frame: bytes | bytearray) -> None:
         self.active_at = self._broker.loop.time()
+        if frame[4:6] == HEARTBEAT:
+            known = self._broker.keep_alives.answer(frame)
+            if known is not None:
+                self._transport.write(known)
+                self._busy = False
+                return
         try:
             head = read_head(frame, 4)
             route = self._broker.routes.get(head.api_key)
@@ -183,6 +190,10 @@ class Connection(asyncio.Protocol):
             )
         else:
             self._send(route, version, head.correlation_id, answer)
+            if type(answer) is HeartbeatResponse and not answer.error_code:
+                coordinator = self._broker.groups.of(request.group_id)  # type: ignore[attr-defined]
+                if coordinator is not None:
+                    self._broker.keep_alives.remember(frame, coordinator, request, route, answer)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
         try:

@@ -84,6 +84,14 @@ class Explained(NamedTuple):
     last_offset: int
 
 
+class KeepAlive(NamedTuple):
+    """What may be done again without deciding it: as long as the shard holds this very value."""
+
+    core: Core
+    value: object
+    timers: tuple[Arm | Disarm, ...]
+
+
 class _Held(NamedTuple):
     """What leaves once the log is durable up to `offset`."""
 
@@ -168,6 +176,19 @@ class Coordinator:
                 self._set_timers(outcome.timers)
                 self._release(_Held(0, outcome.replies, outcome.effects, ()))
         return answer
+
+    def keeps_alive(self, request: Struct) -> KeepAlive | None:
+        """For a request that was just accepted: what would follow from it again, if it is always the same."""
+        same = self.core.same_again(request)
+        return None if same is None else KeepAlive(self.core, *same)
+
+    def keep_alive(self, known: KeepAlive) -> bool:
+        """Do again what followed from a request; False where it has to be decided anew."""
+        core = self.core
+        if self.state != "active" or self._held or known.core is not core or not core.holds(known.value):
+            return False
+        self._set_timers(known.timers)
+        return True
 
     def _ring(self, key: Any) -> None:
         if self.state != "active":

@@ -51,6 +51,12 @@ class Catalogue:
         if apply is not None:
             apply(self.state, record)
 
+    def same_again(self, request: Struct) -> None:
+        """Nothing that the catalogue is asked is asked again and again."""
+
+    def holds(self, value: object) -> bool:
+        return False
+
     def load(self, context: Context) -> Outcome:
         """A new data directory is told the feature levels; an older one those that it lacks."""
         missing = {name: level for name, level in features.LATEST.items() if name not in self.state.features}

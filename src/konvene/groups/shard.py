@@ -13,7 +13,7 @@ from konvene.codec.schema import Struct
 from konvene.groups import views
 from konvene.groups.classic import expiry, log
 from konvene.groups.classic.group import ClassicGroup, GroupIs
-from konvene.groups.classic.heartbeat import heartbeat
+from konvene.groups.classic.heartbeat import heartbeat, same_again
 from konvene.groups.classic.join import join
 from konvene.groups.classic.leave import leave
 from konvene.groups.classic.step import Step, session_key
@@ -41,7 +41,7 @@ from konvene.records.offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from konvene.shard.contract import Arm, Context, Outcome, Reply
+from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 
 
 class GroupShard:
@@ -77,6 +77,14 @@ class GroupShard:
             self.passed_over += 1
         else:
             apply(self, record)
+
+    def same_again(self, request: Struct) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+        """Heartbeats of classic groups; see `shard.contract`."""
+        return same_again(self.groups, request) if isinstance(request, HeartbeatRequest) else None
+
+    def holds(self, value: object) -> bool:
+        """Any change to a group makes a new value of it, so the same value is the same group."""
+        return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 
     def load(self, context: Context) -> Outcome:
         """After a restart each member has its session timeout to be heard of."""

@@ -104,6 +104,13 @@ class Core(Protocol):
     def load(self, context: Context) -> Outcome:
         """What follows from the log just replayed: timers mostly."""
 
+    def same_again(self, request: Struct) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+        """For a request that was accepted and changed nothing: a value and timers, such that as long as the
+        shard holds this very value, the same request has the same answer and only sets these timers."""
+
+    def holds(self, value: object) -> bool:
+        """Whether that value is still what the shard has."""
+
 
 __all__ = [
     "NOTHING", "Arm", "Context", "Core", "Disarm", "Effect", "Outcome", "Rebalance", "Record", "Reply",

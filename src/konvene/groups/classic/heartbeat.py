@@ -8,7 +8,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import session_key
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from konvene.shard.contract import Arm, Context, Outcome, Reply
+from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
 
 _ALIVE = HeartbeatResponse()
@@ -30,3 +30,16 @@ def heartbeat(groups: Mapping[str, ClassicGroup], request: HeartbeatRequest, con
         (Reply(context.waiter, response),),
         timers=(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms),),
     )
+
+
+def same_again(
+    groups: Mapping[str, ClassicGroup], request: HeartbeatRequest
+) -> tuple[ClassicGroup, tuple[Arm | Disarm, ...]] | None:
+    """What an accepted heartbeat rests on, and the timer that it moves; None for one to be refused."""
+    group = groups.get(request.group_id)
+    if group is None or group.state is State.PREPARING_REBALANCE or request.generation_id != group.generation:
+        return None
+    member = group.members.get(request.member_id)
+    if member is None or request.group_instance_id not in (None, member.instance_id):
+        return None
+    return group, (Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms),)
