@@ -265,7 +265,7 @@ def test_where_damage_is(tmp_path: Path) -> None:
     assert found["findings"] == [
         {
             "kind": "torn-tail", "damage": True, "file": str(folder / NAME), "position": 70, "offset": 1,
-            "message": "4 bytes are fewer than the 61 of a batch header",
+            "message": "4 bytes are fewer than the 61 of a batch header (4 bytes to the end of the file)",
         }
     ]  # fmt: skip
     text = call(None, "log", "verify", str(tmp_path)).out

@@ -142,10 +142,10 @@ def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator
             except Truncated as error:
                 if position + len(chunk) < size:
                     break
-                fault = str(error)
+                fault = _without_place(error, at)
                 break
             except CodecError as error:
-                fault = str(error)
+                fault = _without_place(error, at)
                 break
             end = at + header.size
             if position + end > size:
@@ -171,6 +171,11 @@ def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator
                 fault = f"nothing but zeros in the last {size - position} bytes"
             yield Damage(position, expected, fault, behind)
             position = size if behind is None else behind
+
+
+def _without_place(error: CodecError, at: int) -> str:
+    """The error's text without its position, which counts from where reading began."""
+    return str(error).replace(f" at {at}", "", 1)
 
 
 def first_position(disk: Disk, log_path: str, base_offset: int, size: int, offset: int) -> int:

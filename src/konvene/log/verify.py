@@ -138,7 +138,7 @@ class _Verifying:
         try:
             for part in walk(file, size, base_offset):
                 if isinstance(part, Damage):
-                    self._damage(path, part)
+                    self._damage(path, part, size)
                     beside = []
                     continue
                 self._batch(path, part)
@@ -165,10 +165,11 @@ class _Verifying:
             self._find("note", path, 0, expected, message)
         self._expected = base_offset
 
-    def _damage(self, path: str, part: Damage) -> None:
+    def _damage(self, path: str, part: Damage, size: int) -> None:
         if part.resumes_at is None:
             self._open_end = len(self._findings)
-            self._find("torn-tail", path, part.position, part.offset, part.why)
+            message = f"{part.why} ({size - part.position} bytes to the end of the file)"
+            self._find("torn-tail", path, part.position, part.offset, message)
         elif part.resumes_at == part.position:
             self._find("order", path, part.position, part.offset, part.why)
         else:
