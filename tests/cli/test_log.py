@@ -277,6 +277,8 @@ def test_where_damage_is(tmp_path: Path) -> None:
 def test_a_data_directory_says_up_to_where_its_logs_were_durable(tmp_path: Path) -> None:
     partition(tmp_path, "orders-0", build_simple([(b"k", b"v")], NOW))
     points = tmp_path / "recovery-point-offset-checkpoint"
+    points.write_text("")  # As Kafka makes it.
+    assert call(None, "log", "verify", str(tmp_path)).code == 0
     points.write_text("0\n1\norders 0 1\n")
     assert call(None, "log", "verify", str(tmp_path)).code == 0
     points.write_text("0\n1\norders 0 2\n")

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from konvene.log.config import LogConfig
-from konvene.log.directory import Identity, LogDirectory, TopicPartition
+from konvene.log.directory import Identity, LogDirectory, TopicPartition, read_checkpoint
 from konvene.log.errors import DamagedLog, DirectoryLocked, LogGone, LogOffline, WrongDirectory
 from konvene.log.files import RealDisk
 from konvene.log.memory_disk import MemoryDisk, PowerCut
@@ -227,3 +227,13 @@ def test_a_truncation_lowers_the_recovery_point_first():
             pass
         again = LogDirectory.open(disk.crash(), "/d", ME)
         assert 4 <= again.load(T0, LogConfig(segment_bytes=300), NOW).end_offset <= 16
+
+
+def test_a_checkpoint_that_is_empty_says_nothing(tmp_path):
+    """So Kafka makes it, before it has something to write: its directory opens all the same."""
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        (tmp_path / name).write_bytes(b"")
+        assert read_checkpoint(RealDisk(), str(tmp_path / name)) == {}
+    directory = LogDirectory.open(RealDisk(), str(tmp_path), Identity("c", 1, "d"))
+    assert directory.partitions() == []
+    directory.close()

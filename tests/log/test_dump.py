@@ -176,6 +176,7 @@ def test_a_preallocated_index_ends_where_its_zeros_begin() -> None:
     path = "/d/00000000000000000100.index"
     disk = replaced(disk, bytes.fromhex("0000000500000010") + bytes(80), path)
     assert listing(disk, path) == (("offset", "position"), [(105, 16)], None)
+    assert listing(replaced(disk, bytes(80), path), path) == (("offset", "position"), [], None)
 
 
 @pytest.mark.parametrize(

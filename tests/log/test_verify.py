@@ -245,6 +245,15 @@ def test_an_index_that_is_missing_is_worth_a_note_in_an_old_segment_only() -> No
     assert [f.path[-26:] for f in verdict.findings] == [name.replace(".log", ".index") for name in logs[:-1]]
 
 
+def test_files_as_kafka_makes_them_before_it_fills_them() -> None:
+    """An index is ten megabytes of zeros, a checkpoint is empty: neither disagrees with anything."""
+    for disk in (written(0), written(3)):
+        for suffix in (".index", ".timeindex"):
+            disk = with_file(disk, bytes(1200), FIRST.replace(".log", suffix))
+        disk = with_file(disk, b"", f"{PLACE}/leader-epoch-checkpoint")
+        assert checked(disk).findings == ()
+
+
 def test_what_interrupted_work_left_is_noted() -> None:
     disk = with_file(written(1), b"", f"{PLACE}/00000000000000000000.log.swap")
     assert kinds(disk) == ["note"]

@@ -360,11 +360,14 @@ def _identify(disk: Disk, path: str, wanted: Identity) -> Identity:
 
 
 def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """A checkpoint that is missing says nothing; a damaged one says so (it is replaced whole, never torn)."""
-    if not disk.exists(path):
+    """A checkpoint that is missing says nothing; a damaged one says so (it is replaced whole, never torn).
+
+    An empty one says nothing either: so Kafka makes it, before it has something to write."""
+    data = disk.read(path) if disk.exists(path) else b""
+    if not data:
         return {}
     try:
-        lines = disk.read(path).decode("ascii").split("\n")
+        lines = data.decode("ascii").split("\n")
         rows = [line.split(" ") for line in lines[2:] if line]
         if int(lines[0]) != 0 or int(lines[1]) != len(rows):
             raise ValueError("wrong version or count")

@@ -222,8 +222,8 @@ def listing(disk: Disk, path: str) -> Listing | None:
 def _offset_index(base_offset: int, data: bytes) -> Listing:
     rows: list[tuple[int | None, ...]] = []
     for relative, position in struct.iter_unpack(">iI", data[: len(data) // 8 * 8]):
-        if rows and relative == 0 and position == 0:
-            break
+        if relative == 0 and position == 0:
+            break  # Space taken in advance: the first batch of a file has no entry.
         rows.append((base_offset + relative, position))
     try:
         OffsetIndex.load(base_offset, data, 1 << 62)

@@ -203,8 +203,11 @@ class _Verifying:
         path = f"{self._folder.path}/{EPOCHS_NAME}"
         if not self._disk.exists(path):
             return
+        data = self._disk.read(path)
+        if not data:
+            return  # Kafka makes it empty and fills it later.
         try:
-            starts = LeaderEpochs.decode(self._disk.read(path)).starts
+            starts = LeaderEpochs.decode(data).starts
         except Malformed as error:
             self._find("epochs", path, None, None, str(error))
             return
@@ -304,7 +307,8 @@ class _Offsets(_Beside):
         super().__init__(path)
         index = OffsetIndex.load(base_offset, data, 1 << 62)
         rows = struct.iter_unpack(">iI", index.data)
-        self._entries = [(base_offset + relative, position) for relative, position in rows]
+        # An entry of zeros is space taken in advance: the first batch of a file has no entry.
+        self._entries = [(base_offset + relative, position) for relative, position in rows if position]
         self._next = 0
 
     def see(self, batch: Batch) -> None:
