@@ -1,0 +1,108 @@
+"""UpdateFeatures: levels that are kept, levels that are refused, and who hears of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.handlers.asking import Asking, told
+
+from konvene.cluster.catalogue import Catalogue
+from konvene.configs import BrokerConfig
+from konvene.errors import Errors
+from konvene.messages.api_versions import ApiVersionsRequest
+from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from konvene.records.metadata import FeatureLevelRecord
+from konvene.shard.contract import Context, Outcome
+
+UP, DOWN, DOWN_UNSAFELY = 1, 2, 3
+MV = "metadata.version"
+
+
+def request(*updates: tuple[str, int, int], validate_only: bool = False) -> UpdateFeaturesRequest:
+    return UpdateFeaturesRequest(
+        validate_only=validate_only,
+        feature_updates=tuple(
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+            for name, level, kind in updates
+        ),
+    )
+
+
+def decide(now: int, asked: UpdateFeaturesRequest, version: int = 2) -> Outcome:
+    """What a cluster at `metadata.version` `now` decides."""
+    catalogue = Catalogue()
+    catalogue.replay(FeatureLevelRecord(name=MV, feature_level=now))
+    config, _ = BrokerConfig.load(overrides=[])
+    return catalogue.handle(asked, Context(0, config, api_version=version))
+
+
+def answer(outcome: Outcome) -> Any:
+    return outcome.replies[0].response
+
+
+@pytest.mark.parametrize(("now", "level", "kind"), [(30, 33, UP), (31, 30, DOWN), (31, 30, DOWN_UNSAFELY)])
+def test_a_level_that_may_be_is_written(now: int, level: int, kind: int) -> None:
+    """Up to any that is supported, down where no record would be lost."""
+    outcome = decide(now, request((MV, level, kind)))
+    assert outcome.records == (FeatureLevelRecord(name=MV, feature_level=level),)
+    assert answer(outcome).error_code == Errors.NONE
+
+
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        ((MV, 99, UP), "only supports versions 7-33"),
+        ((MV, -1, UP), "cannot be less than 0"),
+        ((MV, 32, UP), "without setting the upgrade type"),
+        ((MV, 32, DOWN), "might delete metadata information"),
+        ((MV, 32, DOWN_UNSAFELY), "Unsafe metadata downgrade is not supported"),
+        ((MV, 33, 9), "does not support the given upgrade type"),
+        (("what.version", 1, UP), "does not support this feature"),
+        (("what.version", 0, DOWN), "not found"),
+    ],
+)
+def test_a_level_that_may_not_be_refuses_all(update: tuple[str, int, int], why: str) -> None:
+    """With the reason, no results, and no record for the others either."""
+    outcome = decide(33, request((MV, 33, UP), update))
+    assert (outcome.records, outcome.effects) == ((), ())
+    response = answer(outcome)
+    assert (response.error_code, response.results) == (Errors.INVALID_UPDATE_VERSION, ())
+    assert why in response.error_message
+
+
+def test_validating_writes_nothing() -> None:
+    outcome = decide(30, request((MV, 33, UP), validate_only=True))
+    assert (outcome.records, answer(outcome).error_code) == ((), Errors.NONE)
+
+
+def test_older_versions_have_a_result_for_each() -> None:
+    """As Kafka fills them in; version 0 says `allow_downgrade` instead of a type."""
+    for version in (0, 1):
+        (result,) = answer(decide(33, request((MV, 33, UP)), version)).results
+        assert (result.feature, result.error_code, result.error_message) == (MV, 0, "NONE")
+    allowed = FeatureUpdateKey(feature=MV, max_version_level=30, allow_downgrade=True)
+    assert decide(31, UpdateFeaturesRequest(feature_updates=(allowed,)), 0).records
+
+
+def test_clients_hear_of_it_and_it_lasts(tmp_path: Path) -> None:
+    """ApiVersions tells the new level at once, and after a restart."""
+
+    async def level(client: Asking) -> int:
+        asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        (feature,) = [f for f in (await client.ask(asked)).finalized_features if f.name == MV]
+        return int(feature.max_version_level)
+
+    async def first(client: Asking) -> None:
+        client.broker.state.features[MV] = 31
+        assert await level(client) == 31
+        response = await client.ask(request((MV, 30, DOWN)))
+        assert response.error_code == Errors.NONE
+        assert await level(client) == 30
+
+    async def second(client: Asking) -> None:
+        assert await level(client) == 30
+
+    told(tmp_path, first)
+    told(tmp_path, second)

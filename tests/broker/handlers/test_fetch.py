@@ -1,0 +1,293 @@
+"""Fetch over a connection: what is read, who waits and for how long, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.broker.handlers.asking import Asking, told
+
+from konvene.codec.batches import batches
+from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.errors import Errors
+from konvene.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
+
+NOBODY = Uuid(b"nobody's topic..")
+A_WHILE = 150
+
+
+def part(index: int = 0, offset: int = 0, **more: Any) -> FetchPartition:
+    settings = {"partition_max_bytes": 1 << 20} | more
+    return FetchPartition(partition=index, fetch_offset=offset, **settings)
+
+
+def fetch(topic: Uuid, *partitions: FetchPartition, **more: Any) -> FetchRequest:
+    topics = (FetchTopic(topic_id=topic, partitions=partitions),) if partitions else ()
+    settings: dict[str, Any] = {"min_bytes": 1, "max_bytes": 1 << 20} | more
+    return FetchRequest(topics=topics, **settings)
+
+
+def brief(response: FetchResponse) -> list[tuple[int, int, int]]:
+    """Each partition: its index, its error, the records it gave."""
+    return [
+        (p.partition_index, p.error_code, sum(header.record_count for header, _ in batches(p.records or b"")))
+        for topic in response.responses
+        for p in topic.partitions
+    ]
+
+
+def test_records_and_watermarks(tmp_path: Path) -> None:
+    """By id and by name; a partition that is at its end gives none."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t", 2)
+        client.write("t", b"a", b"b")
+        answer = await client.ask(fetch(topic, part(0), part(1)))
+        assert brief(answer) == [(0, 0, 2), (1, 0, 0)]
+        first = answer.responses[0].partitions[0]
+        assert (first.high_watermark, first.last_stable_offset, first.log_start_offset) == (2, 2, 0)
+        assert first.aborted_transactions is None
+        named = FetchRequest(
+            topics=(FetchTopic(topic="t", partitions=(part(0),)),), min_bytes=1, max_bytes=1 << 20
+        )
+        for version in (4, 7, 12):
+            assert brief(await client.ask(named, version)) == [(0, 0, 2)]
+
+    told(tmp_path, story)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    """Each partition by itself, at once, and with the error that Kafka gives."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t")
+        client.write("t", b"a")
+        cases = {
+            Errors.OFFSET_OUT_OF_RANGE: part(0, 9),
+            Errors.UNKNOWN_TOPIC_OR_PARTITION: part(7),
+            Errors.UNKNOWN_LEADER_EPOCH: part(0, current_leader_epoch=5),
+            Errors.UNKNOWN_SERVER_ERROR: part(0, partition_max_bytes=-1),
+        }
+        for error, asked in cases.items():
+            answer = await client.ask(fetch(topic, asked, max_wait_ms=60_000))
+            assert brief(answer) == [(asked.partition, error, 0)]
+            told_ = answer.responses[0].partitions[0]
+            assert (told_.high_watermark, told_.log_start_offset) == (-1, -1)
+        assert brief(await client.ask(fetch(NOBODY, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
+        assert brief(await client.ask(fetch(ZERO_UUID, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
+        hidden = FetchRequest(topics=(FetchTopic(topic="__cluster_metadata", partitions=(part(),)),))
+        assert brief(await client.ask(hidden, 12)) == [(0, Errors.UNKNOWN_TOPIC_OR_PARTITION, 0)]
+
+    told(tmp_path, story)
+
+
+def test_followers_are_refused(tmp_path: Path) -> None:
+    """There is one replica, and it is here. Negative ids are consumers."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t")
+        client.write("t", b"a")
+        for replica, epoch, error in (
+            (5, -1, Errors.NOT_LEADER_OR_FOLLOWER),
+            (5, 0, Errors.UNKNOWN_LEADER_EPOCH),
+            (-2, 0, Errors.NONE),
+        ):
+            state = ReplicaState(replica_id=replica)
+            asked = fetch(topic, part(0, current_leader_epoch=epoch), replica_state=state)
+            assert brief(await client.ask(asked))[0][1] == error
+
+    told(tmp_path, story)
+
+
+def test_divergence(tmp_path: Path) -> None:
+    """A client that has read further than its last epoch went is told where that ended."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t")
+        client.write("t", b"a", b"b")
+        answer = await client.ask(fetch(topic, part(0, 9, last_fetched_epoch=0), max_wait_ms=60_000))
+        data = answer.responses[0].partitions[0]
+        assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 0, 2)
+        ahead = await client.ask(fetch(topic, part(0, 0, last_fetched_epoch=4)))
+        assert brief(ahead) == [(0, Errors.OFFSET_OUT_OF_RANGE, 0)]
+
+    told(tmp_path, story)
+
+
+def test_size_limits(tmp_path: Path) -> None:
+    """The first batch is given however small the limits; what follows has to fit."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t", 3)
+        for index in range(3):
+            client.write("t", b"x" * 100, index=index)
+            client.write("t", b"y" * 100, index=index)
+        three = (part(0), part(1), part(2))
+        counts = {}
+        for max_bytes in (0, 1, 400, 800, 1 << 20):
+            answer = await client.ask(fetch(topic, *three, max_bytes=max_bytes))
+            counts[max_bytes] = [count for _, _, count in brief(answer)]
+        assert counts == {
+            0: [1, 0, 0], 1: [1, 0, 0], 400: [2, 0, 0], 800: [2, 2, 0], 1 << 20: [2, 2, 2],
+        }  # fmt: skip
+        small = tuple(part(i, partition_max_bytes=1) for i in range(3))
+        assert [count for _, _, count in brief(await client.ask(fetch(topic, *small)))] == [1, 0, 0]
+
+    told(tmp_path, story)
+
+
+def test_partition_named_twice_is_answered_once(tmp_path: Path) -> None:
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t", 2)
+        client.write("t", b"a")
+        answer = await client.ask(fetch(topic, part(0, 1), part(1), part(0, 0)))
+        assert brief(answer) == [(0, 0, 1), (1, 0, 0)]
+
+    told(tmp_path, story)
+
+
+async def _timed(client: Asking, asked: FetchRequest) -> tuple[FetchResponse, bool]:
+    began = time.monotonic()
+    answer = await client.ask(asked)
+    return answer, time.monotonic() - began >= A_WHILE / 1000 * 0.9
+
+
+def test_who_waits(tmp_path: Path) -> None:
+    """Only a fetch that can read something and found too little; a missing partition is no hurry."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t", 2)
+        client.write("t", b"a")
+        wait = {"max_wait_ms": A_WHILE}
+        cases = [
+            (True, fetch(topic, part(1), **wait)),
+            (True, fetch(topic, part(1), part(9), **wait)),
+            (True, fetch(topic, part(0), **wait | {"min_bytes": 10_000})),
+            (False, fetch(topic, part(0), **wait | {"min_bytes": 10_000, "max_bytes": 10})),
+            (False, fetch(topic, part(1), **wait | {"min_bytes": 0})),
+            (False, fetch(topic, part(0), **wait)),
+            (False, fetch(topic, part(9), **wait)),
+            (False, fetch(topic, part(1), part(0, 99), **wait)),
+            (False, fetch(topic, **wait)),
+        ]
+        for slow, asked in cases:
+            assert (await _timed(client, asked))[1] == slow, asked
+
+    told(tmp_path, story)
+
+
+def test_waiting_ends_when_there_is_enough(tmp_path: Path) -> None:
+    """Records of several batches and partitions add up to `min_bytes`."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t", 2)
+        asked = fetch(topic, part(0), part(1), max_wait_ms=60_000, min_bytes=500)
+        waiting = asyncio.ensure_future(client.ask(asked))
+        await asyncio.sleep(0.05)
+        for index in (0, 1, 0):
+            assert not waiting.done()
+            client.write("t", b"x" * 100, index=index)
+            await asyncio.sleep(0.02)
+        assert brief(await waiting) == [(0, 0, 2), (1, 0, 1)]
+        partition = client.broker.partitions.get("t", 0)
+        assert partition is not None and not partition.waiting
+
+    told(tmp_path, story)
+
+
+def test_waiting_ends_when_the_topic_is_deleted(tmp_path: Path) -> None:
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t")
+        waiting = asyncio.ensure_future(client.ask(fetch(topic, part(), max_wait_ms=60_000)))
+        await asyncio.sleep(0.05)
+        await client.drop("t")
+        assert brief(await waiting)[0][1] != Errors.NONE
+
+    told(tmp_path, story)
+
+
+def test_readers_of_committed_data_stop_at_an_open_transaction(tmp_path: Path) -> None:
+    """And are told which transactions were aborted once it ends."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t")
+        client.write("t", b"a")
+        partition = client.broker.partitions.get("t", 0)
+        assert partition is not None
+        partition.log.append_built(
+            [(None, b"b")], 0, 1_000, producer_id=9, producer_epoch=0, transactional=True
+        )
+        open_ = await client.ask(fetch(topic, part(), isolation_level=1))
+        assert brief(open_) == [(0, 0, 1)]
+        data = open_.responses[0].partitions[0]
+        assert (data.high_watermark, data.last_stable_offset, data.aborted_transactions) == (2, 1, ())
+        assert brief(await client.ask(fetch(topic, part()))) == [(0, 0, 2)]
+        partition.log.append_marker(False, 0, 1_000, producer_id=9, producer_epoch=0, coordinator_epoch=0)
+        done = await client.ask(fetch(topic, part(), isolation_level=1))
+        assert brief(done) == [(0, 0, 3)]
+        (aborted,) = done.responses[0].partitions[0].aborted_transactions
+        assert (aborted.producer_id, aborted.first_offset) == (9, 1)
+
+    told(tmp_path, story)
+
+
+def test_session_from_full_to_closed(tmp_path: Path) -> None:
+    """A consumer's life: all, nothing, one partition that grew, another topic of the same name, the end."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t", 2)
+        client.write("t", b"a")
+        full = await client.ask(fetch(topic, part(0), part(1), session_epoch=0))
+        session = full.session_id
+        assert session > 0 and brief(full) == [(0, 0, 1), (1, 0, 0)]
+
+        async def next_(epoch: int, *partitions: FetchPartition, **more: Any) -> FetchResponse:
+            answer = await client.ask(
+                fetch(topic, *partitions, session_id=session, session_epoch=epoch, **more)
+            )
+            assert isinstance(answer, FetchResponse)
+            return answer
+
+        assert brief(await next_(1, part(0, 1))) == []
+        client.write("t", b"b", index=1)
+        grown = await next_(2)
+        assert (grown.session_id, brief(grown)) == (session, [(1, 0, 1)])
+        assert (await next_(2)).error_code == Errors.INVALID_FETCH_SESSION_EPOCH
+        await client.drop("t")
+        assert brief(await next_(3)) == [
+            (0, Errors.UNKNOWN_TOPIC_OR_PARTITION, 0), (1, Errors.UNKNOWN_TOPIC_OR_PARTITION, 0),
+        ]  # fmt: skip
+        again = await client.topic("t", 1)
+        assert again != topic
+        assert brief(await next_(4))[0] == (0, Errors.INCONSISTENT_TOPIC_ID, 0)
+        forget = (ForgottenTopic(topic_id=topic, partitions=(0, 1)),)
+        assert (await next_(5, forgotten_topics_data=forget)).session_id == 0
+        assert (await next_(6)).error_code == Errors.FETCH_SESSION_ID_NOT_FOUND
+
+    told(tmp_path, story)
+
+
+def test_very_many_partitions_take_time_in_proportion(tmp_path: Path) -> None:
+    """A hundred thousand that are not there, asked for and forgotten, are no more than a moment's work."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t")
+        many = range(100_000)
+        began = time.monotonic()
+        full = await client.ask(fetch(topic, *(part(i) for i in many), session_epoch=0))
+        assert len(full.responses[0].partitions) == len(many)
+        forget = (ForgottenTopic(topic_id=topic, partitions=tuple(many)),)
+        asked = fetch(topic, session_id=full.session_id, session_epoch=1, forgotten_topics_data=forget)
+        assert (await client.ask(asked)).session_id == 0
+        assert time.monotonic() - began < 10
+
+    told(tmp_path, story)

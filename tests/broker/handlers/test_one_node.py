@@ -1,0 +1,217 @@
+"""What is asked of clusters, answered by one node: directories, leaders, moves, the quorum, producers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.broker.handlers.asking import Asking, told
+
+from konvene.errors import Errors
+from konvene.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from konvene.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from konvene.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from konvene.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from konvene.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from konvene.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from konvene.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from konvene.messages.list_config_resources import ListConfigResourcesRequest
+from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from konvene.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+
+def test_the_directory_and_what_it_holds(tmp_path: Path) -> None:
+    """All partitions, those that are asked for, or none; the cluster's own log is not among them."""
+
+    async def story(client: Asking) -> None:
+        await client.topic("t", 2)
+        client.write("t", b"a", index=1)
+        everything = await client.ask(DescribeLogDirsRequest(topics=None))
+        (found,) = everything.results
+        assert (found.error_code, found.log_dir, found.is_cordoned) == (0, str(tmp_path), False)
+        assert found.total_bytes > found.usable_bytes > 0
+        (topic,) = found.topics
+        assert [(p.partition_index, p.partition_size > 0) for p in topic.partitions] == [
+            (0, False),
+            (1, True),
+        ]
+        asked = (DescribableLogDirTopic(topic="t", partitions=(1, 9)), DescribableLogDirTopic(topic="no"))
+        (some,) = (await client.ask(DescribeLogDirsRequest(topics=asked))).results
+        assert [p.partition_index for t in some.topics for p in t.partitions] == [1]
+        (none,) = (await client.ask(DescribeLogDirsRequest(topics=()))).results
+        assert none.topics == ()
+
+    told(tmp_path, story)
+
+
+def test_a_replica_stays_where_it_is(tmp_path: Path) -> None:
+    """Its own directory is fine; another is not there."""
+
+    async def story(client: Asking) -> None:
+        await client.topic("t")
+        for path, topic, error in (
+            (str(tmp_path), "t", Errors.NONE),
+            (str(tmp_path), "no", Errors.UNKNOWN_TOPIC_OR_PARTITION),
+            ("/elsewhere", "t", Errors.LOG_DIR_NOT_FOUND),
+        ):
+            wanted = AlterReplicaLogDirTopic(name=topic, partitions=(0,))
+            dirs = (AlterReplicaLogDir(path=path, topics=(wanted,)),)
+            (result,) = (await client.ask(AlterReplicaLogDirsRequest(dirs=dirs))).results
+            assert [(p.partition_index, p.error_code) for p in result.partitions] == [(0, error)]
+
+    told(tmp_path, story)
+
+
+def test_nobody_else_can_lead(tmp_path: Path) -> None:
+    """Of named partitions each is answered, of all of them none; an unknown election is refused."""
+
+    async def story(client: Asking) -> None:
+        await client.topic("t")
+        asked = (TopicPartitions(topic="t", partitions=(0, 9)), TopicPartitions(topic="no", partitions=(0,)))
+        for version in (0, 1, 2):
+            answer = await client.ask(ElectLeadersRequest(topic_partitions=asked), version)
+            codes = [p.error_code for t in answer.replica_election_results for p in t.partition_result]
+            missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            assert codes == [Errors.ELECTION_NOT_NEEDED, missing, missing]
+        (everything,) = (
+            await client.ask(ElectLeadersRequest(topic_partitions=None))
+        ).replica_election_results
+        assert (everything.topic, everything.partition_result) == ("t", ())
+        odd = await client.ask(ElectLeadersRequest(election_type=7, topic_partitions=asked))
+        assert odd.error_code == Errors.INVALID_REQUEST
+
+    told(tmp_path, story)
+
+
+def test_nothing_moves(tmp_path: Path) -> None:
+    """A partition may be assigned to this node, and no move is ever under way."""
+
+    async def story(client: Asking) -> None:
+        await client.topic("t")
+        cases = {
+            (1,): Errors.NONE,
+            (2,): Errors.INVALID_REPLICA_ASSIGNMENT,
+            (1, 1): Errors.INVALID_REPLICA_ASSIGNMENT,
+            (): Errors.INVALID_REPLICA_ASSIGNMENT,
+            None: Errors.NO_REASSIGNMENT_IN_PROGRESS,
+        }
+        for replicas, error in cases.items():
+            moved = ReassignablePartition(partition_index=0, replicas=replicas)
+            topics = (ReassignableTopic(name="t", partitions=(moved,)),)
+            answer = await client.ask(AlterPartitionReassignmentsRequest(topics=topics))
+            assert answer.responses[0].partitions[0].error_code == error
+        listed = await client.ask(ListPartitionReassignmentsRequest())
+        assert (listed.error_code, listed.topics) == (Errors.NONE, ())
+
+    told(tmp_path, story, {"node.id": "1"})
+
+
+def test_a_quorum_of_one(tmp_path: Path) -> None:
+    """This node leads, votes and is caught up; no other topic has a quorum."""
+
+    async def story(client: Asking) -> None:
+        the_log = TopicData(topic_name="__cluster_metadata", partitions=(PartitionData(partition_index=0),))
+        answer = await client.ask(DescribeQuorumRequest(topics=(the_log,)))
+        (quorum,) = answer.topics[0].partitions
+        (voter,) = quorum.current_voters
+        assert quorum.leader_id == voter.replica_id == client.broker.node_id
+        assert quorum.high_watermark == voter.log_end_offset > 0
+        assert (
+            answer.nodes[0].listeners[0].host,
+            answer.nodes[0].listeners[0].port,
+        ) == client.broker.advertised
+        other = TopicData(topic_name="t", partitions=(PartitionData(partition_index=0),))
+        refused = await client.ask(DescribeQuorumRequest(topics=(other,)))
+        assert refused.topics[0].partitions[0].error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+    told(tmp_path, story)
+
+
+def test_producers_of_a_partition(tmp_path: Path) -> None:
+    """Who wrote with a producer id, and from where on its transaction is open."""
+
+    async def story(client: Asking) -> None:
+        await client.topic("t")
+        client.write("t", b"a")
+        partition = client.broker.partitions.get("t", 0)
+        assert partition is not None
+        partition.log.append_built(
+            [(None, b"b")], 0, 5_000, producer_id=9, producer_epoch=3, transactional=True
+        )
+        asked = tuple(TopicRequest(name=name, partition_indexes=(0,)) for name in ("t", "no", "b@d"))
+        first, missing, wrong = (await client.ask(DescribeProducersRequest(topics=asked))).topics
+        (producer,) = first.partitions[0].active_producers
+        assert (producer.producer_id, producer.producer_epoch, producer.last_timestamp) == (9, 3, 5_000)
+        assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (1, -1)
+        assert missing.partitions[0].error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+        assert wrong.partitions[0].error_code == Errors.INVALID_TOPIC_EXCEPTION
+
+    told(tmp_path, story)
+
+
+def test_latest_committed_offset(tmp_path: Path) -> None:
+    """A reader of committed data finds the end, and any time, before the open transaction."""
+
+    async def story(client: Asking) -> None:
+        await client.topic("t")
+        client.write("t", b"a")
+        partition = client.broker.partitions.get("t", 0)
+        assert partition is not None
+        partition.log.append_built(
+            [(None, b"b")], 0, 5_000, producer_id=9, producer_epoch=0, transactional=True
+        )
+        found = {}
+        for level in (0, 1):
+            for timestamp in (-1, 5_000, -3, 1):
+                wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+                topics = (ListOffsetsTopic(name="t", partitions=(wanted,)),)
+                answer = await client.ask(ListOffsetsRequest(isolation_level=level, topics=topics))
+                found[level, timestamp] = answer.topics[0].partitions[0].offset
+        assert found == {
+            (0, -1): 2, (0, 5_000): 1, (0, -3): 1, (0, 1): 0,
+            (1, -1): 1, (1, 5_000): -1, (1, -3): -1, (1, 1): 0,
+        }  # fmt: skip
+
+    told(tmp_path, story)
+
+
+def test_resources_that_have_settings(tmp_path: Path) -> None:
+    """Topics, this node, groups that were told something; an unknown kind refuses all."""
+
+    async def story(client: Asking) -> None:
+        await client.topic("t")
+        await client.ask(
+            AlterConfigsRequest(resources=(AlterConfigsResource(resource_type=32, resource_name="g"),))
+        )
+        node = str(client.broker.node_id)
+        everything = await client.ask(ListConfigResourcesRequest())
+        listed = [(r.resource_type, r.resource_name) for r in everything.config_resources]
+        assert listed == [(8, node), (4, node), (2, "t")]
+        assert (await client.ask(ListConfigResourcesRequest(), 0)).config_resources == ()
+        odd = await client.ask(ListConfigResourcesRequest(resource_types=(2, 5)))
+        assert (odd.error_code, odd.config_resources) == (Errors.UNSUPPORTED_VERSION, ())
+
+    told(tmp_path, story)
+
+
+def test_operations_are_kafkas_numbers(tmp_path: Path) -> None:
+    """3576 for a topic, missing or not, and 8096 for the cluster: what Kafka 4.4 answers to everybody."""
+
+    async def story(client: Asking) -> None:
+        await client.topic("t")
+        topics = tuple(MetadataRequestTopic(name=name) for name in ("t", "no"))
+        asked = {"include_topic_authorized_operations": True, "allow_auto_topic_creation": False}
+        answer = await client.ask(MetadataRequest(topics=topics, **asked))
+        assert [t.topic_authorized_operations for t in answer.topics] == [3576, 3576]
+        older = await client.ask(MetadataRequest(include_cluster_authorized_operations=True), 10)
+        assert older.cluster_authorized_operations == 8096
+
+    told(tmp_path, story)

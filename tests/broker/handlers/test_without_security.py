@@ -1,0 +1,102 @@
+"""Access rules, SASL, tokens, credentials, quotas: there are none, and each API says so in its own way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.broker.handlers.asking import Asking, told
+
+from konvene.errors import Errors
+from konvene.messages.create_acls import AclCreation, CreateAclsRequest
+from konvene.messages.create_delegation_token import CreateDelegationTokenRequest
+from konvene.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from konvene.messages.describe_acls import DescribeAclsRequest
+from konvene.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from konvene.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from konvene.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from konvene.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest
+from konvene.messages.sasl_authenticate import SaslAuthenticateRequest
+from konvene.messages.sasl_handshake import SaslHandshakeRequest
+
+
+def test_access_rules(tmp_path: Path) -> None:
+    """SECURITY_DISABLED, for each rule that is given."""
+
+    async def story(client: Asking) -> None:
+        off = Errors.SECURITY_DISABLED
+        described = await client.ask(DescribeAclsRequest())
+        assert (described.error_code, described.resources) == (off, ())
+        created = await client.ask(CreateAclsRequest(creations=(AclCreation(), AclCreation())))
+        assert [r.error_code for r in created.results] == [off, off]
+        deleted = await client.ask(DeleteAclsRequest(filters=(DeleteAclsFilter(),)))
+        assert [r.error_code for r in deleted.filter_results] == [off]
+
+    told(tmp_path, story)
+
+
+def test_sasl_comes_too_late(tmp_path: Path) -> None:
+    async def story(client: Asking) -> None:
+        handshake = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"))
+        assert (handshake.error_code, handshake.mechanisms) == (Errors.ILLEGAL_SASL_STATE, ())
+        assert (await client.ask(SaslAuthenticateRequest())).error_code == Errors.ILLEGAL_SASL_STATE
+
+    told(tmp_path, story)
+
+
+def test_tokens_are_not_for_strangers(tmp_path: Path) -> None:
+    """All versions of all four."""
+
+    async def story(client: Asking) -> None:
+        for request, versions in (
+            (CreateDelegationTokenRequest(), (1, 2, 3)),
+            (RenewDelegationTokenRequest(), (1, 2)),
+            (ExpireDelegationTokenRequest(), (1, 2)),
+            (DescribeDelegationTokenRequest(), (1, 2, 3)),
+        ):
+            for version in versions:
+                answer = await client.ask(request, version)
+                assert answer.error_code == Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+    told(tmp_path, story)
+
+
+def test_nobody_has_credentials(tmp_path: Path) -> None:
+    """Not when all are asked for, and each that is named is missing, or named twice."""
+
+    async def story(client: Asking) -> None:
+        assert (await client.ask(DescribeUserScramCredentialsRequest(users=None))).results == ()
+        users = tuple(UserName(name=name) for name in ("a", "b", "a"))
+        named = await client.ask(DescribeUserScramCredentialsRequest(users=users))
+        assert [(r.user, r.error_code) for r in named.results] == [
+            ("a", Errors.DUPLICATE_RESOURCE), ("b", Errors.RESOURCE_NOT_FOUND),
+        ]  # fmt: skip
+
+    told(tmp_path, story)
+
+
+def test_there_are_no_quotas(tmp_path: Path) -> None:
+    """An empty list for a filter that makes sense, and no list for one that does not."""
+
+    async def story(client: Asking) -> None:
+        def filter_(*parts: tuple[str, int, str | None]) -> DescribeClientQuotasRequest:
+            components = tuple(ComponentData(entity_type=t, match_type=m, match=n) for t, m, n in parts)
+            return DescribeClientQuotasRequest(components=components)
+
+        for sensible in ((), (("user", 0, "a"),), (("user", 2, None), ("client-id", 1, None))):
+            answer = await client.ask(filter_(*sensible))
+            assert (answer.error_code, answer.entries) == (Errors.NONE, ())
+        cases = {
+            (("", 0, "a"),): Errors.INVALID_REQUEST,
+            (("user", 0, None),): Errors.INVALID_REQUEST,
+            (("user", 2, "a"),): Errors.INVALID_REQUEST,
+            (("user", 9, None),): Errors.INVALID_REQUEST,
+            (("user", 0, "a"), ("user", 0, "b")): Errors.INVALID_REQUEST,
+            (("ip", 0, "::1"), ("user", 0, "a")): Errors.INVALID_REQUEST,
+            (("what", 0, "a"),): Errors.UNSUPPORTED_VERSION,
+        }
+        for odd, error in cases.items():
+            answer = await client.ask(filter_(*odd))
+            assert (answer.error_code, answer.entries) == (error, None), odd
+
+    told(tmp_path, story)
