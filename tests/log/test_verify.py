@@ -254,9 +254,16 @@ def test_files_as_kafka_makes_them_before_it_fills_them() -> None:
         assert checked(disk).findings == ()
 
 
-def test_what_interrupted_work_left_is_noted() -> None:
-    disk = with_file(written(1), b"", f"{PLACE}/00000000000000000000.log.swap")
-    assert kinds(disk) == ["note"]
+def test_what_else_lies_there_is_noted_once_for_each_kind() -> None:
+    disk = written(1)
+    for name in ("0.log.swap", "0.log.deleted", "0.index.deleted"):
+        disk = with_file(disk, b"", f"{PLACE}/{name}")
+    verdict = checked(disk)
+    assert verdict.is_sound
+    assert [(f.kind, f.path) for f in verdict.findings] == [
+        ("note", f"{PLACE}/0.index.deleted"), ("note", f"{PLACE}/0.log.swap"),
+    ]  # fmt: skip
+    assert verdict.findings[0].message.endswith("(and 1 more of this kind)")
 
 
 def test_an_aborted_transaction_ends_at_its_marker() -> None:

@@ -38,7 +38,13 @@ from konvene.log.producers import AbortedTransaction, Producers, read_aborted
 
 __all__ = ["Checked", "Finding", "verify"]
 
-_LEFTOVERS = (".swap", ".cleaned", ".deleted", ".tmp")
+_LEFTOVERS = {
+    ".deleted": "deleted or compacted away: a broker that runs removes it in a minute",
+    ".swap": "from a compaction that was interrupted: Kafka finishes it when it starts",
+    ".cleaned": "from a compaction that runs, or was interrupted",
+    ".tmp": "a draft that runs, or was interrupted",
+}
+"""What else may lie beside a log, by how its name ends."""
 
 Told = Callable[[int], None]
 
@@ -260,11 +266,15 @@ class _Verifying:
     def _beside(self) -> None:
         if not self._disk.is_directory(self._folder.path):
             return
-        for name in self._disk.listdir(self._folder.path):
-            path = f"{self._folder.path}/{name}"
-            if name.endswith(_LEFTOVERS):
-                self._find("note", path, None, None, "left over from work that was interrupted")
-            elif name.endswith(".snapshot") and name[:20].isdigit():
+        names = self._disk.listdir(self._folder.path)
+        for ending, message in _LEFTOVERS.items():
+            left = [name for name in names if name.endswith(ending)]
+            if left:
+                more = f" (and {len(left) - 1} more of this kind)" if len(left) > 1 else ""
+                self._find("note", f"{self._folder.path}/{left[0]}", None, None, message + more)
+        for name in names:
+            if name.endswith(".snapshot") and name[:20].isdigit():
+                path = f"{self._folder.path}/{name}"
                 try:
                     Producers.restore(self._disk.read(path))
                 except Malformed as error:
