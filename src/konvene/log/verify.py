@@ -42,7 +42,7 @@ _LEFTOVERS = {
     ".deleted": "deleted or compacted away: a broker that runs removes it in a minute",
     ".swap": "from a compaction that was interrupted: Kafka finishes it when it starts",
     ".cleaned": "from a compaction that runs, or was interrupted",
-    ".tmp": "a draft that runs, or was interrupted",
+    ".tmp": "a file that is being written, or was when its writer ended",
 }
 """What else may lie beside a log, by how its name ends."""
 
