@@ -118,9 +118,9 @@ def test_what_a_start_would_refuse_is_damage() -> None:
         except DamagedLog as error:
             refused += 1
             finding = verdict.findings[0]
-            assert (finding.path, finding.position, finding.offset) == (error.path, error.position, 1)
+            assert (finding.path, finding.position) == (error.path, error.position)
             if finding.kind != "order":
-                assert finding.kind == "damage"
+                assert (finding.kind, finding.offset) == ("damage", 1)
                 assert f"a sound batch follows at byte {third}" in finding.message
         else:
             # Offset and leader epoch, which no checksum covers.

@@ -116,14 +116,27 @@ def sound_batch_behind(file: File, size: int, position: int, expected_offset: in
 
 
 def refuse_unless_torn(segments: Sequence[Segment], at: int, end: ScanEnd, fault: str) -> None:
-    """`DamagedLog` if sound batches stand behind where those of segment `at` end: then it is no torn tail."""
+    """`DamagedLog` if a sound batch stands where those of segment `at` end, or behind: no torn tail."""
     torn = segments[at]
+    if _is_whole(torn.file, end.position):
+        # No write stops in a batch whose checksum holds: a batch before it, or its own offset, was changed.
+        raise DamagedLog(torn.path, end.position, f"{fault}, and yet its checksum holds")
     behind = sound_batch_behind(torn.file, torn.file.size(), end.position, end.next_offset)
     if behind is not None:
         raise DamagedLog(torn.path, end.position, f"{fault}; a sound batch follows at byte {behind}")
     for segment in segments[at + 1 :]:
         if sound_batch_behind(segment.file, segment.file.size(), -1, end.next_offset) is not None:
             raise DamagedLog(torn.path, end.position, f"{fault}; sound batches follow in {segment.path}")
+
+
+def _is_whole(file: File, position: int) -> bool:
+    """Whether a batch stands there whose checksum holds, wherever it belongs."""
+    try:
+        header = read_header(file.pread(HEADER_SIZE, position))
+        check(file.pread(header.size, position), header)
+    except CodecError:
+        return False
+    return True
 
 
 def unsound(
