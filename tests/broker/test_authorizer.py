@@ -16,9 +16,9 @@ from konvene.broker.authorizer import (
     guarded,
     resources,
 )
-from konvene.broker.connection import HANG_UP
 from konvene.broker.coordinator import Call
 from konvene.broker.frames import routes
+from konvene.broker.later import HANG_UP
 from konvene.broker.router import HANDLERS
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from konvene.broker.later import HANG_UP
 from konvene.cluster.state import ResourceType as Configured
 from konvene.codec.uuid import ZERO_UUID, Uuid
 
@@ -87,8 +88,6 @@ def guarded(api_key: int, handler: Handler, asked: Allows = allows) -> Handler:
         for question in QUESTIONS[api_key]:
             for resource in resources(broker, question, request):
                 if not asked(call, question.operation, resource):
-                    from konvene.broker.connection import HANG_UP  # which knows frames, which know this file
-
                     return HANG_UP
         return handler(broker, request, call)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.coordinator import Call
 from konvene.broker.frames import Route, read_head, skip_tags
-from konvene.broker.later import Later
+from konvene.broker.later import HANG_UP, Later
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.messages import API_VERSIONS
 from konvene.messages.heartbeat import HeartbeatResponse
@@ -29,9 +29,6 @@ log = logging.getLogger("konvene.connection")
 PRODUCE, HEARTBEAT = b"\0\0", b"\0\x0c"
 LENT = 64 * 1024
 """Frames above this size are handed on as they were collected, where that is safe."""
-
-HANG_UP = object()
-"""A handler's answer that closes the connection, where the protocol leaves no other way to say no."""
 
 READ_AHEAD = 1 << 20
 """How many bytes beyond the request being answered are read before the client has to wait."""

@@ -59,5 +59,6 @@ class Later(Generic[T]):
         return self._value
 
 
-Answer = Later[Any] | Awaitable[Any]
-"""What a handler may give instead of a response."""
+HANG_UP = object()
+"""A handler's answer that closes the connection, where the protocol leaves no other way to say no."""
+

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.connection import HANG_UP
+from konvene.broker.later import HANG_UP
 from konvene.broker.partitions import Partition, Refused
 from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.errors import Errors
