@@ -8,7 +8,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from konvene.codec.hashes import crc32c, group_partition, java_string_hash, key_partition, murmur2
+from konvene.codec.hashes import (
+    crc32c,
+    group_partition,
+    java_string_hash,
+    key_partition,
+    metadata_hash,
+    murmur2,
+    topic_hash,
+)
+from konvene.codec.uuid import Uuid
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "hashes.jsonl.gz"
 GOLDEN: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -53,3 +62,17 @@ def test_bytes_hash_as_in_kafka():
         assert murmur2(data) == row["murmur2"]
         for partitions, expected in row["partitionForKey"].items():
             assert key_partition(data, int(partitions)) == expected
+
+
+def test_what_is_remembered_of_topics_hashes_as_in_kafka():
+    """Ids, names, partitions and racks of every golden set of topics give Kafka's numbers."""
+    assert GOLDEN["metadata-hash"]
+    for row in GOLDEN["metadata-hash"]:
+        racks = {b["id"]: b["rack"] for b in row["brokers"] if b["rack"] is not None}
+        hashes = {}
+        for topic in row["topics"]:
+            of_partitions = [[racks[r] for r in of if r in racks] for of in topic["partitionReplicas"]]
+            hashes[topic["name"]] = topic_hash(topic["name"], Uuid.parse(topic["id"]), of_partitions)
+        missing = dict.fromkeys(row["topicHashes"].keys() - hashes.keys(), 0)
+        assert hashes | missing == row["topicHashes"], row
+        assert metadata_hash(hashes) == row["groupHash"], row

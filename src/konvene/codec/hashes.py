@@ -1,17 +1,26 @@
 """The hashes by which Kafka places things: a group on a partition, a key on a partition, a batch's checksum.
 
-All are fixed for ever by clients and stored data; none is a matter of taste. Checksums
-(CRC-32C) come from a library; the rest is written out because a value must come out
-exactly as Java's 32-bit arithmetic gives it.
+All are fixed for ever by clients and stored data; none is a matter of taste. Checksums (CRC-32C) and XXH3
+come from libraries; the rest is written out because a value must come out exactly as Java's 32-bit
+arithmetic gives it.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 
 from crc32c import crc32c
 
-__all__ = ["crc32c", "group_partition", "java_string_hash", "key_partition", "murmur2"]
+__all__ = [
+    "crc32c",
+    "group_partition",
+    "java_string_hash",
+    "key_partition",
+    "metadata_hash",
+    "murmur2",
+    "topic_hash",
+]
 
 
 def java_string_hash(text: str) -> int:
@@ -56,6 +65,50 @@ def murmur2(data: bytes | bytearray | memoryview) -> int:
 def key_partition(key: bytes, partitions: int) -> int:
     """Where Kafka's default partitioner puts a record with this key."""
     return (murmur2(key) & 0x7FFF_FFFF) % partitions
+
+
+def topic_hash(name: str, topic_id: bytes, racks: Sequence[Sequence[str]]) -> int:
+    """What Kafka remembers of a topic's shape: id, name, and the racks of each partition's replicas.
+
+    XXH3 (64 bits, signed) over a stream of little-endian numbers and UTF-16 texts, each text with its length
+    behind it, as Kafka's hashing library writes them. `racks` has one entry for each partition; a
+    replica without a rack is left out of it.
+    """
+    most, least = struct.unpack(">qq", topic_id)
+    parts = [b"\0", struct.pack("<qq", most, least), _text(name), struct.pack("<i", len(racks))]
+    for index, of_partition in enumerate(racks):
+        parts.append(struct.pack("<i", index))
+        for rack in sorted(of_partition, key=_java_order):
+            parts.append(struct.pack("<i", _java_length(rack)) + _text(rack))
+    return _xxh3(b"".join(parts))
+
+
+def metadata_hash(topic_hashes: Mapping[str, int]) -> int:
+    """The hash of a group's topics, of those that exist; 0 where there are none."""
+    if not topic_hashes:
+        return 0
+    ordered = sorted(topic_hashes, key=_java_order)
+    return _xxh3(b"".join(struct.pack("<q", topic_hashes[name]) for name in ordered))
+
+
+def _xxh3(data: bytes) -> int:
+    import xxhash  # where groups have topics to hash, and not at every start
+
+    found: int = xxhash.xxh3_64_intdigest(data)
+    return found - (1 << 64) if found >> 63 else found
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-16-le") + struct.pack("<i", _java_length(text))
+
+
+def _java_length(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
+
+
+def _java_order(text: str) -> bytes:
+    """Strings compare as Java's do by this key: by UTF-16 units."""
+    return text.encode("utf-16-be")
 
 
 def _signed(value: int) -> int:
