@@ -210,7 +210,7 @@ def open_directory(path: Path, node_id: int) -> LogDirectory:
 
 def _found(directory: LogDirectory) -> str:
     """What the data directory held and what had to be done about it."""
-    partitions = len(directory.logs)
+    partitions = len(directory.logs) - 1  # The cluster's own log is no topic's.
     if directory.clean:
         return f"{partitions} partitions, closed properly"
     scanned = sum(r.scanned_bytes for r in directory.recovered.values())
