@@ -61,4 +61,3 @@ class Later(Generic[T]):
 
 HANG_UP = object()
 """A handler's answer that closes the connection, where the protocol leaves no other way to say no."""
-
