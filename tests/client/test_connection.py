@@ -128,7 +128,7 @@ def test_all_who_wait_are_told_that_the_broker_went_away() -> None:
     async def job() -> None:
         connection = await Connection.open("127.0.0.1", broker.port)
         for waiting in [connection.post(beat("a")), connection.post(beat("b"))]:
-            with pytest.raises(ConnectionLost, match="was closed by the broker|reset by peer"):
+            with pytest.raises(ConnectionLost, match=r"was closed by the broker|reset by peer"):
                 await waiting
         with pytest.raises(ConnectionLost):
             await connection.send(beat("c"))
