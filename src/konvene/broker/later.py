@@ -59,5 +59,16 @@ class Later(Generic[T]):
         return self._value
 
 
+def then(answer: Any, change: Callable[[Any], Any]) -> Any:
+    """What `change` makes of an answer: at once where it is there, else when it comes."""
+    if not isinstance(answer, Later):
+        return change(answer)
+    if answer.done:
+        return change(answer.value)
+    changed: Later[Any] = Later()
+    answer.listen(lambda value: changed.resolve(change(value)))
+    return changed
+
+
 HANG_UP = object()
 """A handler's answer that closes the connection, where the protocol leaves no other way to say no."""

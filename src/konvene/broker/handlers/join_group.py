@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.groups_call import ask
-from konvene.broker.later import Later
+from konvene.broker.later import then
 from konvene.errors import Errors
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -26,11 +26,7 @@ def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> Any:
     answer = ask(broker, request.group_id, request, fresh, refused)
     if call.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL:
         return answer
-    if not isinstance(answer, Later):
-        return _older(answer)
-    later: Later[Any] = Later()
-    answer.listen(lambda response: later.resolve(_older(response)))
-    return later
+    return then(answer, _older)
 
 
 def _older(response: Any) -> Any:

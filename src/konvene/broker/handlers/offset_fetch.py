@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.groups_call import ask
-from konvene.broker.later import Later
+from konvene.broker.later import Later, then
 from konvene.errors import Errors
 from konvene.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -39,12 +39,7 @@ def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Any:
             for t in request.topics
         )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=asked)
-    answer = _fetch(broker, group, request.require_stable, call)
-    if not isinstance(answer, Later):
-        return _older(answer)
-    later: Later[Any] = Later()
-    answer.listen(lambda response: later.resolve(_older(response)))
-    return later
+    return then(_fetch(broker, group, request.require_stable, call), _older)
 
 
 def _fetch(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, call: Call) -> Any:
