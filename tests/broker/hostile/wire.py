@@ -1,0 +1,154 @@
+"""A broker in its own process, and clients that send whatever bytes they like.
+
+`KONVENE_AGAINST=kafka` lets the same tests ask Apache Kafka (see tests/against): what is expected is what
+Kafka answers, but for what is said to be ours.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.against.brokers import Broker, Kafka, chosen
+
+from konvene.codec.compile import decode, encode
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.messages import API_KEYS, BY_NAME
+from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+WITHIN_S = 20
+"""How long an answer may take before the test fails."""
+
+
+class Client:
+    """One connection, on which nothing is checked before it is sent."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def is_closed(self) -> bool:
+        """Whether the broker hangs up without a word."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def frame(self) -> bytes | None:
+        """The next answer without its length; None if the broker hangs up instead."""
+        try:
+            size = self._exactly(4)
+            return self._exactly(int.from_bytes(size, "big"))
+        except ConnectionError:
+            return None
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self.socket.recv(min(size - len(parts), 1 << 20))
+            if not part:
+                raise ConnectionResetError
+            parts += part
+        return bytes(parts)
+
+    def ask(self, request: Struct, version: int | None = None, client_id: str = "c") -> Any:
+        """The answer to a sound request as a value; None if the connection is closed instead."""
+        api = BY_NAME[type(request).__name__.removesuffix("Request")]
+        version = api.latest_stable if version is None else version
+        self.send(frame(header(api.key, version, client_id) + encode(request, version)))
+        answer = self.frame()
+        if answer is None:
+            return None
+        return decode(api.response, version, answer, 5 if api.response_header_version(version) else 4)
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def header(key: int, version: int, client_id: str = "c") -> bytes:
+    """The header of a request, with the tags of a flexible one."""
+    said = client_id.encode()
+    tags = b"\0" if version >= API_KEYS[key].first_flexible else b""
+    return (
+        key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7" + len(said).to_bytes(2, "big")
+    ) + (said + tags)
+
+
+class Target:
+    """The broker that is asked."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.is_kafka = isinstance(broker, Kafka)
+
+    def client(self) -> Client:
+        return Client(self.broker.port)
+
+    def ask(self, request: Struct, version: int | None = None, client_id: str = "c") -> Any:
+        with self.client() as client:
+            return client.ask(request, version, client_id)
+
+    def topic(self, name: str, partitions: int = 1) -> Uuid:
+        """A topic, made if it is not there; its id."""
+        from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+        made = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        self.ask(CreateTopicsRequest(topics=(made,), timeout_ms=10_000))
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            known = self.ask(MetadataRequest(topics=(MetadataRequestTopic(name=name),)))
+            (topic,) = known.topics
+            if not topic.error_code and all(not p.error_code for p in topic.partitions):
+                return Uuid(topic.topic_id)
+            assert time.monotonic() < deadline, topic
+
+    @property
+    def rss_mib(self) -> float:
+        """What the broker's process holds in memory."""
+        return self._status("VmRSS")
+
+    @property
+    def peak_rss_mib(self) -> float:
+        """The most that it has held since `forget_the_peak`."""
+        return self._status("VmHWM")
+
+    def forget_the_peak(self) -> None:
+        (self._proc / "clear_refs").write_text("5")
+
+    def _status(self, name: str) -> float:
+        found = re.search(rf"{name}:\s+(\d+) kB", (self._proc / "status").read_text())
+        assert found
+        return int(found[1]) / 1024
+
+    @property
+    def _proc(self) -> Path:
+        process = self.broker.process
+        assert process is not None
+        return Path(f"/proc/{process.pid}")
+
+
+@contextmanager
+def started(path: Path, settings: dict[str, str] | None = None) -> Iterator[Target]:
+    """The broker that was chosen, in a process of its own."""
+    broker = chosen()(path, settings)
+    broker.start()
+    try:
+        yield Target(broker)
+    finally:
+        broker.stop()
