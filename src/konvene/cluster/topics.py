@@ -128,7 +128,8 @@ def _counted(topic: CreatableTopic, context: Context) -> int:
         raise ClusterError(
             Errors.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {copies} time(s): The target replication factor of {copies}"
-            f" cannot be reached because only {BROKERS} broker(s) are registered.",
+            f" cannot be reached because only {BROKERS} broker(s) are registered or some brokers have all"
+            " their log directories cordoned.",
         )
     return partitions
 

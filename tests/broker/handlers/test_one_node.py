@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.broker.handlers.asking import Asking, told
 
+from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from konvene.messages.alter_partition_reassignments import (
@@ -215,3 +216,25 @@ def test_operations_are_kafkas_numbers(tmp_path: Path) -> None:
         assert older.cluster_authorized_operations == 8096
 
     told(tmp_path, story)
+
+
+def test_metadata_by_id(tmp_path: Path) -> None:
+    """An id counts, whatever name is beside it (Java's client sends an empty one, librdkafka none), and where
+    there is one, topics that are asked for by name only are passed over."""
+
+    async def story(client: Asking) -> None:
+        topic_id = await client.topic("t", 2)
+        unknown = Uuid(b"\1" * 16)
+        for name in ("", None, "no"):
+            asked = MetadataRequestTopic(topic_id=topic_id, name=name)
+            (found,) = (await client.ask(MetadataRequest(topics=(asked,)))).topics
+            assert (found.error_code, found.name, found.topic_id, len(found.partitions)) == (
+                0, "t", topic_id, 2,
+            )  # fmt: skip
+        both = (MetadataRequestTopic(name="t"), MetadataRequestTopic(topic_id=unknown, name=""))
+        (missing,) = (await client.ask(MetadataRequest(topics=both))).topics
+        assert (missing.error_code, missing.name, missing.topic_id, missing.partitions) == (
+            Errors.UNKNOWN_TOPIC_ID, None, unknown, (),
+        )  # fmt: skip
+
+    told(tmp_path, story, {"auto.create.topics.enable": "true"})

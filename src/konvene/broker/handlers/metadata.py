@@ -27,20 +27,33 @@ FIRST_VERSION_WITH_NULL_NAME = 12
 
 
 def handle(broker: Broker, request: MetadataRequest, call: Call) -> Any:
+    asked = _asked_for(request, call.api_version)
+    if asked and request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"]:
+        names = [t.name for t in asked if t.name is not None and t.topic_id == ZERO_UUID]
+        missing = [name for name in names if name not in broker.topics.by_name]
+        if missing:
+            return _create_then_answer(broker, request, call, asked, missing)
+    return _answer(broker, request, call, asked)
+
+
+def _asked_for(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
+    """The topics that are asked for, None for all. One id is enough, and topics without are passed over."""
     asked = request.topics
-    everything = asked is None or (call.api_version < FIRST_VERSION_WHERE_NULL_IS_ALL and not asked)
-    if not everything and asked and request.allow_auto_topic_creation:
-        missing = [t.name for t in asked if t.name is not None and t.name not in broker.topics.by_name]
-        if missing and broker.config["auto.create.topics.enable"]:
-            return _create_then_answer(broker, request, call, missing)
-    return _answer(broker, request, call, None if everything else asked)
+    if asked is None or (version < FIRST_VERSION_WHERE_NULL_IS_ALL and not asked):
+        return None
+    by_id = tuple(topic for topic in asked if topic.topic_id != ZERO_UUID)
+    return by_id or asked
 
 
 async def _create_then_answer(
-    broker: Broker, request: MetadataRequest, call: Call, names: list[str]
+    broker: Broker,
+    request: MetadataRequest,
+    call: Call,
+    asked: tuple[MetadataRequestTopic, ...],
+    names: list[str],
 ) -> MetadataResponse:
     await broker.create_missing([name for name in names if what_is_wrong(name) is None])
-    return _answer(broker, request, call, request.topics)
+    return _answer(broker, request, call, asked)
 
 
 def _answer(
@@ -70,7 +83,7 @@ def _answer(
 def _asked(
     broker: Broker, asked: MetadataRequestTopic, operations: int, version: int
 ) -> MetadataResponseTopic:
-    if asked.name is None:
+    if asked.topic_id != ZERO_UUID or asked.name is None:  # Java's client asks by id under an empty name
         topic = broker.topics.by_id.get(asked.topic_id)
         if topic is None:
             return MetadataResponseTopic(
