@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konvene.codec import batches as rb
@@ -288,40 +288,3 @@ def test_an_empty_batch_has_no_records():
     """Compaction leaves empty batches behind to remember a producer: they read as no records."""
     header = rb.read_header(rb.build_simple([(b"k", b"v")], 0))._replace(batch_length=49, record_count=0)
     assert rb.records(rb._HEADER.pack(*header)) == []
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.none() | st.binary(max_size=200),
-            st.none() | st.binary(max_size=9000),
-            st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2),
-            st.integers(-5, 1 << 40),
-        ),
-        min_size=1,
-        max_size=90,
-    ),
-    st.data(),
-)
-@settings(deadline=None, max_examples=60)
-def test_checking_records_agrees_with_reading_them(rows: list[Any], data: st.DataObject) -> None:
-    """Whatever is written passes; whatever byte is changed, the check refuses what reading would refuse."""
-    entries = [
-        Record(i, 1000 + max(t, 0), key, value, tuple(headers))
-        for i, (key, value, headers, t) in enumerate(rows)
-    ]
-    batch = bytearray(rb.build(entries))
-    header = rb.read_header(batch)
-    rb.check_records(batch, header)
-    at = data.draw(st.integers(rb.HEADER_SIZE, len(batch) - 1))
-    batch[at] ^= data.draw(st.integers(1, 255))
-    try:
-        read = rb.records(batch, header)
-        sound = [r.offset for r in read] == list(range(len(entries)))
-    except CodecError:
-        sound = False
-    if sound:
-        rb.check_records(batch, header)
-    else:
-        with pytest.raises(CodecError):
-            rb.check_records(batch, header)

@@ -233,7 +233,7 @@ def records(
     pos, last_delta = 0, -1
     try:
         for _ in range(header.record_count):
-            record, pos, delta = _read_record(data, pos, header.base_offset, header.base_timestamp, stamped)
+            record, pos, delta = read_record(data, pos, header.base_offset, header.base_timestamp, stamped)
             if not last_delta < delta <= header.last_offset_delta:
                 raise CorruptBatch(
                     f"record {len(out)} of the batch at offset {header.base_offset} has offset delta {delta}"
@@ -249,75 +249,7 @@ def records(
     return out
 
 
-def check_records(
-    batch: Buffer, header: BatchHeader, *, limit: int = DEFAULT_LIMIT, keyed: bool = False
-) -> None:
-    """The checks of `records`, without making them: what a broker does with a producer's batch.
-
-    Offsets must be given without a gap, as producers give them. Long because the common record (numbers
-    of one or two bytes, no headers) is walked through in place; every other one is read in full.
-    """
-    body: Buffer = memoryview(batch)[HEADER_SIZE : header.batch_length + PREFIX_SIZE]
-    data = decompress(header.attributes & _COMPRESSION, body, limit)
-    pos = 0
-    try:
-        for index in range(header.record_count):
-            start = pos
-            size = data[pos]
-            if size < 0x80:
-                pos += 1
-            else:
-                size = size & 0x7F | data[pos + 1] << 7
-                pos += 2
-            if size & 0x4001 or size >= 0x4000:  # negative, or more than two bytes: the long way
-                pos = _check_record(data, start, header, index, keyed)
-                continue
-            end = pos + (size >> 1)
-            pos += 1
-            while data[pos] >= 0x80:
-                pos += 1
-            pos += 1
-            if index < 64:
-                plain = data[pos] == index << 1
-                pos += 1
-            else:
-                plain = index < 8192 and data[pos] | data[pos + 1] << 7 == index << 1 | 0x80
-                pos += 2
-            length = data[pos]  # of the key
-            pos += 1 + (length >> 1)
-            if not plain or length >= 0x80 or (length & 1 and (length > 1 or keyed)):
-                pos = _check_record(data, start, header, index, keyed)
-                continue
-            length = data[pos]  # of the value
-            if length < 0x80:
-                pos += 1
-            else:
-                length = length & 0x7F | data[pos + 1] << 7
-                pos += 2
-            if length >= 0x4000 or (length & 1 and length > 1):
-                pos = _check_record(data, start, header, index, keyed)
-                continue
-            pos += length >> 1
-            if pos + 1 == end <= len(data) and data[pos] == 0:
-                pos = end
-            else:
-                pos = _check_record(data, start, header, index, keyed)
-    except IndexError:
-        raise Truncated(f"the records of the batch at offset {header.base_offset} are cut") from None
-    if pos != len(data):
-        raise CorruptBatch(f"{len(data) - pos} bytes too many in the batch at offset {header.base_offset}")
-
-
-def _check_record(data: bytes, pos: int, header: BatchHeader, index: int, keyed: bool) -> int:
-    record, pos, delta = _read_record(data, pos, 0, 0, None)
-    if delta != index:
-        raise CorruptBatch(f"record {index} of the batch has offset delta {delta}")
-    if keyed and record.key is None:
-        raise Malformed(f"record {index} of the batch at offset {header.base_offset} has no key")
-    return pos
-
-
-def _read_record(
+def read_record(
     data: bytes, pos: int, base_offset: int, base_timestamp: int, stamped: int | None
 ) -> tuple[Record, int, int]:
     """`(record, position after it, its offset delta)`.

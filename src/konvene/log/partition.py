@@ -34,7 +34,6 @@ from konvene.codec.batches import (
     batches,
     build_simple,
     check,
-    check_records,
     end_marker,
     read_end_marker,
     read_header,
@@ -43,6 +42,7 @@ from konvene.codec.batches import (
 )
 from konvene.codec.compression import Buffer
 from konvene.codec.errors import CodecError
+from konvene.codec.record_check import check_records
 from konvene.log.config import LONG_MAX, LogConfig
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs

@@ -1,0 +1,99 @@
+"""Checking a producer's records says what reading them would say, whatever shape they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from konvene.codec import batches as rb
+from konvene.codec.batches import Record
+from konvene.codec.errors import CodecError, CorruptBatch
+from konvene.codec.record_check import check_records
+from konvene.codec.varint import write_varint
+
+any_shape = st.lists(
+    st.tuples(
+        st.none() | st.binary(max_size=200),
+        st.none() | st.binary(max_size=9000),
+        st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2),
+        st.integers(-5, 1 << 40),
+    ),
+    min_size=1,
+    max_size=90,
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Any]:
+    """Records of one size after another: runs of one shape, which are checked as columns."""
+    rows: list[Any] = []
+    for _ in range(draw(st.integers(1, 4))):
+        key = draw(st.none() | st.integers(0, 70).map(bytes))
+        value = draw(st.none() | st.integers(0, 200).map(bytes))
+        step = draw(st.sampled_from([0, 0, 1, 40, 9000]))
+        rows += [(key, value, (), i * step) for i in range(draw(st.integers(1, 120)))]
+    return rows
+
+
+def _agree(batch: bytearray, header: rb.BatchHeader, keyed: bool) -> None:
+    try:
+        read = rb.records(batch, header, keyed=keyed)
+        sound = [r.offset for r in read] == list(range(header.record_count))
+    except CodecError:
+        sound = False
+    if sound:
+        check_records(batch, header, keyed=keyed)
+    else:
+        with pytest.raises(CodecError):
+            check_records(batch, header, keyed=keyed)
+
+
+@given(any_shape | runs(), st.booleans(), st.data())
+@settings(deadline=None, max_examples=150)
+def test_checking_records_agrees_with_reading_them(rows: list[Any], keyed: bool, data: st.DataObject) -> None:
+    """Whatever is written passes; whatever byte is changed, the check refuses what reading would refuse."""
+    entries = [
+        Record(i, 1000 + max(t, 0), key, value, tuple(headers))
+        for i, (key, value, headers, t) in enumerate(rows)
+    ]
+    batch = bytearray(rb.build(entries))
+    header = rb.read_header(batch)
+    check_records(batch, header)
+    _agree(batch, header, keyed)
+    at = data.draw(st.integers(rb.HEADER_SIZE, len(batch) - 1))
+    batch[at] ^= data.draw(st.integers(1, 255))
+    _agree(batch, header, keyed)
+
+
+def test_every_byte_of_a_run_counts():
+    """Each byte of each record's frame, changed in the middle of a run, is noticed as reading notices it."""
+    batch = bytearray(rb.build([Record(i, 1000 + i % 3, b"key", b"v" * 70) for i in range(100)]))
+    header = rb.read_header(batch)
+    for at in range(rb.HEADER_SIZE, len(batch)):
+        for change in (1, 2, 0x80, 0xFF):
+            batch[at] ^= change
+            _agree(batch, header, keyed=True)
+            batch[at] ^= change
+
+
+def test_a_timestamp_without_end_is_refused_in_a_short_record_too():
+    body = b"\0" + b"\x80" * 40 + b"\0\0\1\1\0"
+    record = write_varint(len(body)) + body
+    header = rb.read_header(rb.build([Record(0, 0, None, None)]))
+    header = header._replace(batch_length=rb.HEADER_SIZE - rb.PREFIX_SIZE + len(record))
+    with pytest.raises(CodecError):
+        check_records(rb._HEADER.pack(*header) + record, header)
+
+
+def test_records_too_few_or_too_many_are_refused():
+    batch = rb.build_simple([(None, b"x" * 10)] * 50, 1)
+    header = rb.read_header(batch)
+    check_records(batch, header)
+    for count in (49, 51, 500):
+        with pytest.raises(CodecError):
+            check_records(batch, header._replace(record_count=count))
+    with pytest.raises(CorruptBatch):
+        check_records(batch + b"\0", header._replace(batch_length=header.batch_length + 1))
