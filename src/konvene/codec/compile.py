@@ -42,11 +42,15 @@ def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
     return value
 
 
-def decode_from(cls: type[S], version: int, data: bytes | bytearray, position: int = 0) -> tuple[S, int]:
-    """Read one value that starts at `position`; give it and the position behind it."""
+def decode_from(
+    cls: type[S], version: int, data: bytes | bytearray, position: int = 0, end: int | None = None
+) -> tuple[S, int]:
+    """Read one value that starts at `position` and ends before `end`; give it and the position behind it."""
+    if end is None:
+        end = len(data)
     read = cls.__readers__.get(version) or _make_reader(cls, version)
     try:
-        return cast("tuple[S, int]", read(data, position, len(data)))
+        return cast("tuple[S, int]", read(data, position, end))
     except CodecError as error:
         raise type(error)(f"{cls.__name__} v{version}: {error}") from None
     except (IndexError, _struct.error):
