@@ -50,13 +50,16 @@ def decode_from(
         end = len(data)
     read = cls.__readers__.get(version) or _make_reader(cls, version)
     try:
-        return cast("tuple[S, int]", read(data, position, end))
+        value, position = read(data, position, end)
+        if position > end:
+            raise Truncated("the bytes end too early")
     except CodecError as error:
         raise type(error)(f"{cls.__name__} v{version}: {error}") from None
     except (IndexError, _struct.error):
         raise Truncated(f"{cls.__name__} v{version}: the bytes end too early") from None
     except UnicodeDecodeError as error:
         raise Malformed(f"{cls.__name__} v{version}: text is not UTF-8 ({error.reason})") from None
+    return cast("S", value), position
 
 
 def encode(value: Struct, version: int) -> bytes:
