@@ -1,5 +1,7 @@
 """Bytes from a peer who means harm: always a `CodecError`, never another error, and never much memory.
 
+Rows 7 to 11 of the hostile inputs, for every request and all its versions.
+
 `attacks` builds, from a declaration, frames that make as many objects of as few bytes as it can think of:
 every array at every depth filled with the smallest elements, bare, with tags, and with one element inside.
 """
@@ -20,10 +22,13 @@ from typing import Any
 import pytest
 from tests.codec.strategies import WHOLE, versions_of
 
-from konvene.codec.compile import FIXED, decode
-from konvene.codec.errors import CodecError
+from konvene.codec import compile
+from konvene.codec.compile import FIXED, decode, encode
+from konvene.codec.errors import CannotEncode, CodecError
 from konvene.codec.schema import Field, Primitive, Struct
 from konvene.messages import API_KEYS, BY_NAME
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from konvene.messages.list_groups import ListGroupsRequest
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 HUGE = 2**31 - 1
@@ -87,7 +92,7 @@ def test_noise(cls: type[Struct]) -> None:
 
 
 @every_request
-def test_lying_counts_are_refused_at_no_cost(cls: type[Struct]) -> None:
+def test_rows_07_and_08_lying_counts_are_refused_at_no_cost(cls: type[Struct]) -> None:
     """A count of 2^31-1, one too many, or below -1, at each array and blob of each version."""
     for version in versions_of(cls):
         for field, wrap, flexible in holes(cls, version):
@@ -110,7 +115,7 @@ def test_lying_counts_are_refused_at_no_cost(cls: type[Struct]) -> None:
                 assert peak < 12_000, f"v{version} {field}: {peak} bytes for a frame of {len(wrap(lies[0]))}"
 
 
-def test_the_same_tag_twice_tags_that_fall_and_too_many() -> None:
+def test_row_10_the_same_tag_twice_tags_that_fall_and_too_many() -> None:
     """In the tags of a request's own level."""
     api = BY_NAME["Heartbeat"]
     front = bytes.fromhex("02 67 00000001 02 6d 00")
@@ -123,8 +128,15 @@ def test_the_same_tag_twice_tags_that_fall_and_too_many() -> None:
     )
 
 
+@pytest.mark.parametrize("length", [5, 6, 10, 10_000_000])
+def test_row_09_a_varint_without_an_end(length: int) -> None:
+    """Five bytes are the most, and no more of them are looked at."""
+    with pytest.raises(CodecError, match="varint"):
+        decode(ListGroupsRequest, 4, b"\xff" * length + b"\0")
+
+
 @pytest.mark.parametrize("text", ["ff", "c080", "eda080", "f4908080", "e282"])
-def test_text_that_is_not_utf8(text: str) -> None:
+def test_row_08_text_that_is_not_utf8(text: str) -> None:
     """Overlong forms, surrogates, beyond Unicode, cut short."""
     raw = bytes.fromhex(text)
     front, rest = bytes([len(raw) + 1]) + raw, bytes.fromhex("00000001 02 6d 00 00")
@@ -150,13 +162,54 @@ def frozen() -> Iterator[None]:
 
 @every_request
 @pytest.mark.usefixtures("frozen")
-def test_memory_is_bounded_by_the_frame(cls: type[Struct]) -> None:
+def test_row_11_memory_is_bounded_by_the_frame(cls: type[Struct]) -> None:
     """While a request is read there are never more than 40 bytes of objects for each byte of it."""
     version = cls.__versions__.last  # Earlier ones need more bytes for the same objects.
     for where, frame in attacks(cls, version):
         assert decode(cls, version, frame) is not None
         peak = peak_of(cls, version, frame)
         assert peak <= MOST * len(frame) + 1024, f"{where}: {peak / len(frame):.1f} times the frame"
+
+
+@every_request
+@pytest.mark.usefixtures("frozen")
+def test_row_11_the_reckoning_of_a_large_frame_holds(
+    cls: type[Struct], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is reckoned for a frame, and its texts (a character may take four times its bytes), is never less
+    than what it takes; beyond the limit it is refused before it has taken more."""
+    monkeypatch.setattr(compile, "COUNTED_FROM", 0)
+    version = cls.__versions__.last
+    for where, frame in attacks(cls, version):
+        monkeypatch.setattr(compile, "MOST_MEMORY", 1 << 40)
+        assert compile.decode(cls, version, frame) == compile.decode(cls, version, frame)
+        reckoned = (1 << 40) - compile._budget.left
+        peak = peak_of(cls, version, frame)
+        assert peak <= reckoned + 4 * len(frame), f"{where}: {peak} bytes, reckoned as {reckoned}"
+        monkeypatch.setattr(compile, "MOST_MEMORY", reckoned)
+        compile.decode(cls, version, frame)
+        monkeypatch.setattr(compile, "MOST_MEMORY", reckoned - 1)
+        with pytest.raises(CodecError, match="bytes of memory"):
+            compile.decode(cls, version, frame)
+
+
+def test_row_11_a_large_frame_is_reckoned() -> None:
+    """A million partitions of a Fetch are read; a frame that would make gigabytes of empty texts is not."""
+    partitions = tuple(FetchPartition(partition=i % 5) for i in range(1000)) * 1000
+    request = FetchRequest(topics=(FetchTopic(topic="t", partitions=partitions),))
+    assert decode(FetchRequest, 4, encode(request, 4)).topics[0].partitions[-1].partition == 4
+    with pytest.raises(CodecError, match="bytes of memory"):
+        decode(ListGroupsRequest, 4, size(8_000_000, True) + b"\1" * 8_000_000 + b"\0")
+
+
+def test_row_08_a_text_of_more_than_32767_bytes() -> None:
+    """A varint could say more; Kafka neither reads nor writes it, and in a record there would be no room."""
+    longest = ListGroupsRequest(states_filter=("x" * 32767,))
+    assert decode(ListGroupsRequest, 4, encode(longest, 4)) == longest
+    with pytest.raises(CannotEncode, match="32768 bytes"):
+        encode(ListGroupsRequest(states_filter=("x" * 32768,)), 4)
+    with pytest.raises(CodecError, match="32768 bytes"):
+        decode(ListGroupsRequest, 4, b"\2" + varint(32769) + b"x" * 32768 + b"\0")
 
 
 def peak_of(cls: type[Struct], version: int, frame: bytes) -> int:

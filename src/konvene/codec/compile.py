@@ -8,7 +8,9 @@ function leaves them as a `CodecError`.
 Memory: a count is believed only if that many of the smallest possible elements still fit into the bytes
 that are left, so a frame can make no more objects than it has bytes for; what is small and many (a tiny
 record batch, a negative int8, an empty tag) is made of shared or cheap objects. At worst that is 40 bytes
-of objects for a byte of the frame, which `tests/codec/test_hostile.py` measures.
+of objects for a byte of the frame, which `tests/codec/test_hostile.py` measures. That bound is enough for a
+frame of ordinary size; a larger one is read by a second function that reckons beside it what its elements
+and tags weigh, and refuses more than `MOST_MEMORY`.
 
 Readers give `(value, next position)`; writers append byte strings to a list, so that large record
 batches are handed on without a copy.
@@ -17,6 +19,7 @@ batches are handed on without a copy.
 from __future__ import annotations
 
 import struct as _struct
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -32,6 +35,16 @@ FIXED = {
     "bool": ("?", 1), "int8": ("b", 1), "int16": ("h", 2), "uint16": ("H", 2), "int32": ("i", 4),
     "int64": ("q", 8), "float64": ("d", 8), "uuid": ("16s", 16),
 }  # fmt: skip
+
+
+COUNTED_FROM = 1 << 20
+"""Frames of more bytes than this are read with a reckoning of what is made of them."""
+
+MOST_MEMORY = 512 << 20
+"""What may be made of such a frame: a million partitions of a Fetch, and some more."""
+
+MOST_TEXT = 0x7FFF
+"""Bytes of a string: also where its length is a varint, as in Kafka."""
 
 
 def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
@@ -50,6 +63,9 @@ def decode_from(
         end = len(data)
     read = cls.__readers__.get(version) or _make_reader(cls, version)
     try:
+        if end - position > COUNTED_FROM:
+            _budget.left = MOST_MEMORY
+            read = _struct_reader(cls, version, version in cls.__flexible__, counted=True)
         value, position = read(data, position, end)
         if position > end:
             raise Truncated("the bytes end too early")
@@ -99,6 +115,29 @@ def _uvarint_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
     return value, position
 
 
+def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
+    """The rest of a string's length, whose first byte is `first`; it is one more than the length."""
+    value, position = _uvarint_rest(data, position, first)
+    if value > MOST_TEXT + 1:
+        raise Malformed(f"a string of {value - 1} bytes, where {MOST_TEXT} are the most")
+    return value, position
+
+
+class _Budget(threading.local):
+    """What the frame that this thread reads may still hold."""
+
+    left = 0
+
+
+_budget = _Budget()
+
+
+def _spend(weight: int) -> None:
+    _budget.left -= weight
+    if _budget.left < 0:
+        raise Malformed(f"there is more in it than {MOST_MEMORY} bytes of memory hold")
+
+
 def _uvarint(value: int) -> bytes:
     out = bytearray()
     while value >= 0x80:
@@ -119,6 +158,12 @@ def _length(n: int) -> bytes:
     return _SHORT[n] if n < 16384 else _uvarint(n)
 
 
+def _text_length(n: int) -> bytes:
+    if n > MOST_TEXT + 1:
+        raise CannotEncode(f"a string of {n - 1} bytes, where {MOST_TEXT} are the most")
+    return _length(n)
+
+
 def _bad_length(name: str, length: int, left: int) -> NoReturn:
     if length < 0:
         raise Malformed(f"{name} is null or of negative length, which it may not be")
@@ -127,6 +172,14 @@ def _bad_length(name: str, length: int, left: int) -> NoReturn:
 
 def _no_place(name: str, version: int) -> NoReturn:
     raise CannotEncode(f"{name} is set, which version {version} has no field for")
+
+
+def _read_counted_tags(
+    data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
+) -> tuple[dict[str, Any], tuple[tuple[int, bytes], ...], int]:
+    count = data[position]
+    _spend(_TAG_WEIGHT * (count if count < 0x80 else _uvarint_rest(data, position + 1, count)[0]))
+    return _read_tags(data, position, end, known)
 
 
 def _read_tags(
@@ -187,14 +240,16 @@ def _write_tags(tags: list[tuple[int, bytes]], write: Callable[[bytes], None]) -
 class _Source:
     """The lines of a function being written, and the names that it uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, counted: bool = False) -> None:
+        self.counted = counted
         self.lines: list[str] = []
         self.space: dict[str, Any] = {
             "_uvarint_rest": _uvarint_rest, "_bad_length": _bad_length, "_no_place": _no_place,
             "_read_tags": _read_tags, "_write_tags": _write_tags, "_length": _length, "_SHORT": _SHORT,
             "_Uuid": Uuid, "_unpack": _struct.unpack_from, "_pack": _struct.pack, "_Malformed": Malformed,
             "_Truncated": Truncated, "_memoryview": memoryview, "_new": object.__new__, "_INT8": _INT8,
-            "_tuple": tuple, "_map": map,
+            "_tuple": tuple, "_map": map, "_text_rest": _text_rest, "_text_length": _text_length,
+            "_spend": _spend, "_read_counted_tags": _read_counted_tags,
         }  # fmt: skip
         self.indent = 1
 
@@ -228,11 +283,11 @@ def _make_reader(cls: type[Struct], version: int) -> Reader:
     return read
 
 
-def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
-    made = cls.__readers__.get((version, flexible))
+def _struct_reader(cls: type[Struct], version: int, flexible: bool, *, counted: bool = False) -> Reader:
+    made = cls.__readers__.get((version, flexible, counted))
     if made is not None:
         return made
-    out = _Source()
+    out = _Source(counted=counted)
     out.space.update(setters(cls))
     out.space["_cls"] = cls
     tagged = [f for f in cls.__fields__ if version in f.versions and f.is_tagged(version)]
@@ -250,14 +305,15 @@ def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
         _read_tag_section(out, tagged, version)
     out.add("return value, pos")
     read = out.function("read(data, pos, end)", f"read {cls.__name__} v{version}")
-    cls.__readers__[version, flexible] = read
+    cls.__readers__[version, flexible, counted] = read
     return read
 
 
 def _read_tag_section(out: _Source, tagged: list[Field], version: int) -> None:
-    readers = {f.tag: (f.name, _field_reader(f, version)) for f in tagged}
+    readers = {f.tag: (f.name, _field_reader(f, version, out.counted)) for f in tagged}
     out.add("if data[pos]:")
-    out.add(f"    tags, unknown, pos = _read_tags(data, pos, end, {out.name('known', readers)})")
+    read = "_read_counted_tags" if out.counted else "_read_tags"
+    out.add(f"    tags, unknown, pos = {read}(data, pos, end, {out.name('known', readers)})")
     out.add("    _set_unknown_tags(value, unknown)")
     for f in tagged:
         default = out.name("default", default_of(f))
@@ -269,12 +325,12 @@ def _read_tag_section(out: _Source, tagged: list[Field], version: int) -> None:
         out.add(f"    _set_{f.name}(value, {out.name('default', default_of(f))})")
 
 
-def _field_reader(field: Field, version: int) -> Reader:
+def _field_reader(field: Field, version: int, counted: bool) -> Reader:
     """The reader of one tagged field's value."""
-    out = _Source()
+    out = _Source(counted=counted)
     if field.kind == "struct" and version in field.nullable:
         # Within a tag a null struct is a zero byte; a present one still has its marker in front.
-        read = out.name("read", _struct_reader(field.element, version, True))
+        read = out.name("read", _struct_reader(field.element, version, True, counted=counted))
         out.add("if data[pos] == 0: return None, pos + 1")
         out.add("if data[pos] != 1: raise _Malformed('a struct marker that is neither 0 nor 1')")
         out.add(f"v_{field.name}, pos = {read}(data, pos + 1, end)")
@@ -317,10 +373,10 @@ def _read_run(out: _Source, run: list[Field]) -> None:
 
 
 def _read_length(out: _Source, compact: bool, width: int) -> None:
-    """Leaves the length in `n`; -1 for null."""
+    """Leaves the length in `n`; -1 for null. A width of 2 is that of a string."""
     if compact:
         out.add("n = data[pos]; pos += 1")
-        out.add("if n >= 128: n, pos = _uvarint_rest(data, pos, n)")
+        out.add(f"if n >= 128: n, pos = {'_text_rest' if width == 2 else '_uvarint_rest'}(data, pos, n)")
         out.add("n -= 1")
     else:
         layout = _struct.Struct(">h" if width == 2 else ">i")
@@ -349,7 +405,7 @@ def _read_blob(out: _Source, target: str, kind: str, name: str, nullable: bool, 
 
 
 def _read_struct(out: _Source, target: str, f: Field, nullable: bool, version: int, flexible: bool) -> None:
-    read = out.name("read", _struct_reader(f.element, version, flexible))
+    read = out.name("read", _struct_reader(f.element, version, flexible, counted=out.counted))
     if not nullable:
         out.add(f"{target}, pos = {read}(data, pos, end)")
         return
@@ -369,6 +425,8 @@ def _read_array(out: _Source, target: str, f: Field, nullable: bool, version: in
     out.add(f"elif n < 0 or n * {least} > end - pos: _bad_length({f.wire!r}, n, end - pos)")
     out.add("else:")
     out.indent += 1
+    if out.counted:
+        out.add(f"_spend(n * {_weight(f.element)})")
     element = f.element
     if isinstance(element, Primitive) and element.name in FIXED and element.name != "uuid":
         layout, size = FIXED[element.name]
@@ -390,7 +448,7 @@ def _read_array(out: _Source, target: str, f: Field, nullable: bool, version: in
             out.add("keep(item)")
             out.indent -= 1
         else:
-            read = out.name("read", _struct_reader(element, version, flexible))
+            read = out.name("read", _struct_reader(element, version, flexible, counted=out.counted))
             out.add("for _ in range(n):")
             out.add(f"    item, pos = {read}(data, pos, end); keep(item)")
         out.add(f"{target} = tuple(items)")
@@ -417,6 +475,25 @@ def _least_field(kind: str, compact: bool) -> int:
     if compact:
         return 1
     return 2 if kind == "string" else 4
+
+
+# What objects weigh in CPython, rounded up, with their places in a list and in the tuple made of it.
+_PLACE, _TAG_WEIGHT, _STRUCT_WEIGHT, _SLOT = 24, 160, 64, 8
+_WEIGHTS = {"bool": 0, "int8": 0, "uuid": 128, "string": 80, "bytes": 48, "records": 208, "array": 56}
+
+
+def _weight(element: Primitive | type[Struct]) -> int:
+    """Bytes of memory for one element; what its own arrays hold is reckoned when they are read."""
+    if isinstance(element, Primitive):
+        return _PLACE + _WEIGHTS.get(element.name, 32)
+    return _PLACE + _struct_weight(element)
+
+
+def _struct_weight(cls: type[Struct]) -> int:
+    inner = (
+        _struct_weight(f.element) if f.kind == "struct" else _WEIGHTS.get(f.kind, 32) for f in cls.__fields__
+    )
+    return _STRUCT_WEIGHT + _SLOT * len(cls.__fields__) + sum(inner)
 
 
 # --- writers -------------------------------------------------------------------------------------
@@ -518,7 +595,7 @@ def _write_run(out: _Source, run: list[Field]) -> None:
 def _write_length(out: _Source, size: str, compact: bool, width: int) -> None:
     if compact:
         out.add(f"n = {size} + 1")
-        out.add("w(_SHORT[n] if n < 16384 else _length(n))")
+        out.add(f"w(_SHORT[n] if n < 16384 else {'_text_length' if width == 2 else '_length'}(n))")
     else:
         out.add(f"w({out.name('length', _struct.Struct('>h' if width == 2 else '>i').pack)}({size}))")
 

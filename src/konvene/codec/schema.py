@@ -197,8 +197,8 @@ class Struct(metaclass=StructMeta):
     __key__: ClassVar[int]
     __versions__: ClassVar[Versions]
     __flexible__: ClassVar[Versions]
-    # Compiled at first use; by version, and by (version, flexible) for a struct inside another.
-    __readers__: ClassVar[dict[int | tuple[int, bool], Callable[..., Any]]]
+    # Compiled at first use; by version, and by (version, flexible, counted) for a struct inside another.
+    __readers__: ClassVar[dict[int | tuple[int, bool, bool], Callable[..., Any]]]
     __writers__: ClassVar[dict[int | tuple[int, bool], Callable[..., Any]]]
 
     def __init__(self, **values: Any) -> None:
