@@ -27,6 +27,7 @@ from konvene.codec.compile import FIXED, decode, encode
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.codec.schema import Field, Primitive, Struct
 from konvene.messages import API_KEYS, BY_NAME
+from konvene.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from konvene.messages.list_groups import ListGroupsRequest
 
@@ -200,6 +201,14 @@ def test_row_11_a_large_frame_is_reckoned() -> None:
     assert decode(FetchRequest, 4, encode(request, 4)).topics[0].partitions[-1].partition == 4
     with pytest.raises(CodecError, match="bytes of memory"):
         decode(ListGroupsRequest, 4, size(8_000_000, True) + b"\1" * 8_000_000 + b"\0")
+
+
+@pytest.mark.parametrize("version", [2, 7])
+def test_row_08_an_error_message_is_cut(version: int) -> None:
+    """It may quote what a client sent; it is told in part, and in whole characters."""
+    topic = CreatableTopicResult(name="t", error_message="a" + "é" * 20_000)
+    body = encode(CreateTopicsResponse(topics=(topic,)), version)
+    assert decode(CreateTopicsResponse, version, body).topics[0].error_message == "a" + "é" * 16_383
 
 
 def test_row_08_a_text_of_more_than_32767_bytes() -> None:

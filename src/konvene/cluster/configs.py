@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from konvene.cluster.names import what_is_wrong
 from konvene.cluster.state import CatalogueState, ResourceType
 from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig, ConfigError
@@ -152,6 +153,11 @@ def _decide(
         )
     after = altered(table, {} if change.whole else before, change.changes)
     if kind == ResourceType.TOPIC:
+        if not name:
+            raise ClusterError(Errors.INVALID_REQUEST, "Default topic resources are not allowed.")
+        wrong = what_is_wrong(name)
+        if wrong is not None:
+            raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, wrong)
         if name not in state.topics:
             raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         validate_topic(config, after)

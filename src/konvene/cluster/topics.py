@@ -93,9 +93,7 @@ def _plan(
     if topic.name in state.topics:
         raise ClusterError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     if topic.name == CLUSTER_METADATA_TOPIC:
-        raise ClusterError(
-            Errors.INVALID_TOPIC_EXCEPTION, f"Creation of internal topic {topic.name} is prohibited."
-        )
+        raise ClusterError(Errors.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
     other = taken.get(collision_key(topic.name))
     if other is not None:
         raise ClusterError(

@@ -570,7 +570,7 @@ def _write_fields(out: _Source, fields: list[Field], version: int, flexible: boo
         out.add(f"x = value.{f.name}")
         nullable = version in f.nullable
         if f.kind in ("string", "bytes", "records"):
-            _write_blob(out, f.kind, nullable, _is_flexible(f, flexible, version))
+            _write_blob(out, f.kind, nullable, _is_flexible(f, flexible, version), f.wire == "ErrorMessage")
         elif f.kind == "array":
             _write_array(out, f, nullable, version, flexible)
         else:
@@ -600,7 +600,8 @@ def _write_length(out: _Source, size: str, compact: bool, width: int) -> None:
         out.add(f"w({out.name('length', _struct.Struct('>h' if width == 2 else '>i').pack)}({size}))")
 
 
-def _write_blob(out: _Source, kind: str, nullable: bool, compact: bool) -> None:
+def _write_blob(out: _Source, kind: str, nullable: bool, compact: bool, cut: bool = False) -> None:
+    """With `cut`, a text for people, which is told in part rather than not at all."""
     width = 2 if kind == "string" else 4
     if nullable:
         null = b"\0" if compact else b"\xff" * width
@@ -609,6 +610,8 @@ def _write_blob(out: _Source, kind: str, nullable: bool, compact: bool) -> None:
         out.indent += 1
     if kind == "string":
         out.add("x = x.encode()")
+        if cut:
+            out.add(f"if len(x) > {MOST_TEXT}: x = x[:{MOST_TEXT}].decode(errors='ignore').encode()")
     _write_length(out, "len(x)", compact, width)
     out.add("w(x)")
     if nullable:

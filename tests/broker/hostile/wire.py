@@ -21,6 +21,8 @@ from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.messages import API_KEYS, BY_NAME
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from konvene.messages.describe_groups import DescribeGroupsRequest
+from konvene.messages.find_coordinator import FindCoordinatorRequest
 
 WITHIN_S = 20
 """How long an answer may take before the test fails."""
@@ -117,6 +119,17 @@ class Target:
             if not topic.error_code and all(not p.error_code for p in topic.partitions):
                 return Uuid(topic.topic_id)
             assert time.monotonic() < deadline, topic
+
+    def coordinator(self, group: str) -> None:
+        """Wait until the group has a coordinator that answers."""
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            self.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=(group,)))
+            error = self.ask(DescribeGroupsRequest(groups=(group,)), 5).groups[0].error_code
+            if not error:
+                return
+            assert time.monotonic() < deadline, error
+            time.sleep(0.05)
 
     @property
     def rss_mib(self) -> float:

@@ -5,6 +5,7 @@ Cases, in the order in which they are decided:
     no such group, member id given             UNKNOWN_MEMBER_ID
     no room                                    GROUP_MAX_SIZE_REACHED
     protocols nobody else has                  INCONSISTENT_GROUP_PROTOCOL
+    an id that would be too long to be told    UNKNOWN_SERVER_ERROR
     new dynamic member, v4+                    MEMBER_ID_REQUIRED with an id to come back with
     new member otherwise                       is added; a rebalance starts or goes on
     known instance id without a member id      takes the old one's place (KIP-345)
@@ -33,6 +34,9 @@ from konvene.shard.errors import GroupError
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a member that was just added may wait without a heartbeat (Kafka's constant)."""
+
+LONGEST_MEMBER_ID = 0x7FFF
+"""In bytes: a member's id is made from its client id, and must fit into a string of the protocol."""
 
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
@@ -90,6 +94,8 @@ def _join_new(step: Step, request: JoinGroupRequest) -> None:
     instance_id = request.group_instance_id
     stem = instance_id if instance_id is not None else context.client_id
     member_id = f"{stem}-{context.fresh_ids[0]}"
+    if len(member_id.encode()) > LONGEST_MEMBER_ID:
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
     if instance_id is not None:
         holder = group.instances.get(instance_id)
         if holder is not None:
