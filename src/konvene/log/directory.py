@@ -15,17 +15,21 @@ Names become paths here and nowhere else: only legal topic names do.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from konvene.codec.errors import Malformed
+from konvene.log import summary
+from konvene.log.closing import forget_written, is_written_down, write_down
 from konvene.log.config import LogConfig
 from konvene.log.errors import DamagedLog, LogError, WrongDirectory
 from konvene.log.files import Disk, Lock, replace
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.recovery import Recovered
+from konvene.log.summary import LeftLog, leave
 
 CLEAN_MARK = ".kafka_cleanshutdown"
 LOCK_NAME = ".lock"
@@ -33,6 +37,9 @@ META_NAME = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
 TOPIC_ID_NAME = "partition.metadata"
+
+MANY = 64
+"""So many logs are made durable at one stroke rather than one by one."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
@@ -95,6 +102,9 @@ class LogDirectory:
         self._lock = lock
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
+        self._left: dict[str, LeftLog] = {}
+        #: Whether all that the last process wrote is known to be durable.
+        self._settled = False
 
     def __repr__(self) -> str:
         state = "offline" if self.health.failure is not None else "online"
@@ -112,16 +122,18 @@ class LogDirectory:
         try:
             identity = _identify(disk, path, identity)
             clean = disk.exists(f"{path}/{CLEAN_MARK}")
-            if clean:
-                disk.remove(f"{path}/{CLEAN_MARK}")
+            left = _take_marks(disk, path) if clean else {}
             directory = cls(disk, path, lock, identity, clean)
+            directory._left = left
             directory._recovery_points = read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
             directory._start_offsets = read_checkpoint(disk, f"{path}/{START_OFFSETS}")
-            for name in disk.listdir(path):
-                if _DOOMED.match(name) and disk.is_directory(f"{path}/{name}"):
+            folders = disk.folders(path)
+            for name in folders:
+                if _DOOMED.match(name):
                     directory._remove_folder(name)
             disk.sync_directory(path)
             directory._forget_the_gone()
+            directory._settled = not clean and len(folders) >= MANY and disk.settle(path)
             return directory
         except BaseException:
             lock.release()
@@ -129,12 +141,8 @@ class LogDirectory:
 
     def partitions(self) -> list[TopicPartition]:
         """What is there, by topic and number."""
-        found = []
-        for name in self.disk.listdir(self.path):
-            match = _FOLDER.match(name)
-            if match and self.disk.is_directory(f"{self.path}/{name}"):
-                found.append(TopicPartition(match[1], int(match[2])))
-        return sorted(found)
+        matches = [_FOLDER.match(name) for name in self.disk.folders(self.path)]
+        return sorted(TopicPartition(match[1], int(match[2])) for match in matches if match)
 
     def load(
         self, partition: TopicPartition, config: LogConfig, now_ms: int, *, accept_loss: bool = False
@@ -156,6 +164,8 @@ class LogDirectory:
                 start_offset=self._start_offsets.get(partition, 0),
                 recovery_point=self._recovery_points.get(partition, 0),
                 accept_loss=accept_loss,
+                settled=self._settled,
+                left=self._left.pop(str(partition), None),
                 health=self.health,
             )
         except DamagedLog as damage:
@@ -286,12 +296,14 @@ class LogDirectory:
     def close(self, *, clean: bool = True) -> None:
         """Close every log, and say so if all of them could be closed properly. Releases the lock."""
         try:
+            if clean and self.health.failure is None:
+                self._write_down_many()
             for log in self.logs.values():
                 log.close(clean=clean)
             if clean and self.health.failure is None:
                 self.checkpoint()
                 if not self.damaged:
-                    replace(self.disk, f"{self.path}/{CLEAN_MARK}", b'{"version":0,"brokerEpoch":-1}')
+                    self._leave_marks()
         except LogError:
             clean = False
             for log in self.logs.values():
@@ -301,6 +313,28 @@ class LogDirectory:
             self.health.fail(f"cannot close {self.path}", error)
         finally:
             self._lock.release()
+
+    def _write_down_many(self) -> None:
+        """Where much is to be written, all of it at one stroke: first the data, then what is derived from it.
+
+        What could not be had this way is done by each log's own `close`, file by file. That also asks each
+        log for its own data: it costs little by then, and it is the only call that tells of a failure."""
+        changed = [log for log in self.logs.values() if not is_written_down(log)]
+        if len(changed) < MANY or not self.disk.settle(self.path):
+            return
+        for log in changed:
+            write_down(log, durably=False)
+        if not self.disk.settle(self.path):
+            for log in changed:
+                forget_written(log)
+
+    def _leave_marks(self) -> None:
+        """The mark of a clean close, and the summary that it vouches for."""
+        rows = ((str(partition), leave(log, self.disk)) for partition, log in self.logs.items())
+        data = summary.encode((name, row) for name, row in rows if row is not None)
+        replace(self.disk, f"{self.path}/{summary.NAME}", data)
+        mark = {"version": 0, "brokerEpoch": -1, "konvene.summary.crc": summary.crc_of(data)}
+        replace(self.disk, f"{self.path}/{CLEAN_MARK}", json.dumps(mark, separators=(",", ":")).encode())
 
     def _forget_the_gone(self) -> None:
         """Say nothing of folders that are not there: one made under such a name begins anew."""
@@ -343,6 +377,23 @@ def _make(disk: Disk, path: str) -> None:
     for name in reversed(missing):
         disk.mkdir(name)
         disk.sync_directory(name.rpartition("/")[0] or "/")
+
+
+def _take_marks(disk: Disk, path: str) -> dict[str, LeftLog]:
+    """Remove the mark of a clean close; what was left beside it, nothing if it is not this mark's."""
+    mark = disk.read(f"{path}/{CLEAN_MARK}")
+    disk.remove(f"{path}/{CLEAN_MARK}")
+    name = f"{path}/{summary.NAME}"
+    if not disk.exists(name):
+        return {}
+    data = disk.read(name)
+    disk.remove(name)
+    try:
+        if json.loads(mark)["konvene.summary.crc"] == summary.crc_of(data):
+            return summary.decode(data)
+    except (ValueError, KeyError, TypeError, Malformed):  # Kafka's mark, of this version or an older one
+        pass
+    return {}
 
 
 def _identify(disk: Disk, path: str, wanted: Identity) -> Identity:

@@ -30,13 +30,19 @@ class PowerCut(BaseException):
 
 
 class _Inode:
-    __slots__ = ("data", "durable", "pending")
+    __slots__ = ("changed", "data", "durable", "pending")
 
     def __init__(self) -> None:
         self.data = bytearray()
+        #: Stands for the time of the last change: the number of the operation.
+        self.changed = 0
         self.durable = b""
         #: Since the last sync: appended bytes, or the size of a truncation.
         self.pending: list[bytes | int] = []
+
+    def make_durable(self) -> None:
+        self.durable = bytes(self.data)
+        self.pending = []
 
 
 class MemoryDisk:
@@ -53,6 +59,9 @@ class MemoryDisk:
         #: By directory, since its last sync: (name, what it is now); GONE for a removal.
         self._pending: dict[str, list[list[tuple[str, _Inode | bool | None]]]] = {}
         self._locks: set[str] = set()
+        self._changes: dict[str, int] = {}
+        self.settles = True
+        """Whether there is a way to make everything durable at one stroke."""
 
     def __repr__(self) -> str:
         return f"MemoryDisk({len(self._names)} names, {self.calls} operations)"
@@ -78,6 +87,7 @@ class MemoryDisk:
                 kept[id(inode)] = _survivor(inode, choose)
             found._names[name] = kept[id(inode)]
         found._durable_names = dict(found._names)
+        found._continue(self)
         return found
 
     def copy(self) -> MemoryDisk:
@@ -91,9 +101,17 @@ class MemoryDisk:
                 twin = _Inode()
                 twin.data = bytearray(inode.data)
                 twin.durable = bytes(inode.data)
+                twin.changed = inode.changed
                 found._names[name] = twin
         found._durable_names = dict(found._names)
+        found._continue(self)
         return found
+
+    def _continue(self, before: MemoryDisk) -> None:
+        """Times go on from where they were. What a power cut kept has those of what was written last."""
+        self._changes = dict(before._changes)
+        self.calls = before.calls
+        self.settles = before.settles
 
     # Disk ------------------------------------------------------------------------------------
 
@@ -123,6 +141,15 @@ class MemoryDisk:
     def modified_ms(self, path: str) -> int:
         self._inode(path)
         return self.now_ms
+
+    def stamp(self, path: str) -> tuple[int, int]:
+        if path in self._names and self._names[path] is None:
+            return 0, self._changes.get(path, 0)
+        inode = self._inode(path)
+        return len(inode.data), inode.changed
+
+    def folders(self, path: str) -> list[str]:
+        return [name for name in self.listdir(path) if self.is_directory(f"{path}/{name}")]
 
     def listdir(self, path: str) -> list[str]:
         self._operation("listdir", path)
@@ -173,6 +200,21 @@ class MemoryDisk:
         for step in self._pending.pop(path, []):
             _apply(self._durable_names, step)
 
+    def settle(self, path: str) -> bool:
+        if not self.settles:
+            return False
+        try:
+            self._operation("settle", path)
+        except OSError:
+            return False
+        for directory in sorted(self._pending):
+            for step in self._pending.pop(directory):
+                _apply(self._durable_names, step)
+        for inode in self._names.values():
+            if inode is not None:
+                inode.make_durable()
+        return True
+
     def lock(self, path: str) -> MemoryLock:
         if path in self._locks:
             raise DirectoryLocked(f"{path} is held")
@@ -195,6 +237,8 @@ class MemoryDisk:
     def _change(self, path: str, step: list[tuple[str, _Inode | bool | None]]) -> None:
         _apply(self._names, step)
         self._pending.setdefault(_parent(path), []).append(step)
+        for name, _ in step:
+            self._changes[_parent(name)] = self.calls
 
     def _inode(self, path: str) -> _Inode:
         inode = self._names.get(path)
@@ -232,6 +276,7 @@ class MemoryFile:
         half = self._disk._operation("append", self.path)
         kept = bytes(data[: len(data) // 2] if half else data)
         self._inode.data += kept
+        self._inode.changed = self._disk.calls
         self._inode.pending.append(kept)
         if half:
             code = self._disk.fail[self._disk.calls]
@@ -244,12 +289,12 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         self._disk._operation("truncate", self.path)
         del self._inode.data[size:]
+        self._inode.changed = self._disk.calls
         self._inode.pending.append(size)
 
     def sync(self) -> None:
         self._disk._operation("sync", self.path)
-        self._inode.durable = bytes(self._inode.data)
-        self._inode.pending = []
+        self._inode.make_durable()
 
     def size(self) -> int:
         return len(self._inode.data)
@@ -286,4 +331,5 @@ def _survivor(inode: _Inode, choose: Choose) -> _Inode:
             data += torn[: choose(len(torn) + 1)]
     found.data = data
     found.durable = bytes(data)
+    found.changed = inode.changed
     return found

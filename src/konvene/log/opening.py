@@ -20,6 +20,7 @@ from konvene.log.partition import PartitionLog
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted
 from konvene.log.recovery import OnBatch, Recovered, ScanEnd, refuse_unless_torn, scan
 from konvene.log.segment import Segment
+from konvene.log.summary import LeftLog, take_up
 
 _LEFTOVERS = (".deleted", ".cleaned", ".tmp")
 _BESIDE_A_LOG = (".index", ".timeindex", ".txnindex")
@@ -28,16 +29,25 @@ _BESIDE_A_LOG = (".index", ".timeindex", ".txnindex")
 class Opening:
     """One opening of one log. `open` is called once."""
 
-    def __init__(self, log: PartitionLog, recovery_point: int, accept_loss: bool) -> None:
+    def __init__(self, log: PartitionLog, recovery_point: int, accept_loss: bool, settled: bool) -> None:
         self._log = log
         self._disk = log._disk
         self._directory = log.directory
         self._interval = log.config.index_interval_bytes
         self._recovery_point = recovery_point
         self._accept_loss = accept_loss
+        self._settled = settled
+        #: Whether a batch of an idempotent producer was read, or may be among those that were not.
+        self._producers_wrote = True
 
-    def open(self, clean: bool, now_ms: int, start_offset: int) -> Recovered:
+    def open(self, clean: bool, now_ms: int, start_offset: int, left: LeftLog | None) -> Recovered:
         log = self._log
+        if clean and left is not None and left.end_offset >= self._recovery_point:
+            if take_up(log, left, self._disk, start_offset):
+                log._active = log.segments[-1]
+                log.synced_offset = log.end_offset
+                return Recovered(clean)
+            log.segments = []
         names = self._tidy()
         bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
         log.segments = [Segment.found(self._disk, self._directory, base, self._interval) for base in bases]
@@ -65,16 +75,18 @@ class Opening:
         log.end_offset = log.synced_offset = end
         log.epochs.truncate_end(end)
         log.epochs.truncate_start(log.start_offset)
-        self._rebuild_producers(self._disk.listdir(self._directory), end if read_from is None else read_from)
+        self._rebuild_producers(names, end if read_from is None else read_from)
         return recovered
 
     def _tidy(self) -> list[str]:
         """Make the directory, remove leftovers and indexes without a log; the names that stay."""
         disk, directory = self._disk, self._directory
-        if not disk.exists(directory):
+        try:
+            names = disk.listdir(directory)
+        except FileNotFoundError:
             disk.mkdir(directory)
+            names = []
         kept = []
-        names = disk.listdir(directory)
         logs = {name[:20] for name in names if name.endswith(".log")}
         for name in names:
             if name.endswith(".swap"):
@@ -114,6 +126,7 @@ class Opening:
         first = max((at for at, segment in enumerate(segments) if segment.base_offset <= point), default=0)
         expected = segments[first].base_offset
         scanned, cut, where = 0, 0, None
+        self._producers_wrote = False
         for at in range(first, len(segments)):
             segment = segments[at]
             fault = None
@@ -137,9 +150,10 @@ class Opening:
                 cut = self._cut(segments, at, end.position)
                 where = (expected, segment.path, fault)
                 break
-        for segment in segments[first:]:
-            segment.file.sync()
-        self._disk.sync_directory(self._directory)
+        if not self._settled or where is not None:
+            for segment in segments[first:]:
+                segment.file.sync()
+            self._disk.sync_directory(self._directory)
         for segment in segments[first:-1]:
             segment.write_indexes()
         found = Recovered(False, scanned, rebuilt_indexes=len(segments) - first)
@@ -168,6 +182,8 @@ class Opening:
             segment.note(header.last_offset, header.max_timestamp, header.size)
             if header.partition_leader_epoch > epochs.latest:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id > NO_PRODUCER_ID:
+                self._producers_wrote = True
 
         return note
 
@@ -193,7 +209,7 @@ class Opening:
         log = self._log
         begin, log.producers = self._restore(names, trusted)
         known = [entry for entry in self._aborted(names) if entry.last_offset < begin]
-        if begin < log.end_offset:
+        if begin < log.end_offset and (self._producers_wrote or begin < trusted):
             for header, view in log.batches_from(max(begin, log.segments[0].base_offset, log.start_offset)):
                 if header.producer_id > NO_PRODUCER_ID:
                     gone = log._replay(header, view)
@@ -208,19 +224,26 @@ class Opening:
             ]
 
     def _restore(self, names: list[str], trusted: int) -> tuple[int, Producers]:
+        """The newest snapshot not behind `trusted`; the others go, but those that a later start may want."""
         disk, directory, log = self._disk, self._directory, self._log
         bases = {segment.base_offset for segment in log.segments}
         snapshots = sorted((name for name in names if name.endswith(".snapshot")), reverse=True)
         found: tuple[int, Producers] | None = None
         for name in snapshots:
             offset = int(name[:20])
+            if trusted < offset == log.end_offset:
+                # It was written when the log ended here, and nothing was lost or written since.
+                log.snapshot_offset = offset
+                continue
             if found is None and log.start_offset <= offset <= trusted:
                 try:
                     found = offset, Producers.restore(disk.read(f"{directory}/{name}"))
+                    if log.snapshot_offset is None:
+                        log.snapshot_offset = offset
                     continue
                 except Malformed:
                     pass
-            if offset not in bases or offset > trusted:
+            if (offset not in bases or offset > trusted) and disk.exists(f"{directory}/{name}"):
                 disk.remove(f"{directory}/{name}")
         return found or (log.segments[0].base_offset, Producers())
 

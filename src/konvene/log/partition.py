@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from konvene.codec.batches import (
     NO_PRODUCER_EPOCH,
@@ -60,6 +61,9 @@ from konvene.log.files import Disk, replace
 from konvene.log.producers import AbortedTransaction, Origin, Producers
 from konvene.log.recovery import Recovered
 from konvene.log.segment import Segment
+
+if TYPE_CHECKING:
+    from konvene.log.summary import LeftLog
 
 _INDEX_ENTRY_BYTES = 8
 
@@ -122,6 +126,7 @@ class PartitionLog:
         "health",
         "producers",
         "segments",
+        "snapshot_offset",
         "start_offset",
         "synced_offset",
     )
@@ -138,6 +143,8 @@ class PartitionLog:
         self.synced_offset = 0
         self.epochs = LeaderEpochs()
         self.producers = Producers()
+        #: Where the newest snapshot of the producers stands that the last close left.
+        self.snapshot_offset: int | None = None
         self.aborted: list[AbortedTransaction] = []
         self._active: Segment
         #: Segments that are finished and whose data or indexes are not yet durable.
@@ -163,19 +170,23 @@ class PartitionLog:
         start_offset: int = 0,
         recovery_point: int = 0,
         accept_loss: bool = False,
+        settled: bool = False,
+        left: LeftLog | None = None,
         health: Health | None = None,
     ) -> tuple[PartitionLog, Recovered]:
         """The log in `directory` (made if it is not there), and what was found.
 
-        `clean`: it was closed properly, so nothing needs to be read. Otherwise everything from the
-        segment of `recovery_point` on is read with checksums. `DamagedLog` where more than a torn
-        tail would be lost, unless `accept_loss`; `LogOffline` where the disk fails.
+        `clean`: it was closed properly, so nothing needs to be read, and hardly anything where `left`
+        still says what is there. Otherwise everything from the segment of `recovery_point` on is read
+        with checksums; it is durable already where the disk is `settled`. `DamagedLog` where more than
+        a torn tail would be lost, unless `accept_loss`; `LogOffline` where the disk fails.
         """
         from konvene.log.opening import Opening  # it fills a PartitionLog, so it knows this file
 
         log = PartitionLog(disk, directory, config, health or Health())
         try:
-            found = Opening(log, recovery_point, accept_loss).open(clean, now_ms, start_offset)
+            opening = Opening(log, recovery_point, accept_loss, settled)
+            found = opening.open(clean, now_ms, start_offset, left)
         except OSError as error:
             log.health.fail(f"cannot open {directory}", error)
         return log, found
@@ -417,9 +428,7 @@ class PartitionLog:
             try:
                 if goal > self.synced_offset or finished or self._made:
                     self._sync_files(active, finished)
-                if self.epochs.dirty:
-                    self.epochs.dirty = False
-                    replace(self._disk, f"{self.directory}/{EPOCHS_NAME}", self.epochs.encode())
+                self._write_epochs()
             except OSError as error:
                 self.health.fail(f"cannot sync {self.directory}", error)
             self.synced_offset = max(goal, self.synced_offset)
@@ -436,18 +445,42 @@ class PartitionLog:
         for segment in finished:
             self._unsynced.remove(segment)
 
+    def sync_finished(self) -> int:
+        """Make all but the active segment durable, with their indexes; the offset up to which it now is.
+
+        For logs that nobody syncs: without it a crash would have all of them read again. From any thread.
+        """
+        with self._sync_lock:
+            finished = list(self._unsynced)
+            if not finished or self.health.failure is not None:
+                return self.synced_offset
+            try:
+                for segment in finished:
+                    segment.file.sync()
+                    segment.write_indexes()
+                    self._unsynced.remove(segment)
+                self._disk.sync_directory(self.directory)
+                self._write_epochs()
+            except OSError as error:
+                self.health.fail(f"cannot sync {self.directory}", error)
+            self.synced_offset = max(self.synced_offset, finished[-1].next_offset)
+            return self.synced_offset
+
+    def _write_epochs(self, *, durably: bool = True) -> None:
+        if self.epochs.dirty:
+            self.epochs.dirty = False
+            replace(self._disk, f"{self.directory}/{EPOCHS_NAME}", self.epochs.encode(), durably=durably)
+
     def close(self, *, clean: bool = True) -> None:
-        """Sync, write the active segment's indexes and the producers, and give the files back.
+        """Sync, write down what the next opening wants to know, and give the files back.
 
         Not `clean`: only give the files back, as after a failure.
         """
-        if clean and self.health.failure is None:
+        from konvene.log.closing import is_written_down, write_down  # they read what only this file sets
+
+        if clean and self.health.failure is None and not is_written_down(self):
             self.sync()
-            try:
-                self._active.snapshot = self.producers.snapshot() if self.end_offset else None
-                self._active.write_indexes()
-            except OSError as error:
-                self.health.fail(f"cannot close {self.directory}", error)
+            write_down(self)
         for segment in self.segments:
             segment.file.close()
 
@@ -603,8 +636,8 @@ class PartitionLog:
     def retain(self, now_ms: int) -> list[int]:
         """Delete segments that are too old, too many or before the start; their base offsets.
 
-        Always from the oldest on, and only durable ones. The active segment goes only where all its
-        records are too old, and then a new one is begun first, as in Kafka.
+        Always from the oldest on, and none that is being synced. The active segment goes only where all
+        its records are too old, and then a new one is begun first, as in Kafka.
         """
         if self.health.failure is not None:
             raise self.health.refusal()
@@ -614,7 +647,7 @@ class PartitionLog:
             return []
         if doomed == len(self.segments):
             self.roll(now_ms)
-        gone = [segment for segment in self.segments[:doomed] if segment not in self._unsynced]
+        gone = self._let_go(self.segments[:doomed])
         start = self.segments[len(gone)].base_offset
         self.segments = self.segments[len(gone) :]
         if start > self.start_offset:
@@ -628,6 +661,16 @@ class PartitionLog:
             self.health.fail(f"cannot delete from {self.directory}", error)
         return [segment.base_offset for segment in gone]
 
+    def _let_go(self, doomed: list[Segment]) -> list[Segment]:
+        """Those that no sync will touch any more: nobody needs to make durable what is deleted."""
+        if not self._sync_lock.acquire(blocking=False):
+            return list(takewhile(lambda segment: segment not in self._unsynced, doomed))
+        try:
+            self._unsynced = [segment for segment in self._unsynced if segment not in doomed]
+            return doomed
+        finally:
+            self._sync_lock.release()
+
     def _expired(self, now_ms: int) -> int:
         """How many segments, from the oldest on, may go."""
         segments, config = self.segments, self.config
@@ -638,8 +681,8 @@ class PartitionLog:
             before_start = not active and segments[at + 1].base_offset <= self.start_offset
             too_old = (
                 config.deletes
-                and 0 <= config.retention_ms < now_ms - segment.largest_timestamp
                 and segment.size > 0
+                and 0 <= config.retention_ms < now_ms - segment.largest_timestamp
             )
             too_many = config.deletes and not active and excess - segment.size >= 0
             if not (before_start or too_old or too_many) or (active and not too_old):
@@ -682,6 +725,7 @@ class PartitionLog:
         self.synced_offset = min(self.synced_offset, end)
         self.epochs.truncate_end(end)
         self.aborted = [gone for gone in self.aborted if gone.last_offset < end]
+        self.snapshot_offset = None
         for name in self._disk.listdir(self.directory):
             if name.endswith(".snapshot") and int(name[:20]) > end:
                 self._disk.remove(f"{self.directory}/{name}")

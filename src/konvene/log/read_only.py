@@ -42,8 +42,16 @@ class ReadOnlyDisk:
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    def stamp(self, path: str) -> tuple[int, int]:
+        found = os.stat(path)
+        return found.st_size, found.st_mtime_ns
+
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
+
+    def folders(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
@@ -61,6 +69,9 @@ class ReadOnlyDisk:
         _refuse(path)
 
     def sync_directory(self, path: str) -> None:
+        _refuse(path)
+
+    def settle(self, path: str) -> bool:
         _refuse(path)
 
     def lock(self, path: str) -> Lock:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
 
 from konvene.codec.batches import HEADER_SIZE, NO_TIMESTAMP, PREFIX_SIZE, BatchHeader, read_header
 from konvene.codec.compression import Buffer
@@ -18,6 +21,9 @@ from konvene.log.errors import DamagedLog
 from konvene.log.files import Disk, File, replace
 from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
 from konvene.log.producers import AbortedTransaction, read_aborted, write_aborted
+
+if TYPE_CHECKING:
+    from konvene.log.summary import LeftSegment
 
 #: What is read at once while looking for a batch, and while reading a log from end to end.
 SEARCH_BYTES = 8 * 1024
@@ -37,7 +43,9 @@ class Segment:
     """A file of batches. `size` counts what may be read; `next_offset` is behind the last batch."""
 
     __slots__ = (
+        "_crcs",
         "_disk",
+        "_indexed_size",
         "_interval",
         "_offsets",
         "_prefix",
@@ -72,6 +80,9 @@ class Segment:
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._unindexed = 0
+        #: Checksums of the two index files that are on the disk and hold for `_indexed_size`.
+        self._crcs: tuple[int, int] | None = None
+        self._indexed_size = -1
         self.file: File
 
     def __repr__(self) -> str:
@@ -100,16 +111,33 @@ class Segment:
         segment.created_ms = disk.modified_ms(segment.path)
         return segment
 
+    def be_as_left(self, row: LeftSegment) -> None:
+        """As the last clean close wrote it down; the indexes are read when first needed."""
+        self.file = self._disk.open(self.path)
+        self.next_offset, self.size = row.next_offset, row.size
+        self.created_ms = row.changed_ns // 1_000_000
+        self.first_timestamp = row.first_timestamp
+        self.max_timestamp, self.max_timestamp_offset = row.max_timestamp, row.max_timestamp_offset
+        self._unindexed = row.unindexed
+        self._indexed_size = row.size
+        self._crcs = None if row.index_crc < 0 else (row.index_crc, row.times_crc)
+
     def load_indexes(self) -> bool:
         """Read both index files; False if either is missing or cannot be this segment's."""
         try:
             offsets = self._disk.read(self._prefix + ".index")
             times = self._disk.read(self._prefix + ".timeindex")
+            crcs = crc32c(offsets), crc32c(times)
+            if self._crcs not in (None, crcs):
+                return False
             self._offsets = OffsetIndex.load(self.base_offset, offsets, self.size)
             self._times = TimeIndex.load(self.base_offset, times)
         except (FileNotFoundError, BadIndex):
             return False
-        self.max_timestamp, self.max_timestamp_offset = self._times.last
+        if self._crcs is None:
+            self._crcs, self._indexed_size = crcs, self.size
+        if self._times.last[0] > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = self._times.last
         if self._disk.exists(self._prefix + ".txnindex"):
             try:
                 self.aborted = read_aborted(self._disk.read(self._prefix + ".txnindex"))
@@ -119,6 +147,7 @@ class Segment:
 
     def start_over(self) -> None:
         """Forget the indexes, to rebuild them by `note` from the first batch on."""
+        self.forget_written()
         self._offsets = OffsetIndex(self.base_offset)
         self._times = TimeIndex(self.base_offset)
         self._unindexed = 0
@@ -128,18 +157,46 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         self.aborted = []
 
-    def write_indexes(self) -> None:
-        """Both index files, the aborted transactions and the producers' snapshot, each durably."""
+    @property
+    def has_indexes(self) -> bool:
+        """Whether the index files on the disk are those of all that stands here."""
+        return self._indexed_size == self.size
+
+    @property
+    def index_crcs(self) -> tuple[int, int]:
+        """Checksums of the index files, (-1, -1) where they have not been read."""
+        return self._crcs or (-1, -1)
+
+    def forget_written(self) -> None:
+        """The index files on the disk, if there are any, do not count any more."""
+        self._crcs, self._indexed_size = None, -1
+
+    @property
+    def unindexed(self) -> int:
+        """Bytes behind the last entry of the index."""
+        return self._unindexed
+
+    def write_indexes(self, *, durably: bool = True) -> None:
+        """Both index files, the aborted transactions and the producers' snapshot.
+
+        Not `durably`: the caller makes them so, and what stands there already need not be written."""
         times = self.times
         times.append(self.max_timestamp, self.max_timestamp_offset)
-        replace(self._disk, self._prefix + ".index", bytes(self.offsets.data))
-        replace(self._disk, self._prefix + ".timeindex", bytes(times.data))
+        size = self.size
+        offset_index, time_index = bytes(self.offsets.data), bytes(times.data)
+        files = [(self._prefix + ".index", offset_index), (self._prefix + ".timeindex", time_index)]
         if self.aborted:
-            replace(self._disk, self._prefix + ".txnindex", write_aborted(self.aborted))
+            files.append((self._prefix + ".txnindex", write_aborted(self.aborted)))
         if self.snapshot is not None:
-            directory = self._prefix[:-21]
-            replace(self._disk, f"{directory}/{segment_name(self.next_offset, '.snapshot')}", self.snapshot)
-            self.snapshot = None
+            snapshot = segment_name(self.next_offset, ".snapshot")
+            files.append((f"{self._prefix[:-21]}/{snapshot}", self.snapshot))
+        for path, data in files:
+            if durably:
+                replace(self._disk, path, data)
+            else:
+                _put(self._disk, path, data)
+        self.snapshot = None
+        self._crcs, self._indexed_size = (crc32c(offset_index), crc32c(time_index)), size
 
     def remove(self) -> None:
         """Remove all files of this segment, the log last: an index without a log is harmless."""
@@ -165,17 +222,20 @@ class Segment:
     @property
     def largest_timestamp(self) -> int:
         """The largest time in here, or of a segment without times: when its file was last written."""
-        if self._times is None:
+        if self._times is None and self.max_timestamp < 0:
             _ = self.times
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     def rebuild(self) -> None:
         """The indexes again, from the batches' headers."""
         size, aborted = self.size, self.aborted
+        latest = self.max_timestamp, self.max_timestamp_offset
         self.start_over()
         self.aborted = aborted
         for header, _ in self.scan(0, size):
             self.note(header.last_offset, header.max_timestamp, header.size)
+        if latest[0] > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = latest
 
     # growing ---------------------------------------------------------------------------------
 
@@ -213,6 +273,7 @@ class Segment:
         if not position:
             self.first_timestamp = NO_TIMESTAMP
         self.aborted = [gone for gone in self.aborted if gone.last_offset < next_offset]
+        self.forget_written()
 
     # finding ---------------------------------------------------------------------------------
 
@@ -274,3 +335,16 @@ class Segment:
                 yield header, whole
                 at = header.size
             position += at
+
+
+def _put(disk: Disk, path: str, data: bytes) -> None:
+    """As `replace`, neither durable nor whole after a crash: for files that are then made again."""
+    try:
+        if disk.read(path) != data:
+            replace(disk, path, data, durably=False)
+    except FileNotFoundError:
+        file = disk.open(path, create=True)
+        try:
+            file.append(data)
+        finally:
+            file.close()
