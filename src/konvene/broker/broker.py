@@ -22,9 +22,10 @@ from konvene.broker.coordinator import Call, Coordinator, Speech
 from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
 from konvene.broker.groups import Groups
+from konvene.broker.intake import Intake
 from konvene.broker.journal import Journal
-from konvene.broker.keep_alives import KeepAlives
 from konvene.broker.partitions import Partition, Partitions, log_config
+from konvene.broker.remembered import Remembered
 from konvene.broker.router import HANDLERS
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
@@ -32,7 +33,6 @@ from konvene.cluster.features import FEATURES_CHANGED, SUPPORTED
 from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
-from konvene.codec.compile import encode
 from konvene.configs import BrokerConfig
 from konvene.configs.effective import topic_values
 from konvene.errors import Errors
@@ -63,6 +63,9 @@ CLUSTER_SPEECH = Speech(encode=encode_cluster_record, decode=decode_cluster_reco
 MAX_METADATA_BATCH = 8 * 1024 * 1024
 """Kafka's limit for a batch of the metadata log."""
 
+MOST_COMING = 1 << 30
+"""Bytes of requests that are being read, where `queued.max.request.bytes` sets no bound (Kafka: none)."""
+
 PRODUCE = 0
 
 ADVERTISED_FIRST = {PRODUCE: 0}
@@ -89,7 +92,10 @@ class Broker:
         self.admission = Admission(lambda: self.config)
         self.partitions = Partitions()
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
-        self.keep_alives = KeepAlives()
+        self.remembered = Remembered()
+        self.intake = Intake(
+            config["queued.max.request.bytes"] if config["queued.max.request.bytes"] > 0 else MOST_COMING
+        )
         self.audit = Audit(self)
         self.groups = Groups(self)
         self._found = set(directory.partitions())
@@ -105,7 +111,6 @@ class Broker:
             perform=self._perform,
         )
         self._producer_ids = iter(range(0))
-        self._api_versions_bodies: dict[int, bytes] = {}
 
     def __repr__(self) -> str:
         return (
@@ -163,13 +168,6 @@ class Broker:
                 for name, level in sorted(self.state.features.items())
             ),
         )
-
-    def api_versions_body(self, version: int) -> bytes:
-        """The same as bytes: every client asks for it first, and it hardly ever changes."""
-        body = self._api_versions_bodies.get(version)
-        if body is None:
-            body = self._api_versions_bodies[version] = encode(self.api_versions(), version)
-        return body
 
     def unsupported_api_versions(self) -> ApiVersionsResponse:
         """For a client that speaks a version of ApiVersions that is not known here: which ones are."""
@@ -263,7 +261,7 @@ class Broker:
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
         elif effect.verb == FEATURES_CHANGED:
-            self._api_versions_bodies.clear()
+            self.remembered.forget()
 
     def _open_topic(self, topic: TopicState) -> None:
         """Open a topic's logs, and make those that are not there."""

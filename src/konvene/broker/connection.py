@@ -5,7 +5,8 @@ up to a bound, so that a client that hangs up is noticed; what it reads is answe
 A client that does not read its answers is not read from either.
 
 Bytes that are no request close the connection, as in Kafka; nothing they hold is believed before it is
-checked, and no frame takes memory before its bytes have come.
+checked, and no frame takes memory before its bytes have come. A large frame is read where it stays: a
+Produce is given its offsets there and written to its log from there.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 from konvene.broker.coordinator import Call
 from konvene.broker.frames import Route, read_head, skip_tags
 from konvene.broker.later import HANG_UP, Later
+from konvene.broker.remembered import LONGEST
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.messages import API_VERSIONS
+from konvene.messages.api_versions import ApiVersionsResponse
 from konvene.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -26,20 +29,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.connection")
 
-PRODUCE, HEARTBEAT = b"\0\0", b"\0\x0c"
-LENT = 64 * 1024
-"""Frames above this size are handed on as they were collected, where that is safe."""
+PRODUCE = b"\0\0"
 
-READ_AHEAD = 1 << 20
+REMEMBERED = frozenset((12, API_VERSIONS))
+"""The keys of those APIs whose requests may be answered unread: Heartbeat and ApiVersions."""
+
+LARGE = 64 * 1024
+"""Frames above this size are read into a buffer of their own."""
+
+FIRST_LENT = 2 << 20
+"""So much of a large frame's buffer is there from the start; it grows as the bytes come."""
+
+READ_AHEAD = 64 * 1024
 """How many bytes beyond the request being answered are read before the client has to wait."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Speaks with one client."""
 
     __slots__ = (
-        "_ahead", "_at", "_broker", "_busy", "_going", "_host", "_paused", "_task", "_transport",
-        "_write_full", "active_at",
+        "_ahead", "_at", "_broker", "_busy", "_filled", "_filling", "_going", "_host", "_need", "_paused",
+        "_task", "_transport", "_write_full", "active_at",
     )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
@@ -47,6 +57,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._ahead: bytes | bytearray = b""
         self._at = 0  # Up to where `_ahead` has been answered.
+        self._filling: bytearray | None = None  # A large frame, of which `_filled` bytes have come.
+        self._filled = self._need = 0
         self._busy = False
         self._going = False
         self._paused = False
@@ -57,7 +69,7 @@ class Connection(asyncio.Protocol):
 
     def __repr__(self) -> str:
         state = "busy" if self._busy else "idle"
-        return f"<connection {self._host}: {state}, {len(self._ahead)} bytes ahead>"
+        return f"<connection {self._host}: {state}, {self.bytes_ahead} bytes ahead>"
 
     @property
     def waits_for_its_client(self) -> bool:
@@ -67,7 +79,7 @@ class Connection(asyncio.Protocol):
     @property
     def bytes_ahead(self) -> int:
         """What has been read and not been answered."""
-        return len(self._ahead)
+        return len(self._ahead) + (self._filled if self._filling is not None else 0)
 
     # --- what the transport tells ---
 
@@ -89,6 +101,8 @@ class Connection(asyncio.Protocol):
             self._broker.connections.discard(self)
             self._broker.admission.leave(self._host)
         self._ahead = b""
+        if self._filling is not None:
+            self._let_go_of(self._filling)
         self._busy = True  # Whatever is answered from now on is answered to nobody.
         if self._task is not None:
             self._task.cancel()
@@ -100,7 +114,24 @@ class Connection(asyncio.Protocol):
         self._write_full = False
         self._go_on()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: no further than to the end of a large frame."""
+        filling = self._filling
+        if filling is None:
+            return self._broker.intake.view
+        if self._filled == len(filling):
+            self._filling = self._broker.intake.exchange(filling, min(self._need, 4 * len(filling)))
+            return self.get_buffer(sizehint)
+        return memoryview(filling)[self._filled : self._need]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._filling is not None:
+            self._filled += nbytes
+            self._broker.intake.came(self, nbytes)
+            if self._filled == self._need:
+                self._whole(self._filling)
+            return
+        data = self._broker.intake.view[:nbytes].tobytes()
         if self._ahead:
             if not isinstance(self._ahead, bytearray):
                 self._ahead = bytearray(self._ahead)
@@ -112,6 +143,38 @@ class Connection(asyncio.Protocol):
         elif len(self._ahead) > READ_AHEAD and not self._paused:
             self._paused = True
             self._transport.pause_reading()
+
+    # --- large frames ---
+
+    def _fill(self, start: int, need: int) -> None:
+        """Read the rest of the frame that begins there into a buffer of its own."""
+        intake, have = self._broker.intake, len(self._ahead) - start
+        buffer = intake.lend(min(need, max(FIRST_LENT, have)))
+        buffer[:have] = memoryview(self._ahead)[start:]
+        self._filling, self._filled, self._need = buffer, have, need
+        self._ahead, self._at = b"", 0
+        intake.came(self, have)
+
+    def _whole(self, buffer: bytearray) -> None:
+        """Answer a large frame. Nobody keeps a Produce beyond the call; every other request is copied."""
+        self._filling, self._busy = None, True
+        try:
+            lent = buffer[4:6] == PRODUCE
+            self._request(buffer if lent else bytes(memoryview(buffer)[: self._need]), self._need)
+        finally:
+            self._let_go_of(buffer)
+
+    def _let_go_of(self, buffer: bytearray) -> None:
+        self._filling = None
+        self._broker.intake.done(self)
+        self._broker.intake.give_back(buffer)
+
+    def pause_filling(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_filling(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     # --- requests, one after another ---
 
@@ -133,15 +196,15 @@ class Connection(asyncio.Protocol):
                 break
             stop = start + 4 + size
             if len(ahead) < stop:
+                if size > LARGE:
+                    self._fill(start, 4 + size)
                 break
             if start == 0 and stop == len(ahead):
-                # A large Produce is not copied: its batch is given its offsets where it lies.
-                lent = stop > LENT and ahead[4:6] == PRODUCE
-                frame, self._ahead = (ahead if lent else bytes(ahead)), b""
+                frame, self._ahead = bytes(ahead), b""
             else:
                 frame, self._at = bytes(ahead[start:stop]), stop
             self._busy = True
-            self._request(frame)
+            self._request(frame, len(frame))
         self._going = False
         if self._at:
             self._ahead, self._at = self._ahead[self._at :], 0
@@ -149,16 +212,16 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    def _request(self, frame: bytes | bytearray) -> None:
+    def _request(self, frame: bytes | bytearray, end: int) -> None:
         self.active_at = self._broker.loop.time()
-        if frame[4:6] == HEARTBEAT:
-            known = self._broker.keep_alives.answer(frame)
+        if 5 < end <= LONGEST and frame[5] in REMEMBERED:
+            known = self._broker.remembered.answer(frame)  # type: ignore[arg-type]
             if known is not None:
                 self._transport.write(known)
                 self._busy = False
                 return
         try:
-            head = read_head(frame, 4)
+            head = read_head(frame, 4, end)
             route = self._broker.routes.get(head.api_key)
             if route is None:
                 raise CannotEncode(f"API key {head.api_key} is not served")
@@ -168,8 +231,8 @@ class Connection(asyncio.Protocol):
                     raise CannotEncode(f"{route.api.name} has no version {version}")
                 self._send(route, 0, head.correlation_id, self._broker.unsupported_api_versions())
                 return
-            body = skip_tags(frame, head.body) if version >= route.first_flexible else head.body
-            request = route.read(version, frame, body)
+            body = skip_tags(frame, head.body, end) if version >= route.first_flexible else head.body
+            request = route.read(version, frame, body, end)
         except CodecError as error:
             self._hang_up(str(error))
             return
@@ -187,10 +250,17 @@ class Connection(asyncio.Protocol):
             )
         else:
             self._send(route, version, head.correlation_id, answer)
-            if type(answer) is HeartbeatResponse and not answer.error_code:
-                coordinator = self._broker.groups.of(request.group_id)  # type: ignore[attr-defined]
-                if coordinator is not None:
-                    self._broker.keep_alives.remember(frame, coordinator, request, route, answer)
+            if head.api_key in REMEMBERED and not answer.error_code:
+                self._remember(bytes(frame), route, request, answer)
+
+    def _remember(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
+        """The same request may be answered alike next time."""
+        if isinstance(answer, HeartbeatResponse):
+            coordinator = self._broker.groups.of(request.group_id)
+            if coordinator is not None:
+                self._broker.remembered.heartbeat(frame, route, answer, coordinator, request)
+        elif isinstance(answer, ApiVersionsResponse):
+            self._broker.remembered.constant(frame, route, answer)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
         try:

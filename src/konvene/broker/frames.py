@@ -34,16 +34,16 @@ class Head(NamedTuple):
     body: int
 
 
-def read_head(frame: bytes | bytearray, position: int) -> Head:
-    """Read the fixed part of a request header; `read_tags` follows for flexible versions."""
-    if len(frame) - position < _HEADER.size:
+def read_head(frame: bytes | bytearray, position: int, end: int) -> Head:
+    """Read the fixed part of a request header; `skip_tags` follows for flexible versions."""
+    if end - position < _HEADER.size:
         raise Truncated("a request shorter than its header")
     api_key, version, correlation_id, length = _HEADER.unpack_from(frame, position)
     position += _HEADER.size
     if length < 0:
         return Head(api_key, version, correlation_id, "", position)
     stop = position + length
-    if stop > len(frame):
+    if stop > end:
         raise Truncated("a client id longer than the request")
     try:
         client_id = frame[position:stop].decode()
@@ -56,11 +56,11 @@ class _Tags(Struct, versions="0", flexible="0+"):
     """Only a section of tagged fields."""
 
 
-def skip_tags(frame: bytes | bytearray, position: int) -> int:
+def skip_tags(frame: bytes | bytearray, position: int, end: int) -> int:
     """Pass over the tagged fields of a flexible header: none are defined."""
-    if position < len(frame) and frame[position] == 0:
+    if position < end and frame[position] == 0:
         return position + 1
-    return decode_from(_Tags, 0, frame, position)[1]
+    return decode_from(_Tags, 0, frame, position, end)[1]
 
 
 class Route:
@@ -90,11 +90,11 @@ class Route:
             self._handler = guarded(self.api.key, handle, self._asked)
         return self._handler
 
-    def read(self, version: int, frame: bytes | bytearray, position: int) -> Struct:
+    def read(self, version: int, frame: bytes | bytearray, position: int, end: int) -> Struct:
         """The request in a frame. Bytes behind it are passed over, as by Kafka: real clients send some."""
         if self._request is None:
             self._request = self.api.request
-        return decode_from(self._request, version, frame, position)[0]
+        return decode_from(self._request, version, frame, position, end)[0]
 
     def write(self, version: int, correlation_id: int, response: Struct | bytes) -> list[bytes]:
         """A response as byte strings to send, large ones uncopied. Bytes are a body that is made already."""

@@ -1,4 +1,4 @@
-"""ApiVersions: what the table of handlers says, kept as made."""
+"""ApiVersions: what the table of handlers says. The connection remembers the answer as bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_SOFTWARE = 3
 
 
-def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse | bytes:
+def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
     if call.api_version >= FIRST_VERSION_WITH_SOFTWARE:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
@@ -25,4 +25,4 @@ def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersio
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
     if request.node_id != -1 and request.node_id != broker.node_id:
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
-    return broker.api_versions_body(call.api_version)
+    return broker.api_versions()

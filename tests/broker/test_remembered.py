@@ -65,7 +65,7 @@ def test_a_keep_alive_is_answered_until_something_changes(tmp_path: Path) -> Non
             coordinator: Any = broker.groups.of("g")
             timers = coordinator._timers._deadlines
             assert [await talk.beat(request) for _ in range(3)] == [0, 0, 0]
-            assert repr(broker.keep_alives) == "<1 keep-alives>"
+            assert repr(broker.remembered) == "<1 requests remembered>"
             before = timers["session", "g", member]
             await asyncio.sleep(0.01)
             assert await talk.beat(request) == 0
@@ -103,7 +103,7 @@ def test_what_was_never_accepted_is_not_remembered(tmp_path: Path) -> None:
                 assert await talk.beat(stale) == Errors.ILLEGAL_GENERATION
                 unknown = HeartbeatRequest(group_id="g", generation_id=1, member_id="x")
                 assert await talk.beat(unknown) == Errors.UNKNOWN_MEMBER_ID
-            assert repr(broker.keep_alives) == "<0 keep-alives>"
+            assert repr(broker.remembered) == "<0 requests remembered>"
             talk.writer.close()
 
     asyncio.run(main())

@@ -1,0 +1,97 @@
+"""Where the bytes of sockets go.
+
+One small buffer serves all connections: what is read into it is taken out before anybody else reads. A
+large frame is read straight into a buffer of its own, lent for as long as the frame lasts; buffers are used
+again, so the memory of a busy broker is touched once and not for each batch.
+
+Together the large frames that are not whole yet may hold `most` bytes (`queued.max.request.bytes`): beyond
+that only the one that began first is read on, and the others wait for it. Bytes count when they have come,
+so that a frame that is announced and never sent takes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+SHARED_BYTES = 256 * 1024
+
+KEPT_BYTES = 16 << 20
+"""So much of what was lent is kept to be lent again."""
+
+ROUND_TO = 64 * 1024
+
+
+class Filler(Protocol):
+    """Somebody whose frame is being read."""
+
+    def pause_filling(self) -> None:
+        """Read no more for now."""
+
+    def resume_filling(self) -> None:
+        """Go on reading."""
+
+
+class Intake:
+    """The buffers of one broker."""
+
+    __slots__ = ("_coming", "_free", "_held", "_kept", "_waiting", "most", "shared", "view")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.shared = bytearray(SHARED_BYTES)
+        self.view = memoryview(self.shared)
+        self._free: list[bytearray] = []
+        self._kept = 0
+        self._coming: dict[Filler, int] = {}
+        self._held = 0
+        self._waiting: set[Filler] = set()
+
+    def __repr__(self) -> str:
+        return f"<intake: {len(self._coming)} large frames hold {self._held} of {self.most} bytes>"
+
+    @property
+    def held(self) -> int:
+        """Bytes of large frames that are not whole yet."""
+        return self._held
+
+    def lend(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes, not cleared."""
+        for at, buffer in enumerate(self._free):
+            if len(buffer) >= size:
+                del self._free[at]
+                self._kept -= len(buffer)
+                return buffer
+        return bytearray(-(-size // ROUND_TO) * ROUND_TO)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """Nobody looks into it any more."""
+        if self._kept + len(buffer) <= KEPT_BYTES:
+            self._kept += len(buffer)
+            self._free.append(buffer)
+
+    def exchange(self, buffer: bytearray, size: int) -> bytearray:
+        """A larger buffer with the same bytes at its front."""
+        larger = self.lend(size)
+        larger[: len(buffer)] = buffer
+        self.give_back(buffer)
+        return larger
+
+    def came(self, filler: Filler, count: int) -> None:
+        """So many more bytes of a frame have been read. May tell the filler to pause."""
+        self._coming[filler] = self._coming.get(filler, 0) + count
+        self._held += count
+        if self._held > self.most and filler is not next(iter(self._coming)):
+            self._waiting.add(filler)
+            filler.pause_filling()
+
+    def done(self, filler: Filler) -> None:
+        """The frame has been dealt with, or its connection is gone."""
+        self._held -= self._coming.pop(filler)
+        self._waiting.discard(filler)
+        if not self._waiting:
+            return
+        first = next(iter(self._coming))
+        for going in list(self._waiting) if self._held <= self.most else [first]:
+            if going in self._waiting:
+                self._waiting.discard(going)
+                going.resume_filling()
