@@ -40,6 +40,9 @@ LARGE = 64 * 1024
 FIRST_LENT = 2 << 20
 """So much of a large frame's buffer is there from the start; it grows as the bytes come."""
 
+MANY_PARTS = 512
+"""Answers of more pieces are joined before they are sent."""
+
 READ_AHEAD = 64 * 1024
 """How many bytes beyond the request being answered are read before the client has to wait."""
 
@@ -286,7 +289,10 @@ class Connection(asyncio.BufferedProtocol):
             except CodecError:
                 self._broken(route)
                 return
-            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            if len(parts) > MANY_PARTS or sum(map(len, parts)) < LARGE:
+                self._transport.write(b"".join(parts))
+            else:
+                self._transport.writelines(parts)
         self._busy = False
         if self._ahead and not self._going:
             self._go_on()
