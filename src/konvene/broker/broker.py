@@ -30,7 +30,7 @@ from konvene.broker.router import HANDLERS
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import FEATURES_CHANGED, SUPPORTED
-from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
+from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
 from konvene.configs import BrokerConfig
@@ -300,7 +300,8 @@ class Broker:
 
     def _log_config(self, topic: str) -> LogConfig:
         values = topic_values(self.config, self.settings_of(ResourceType.TOPIC, topic))
-        return log_config(values, self.config["producer.id.expiration.ms"])
+        syncs = topic not in INTERNAL_TOPICS or self.config["konvene.log.fsync.internal"]
+        return log_config(values, self.config["producer.id.expiration.ms"], sync_on_roll=syncs)
 
     def _reconfigure(self, kind: int, name: str) -> None:
         """Settings were altered: they are in force from here on."""
@@ -355,9 +356,10 @@ class Broker:
             for partition in self.partitions:
                 partition.log.retain(now_ms)
 
-    def checkpoint(self) -> None:
-        """Write down how far the logs are durable: less to read after a crash."""
+    async def checkpoint(self) -> None:
+        """Make finished segments durable and write down how far the logs are: less to read after a crash."""
         with self._storage_may_fail("the checkpoint"):
+            await self.loop.run_in_executor(self.disk_thread, self.directory.sync_finished)
             self.directory.checkpoint()
 
     @contextlib.contextmanager

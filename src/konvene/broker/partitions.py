@@ -161,7 +161,9 @@ def _check(data: bytes | memoryview, *, zstd: bool) -> None:
         raise Refused(Errors.INVALID_TXN_STATE, "There is no transaction coordinator on this broker")
 
 
-def log_config(values: Mapping[str, Any], producer_id_expiration_ms: int) -> LogConfig:
+def log_config(
+    values: Mapping[str, Any], producer_id_expiration_ms: int, *, sync_on_roll: bool = True
+) -> LogConfig:
     """A topic's settings as its logs want them."""
     stamped = values["message.timestamp.type"] == "LogAppendTime"
     return LogConfig(
@@ -178,6 +180,7 @@ def log_config(values: Mapping[str, Any], producer_id_expiration_ms: int) -> Log
         message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
         producer_id_expiration_ms=producer_id_expiration_ms,
+        sync_on_roll=sync_on_roll,
     )
 
 

@@ -70,7 +70,7 @@ class Server:
                 broker.retain()
             if now >= next_checkpoint:
                 next_checkpoint = now + checkpoint_s
-                broker.checkpoint()
+                await broker.checkpoint()
 
     async def close(self) -> None:
         if self._chores is not None:

@@ -27,7 +27,8 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3600 * 1000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     #: Ours: a finished segment is durable before the next one takes a record, so that a power cut
-    #: never leaves a gap between them. A broker that does not sync before it answers turns it off.
+    #: never leaves a gap between them. Off, recovery cuts at such a gap, as Kafka does, and the finished
+    #: segments are left to `sync_finished`.
     sync_on_roll: bool = True
 
     @property

@@ -15,6 +15,7 @@ Names become paths here and nowhere else: only legal topic names do.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -25,7 +26,7 @@ from konvene.codec.errors import Malformed
 from konvene.log import summary
 from konvene.log.closing import forget_written, is_written_down, write_down
 from konvene.log.config import LogConfig
-from konvene.log.errors import DamagedLog, LogError, WrongDirectory
+from konvene.log.errors import DamagedLog, LogError, LogGone, WrongDirectory
 from konvene.log.files import Disk, Lock, replace
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.recovery import Recovered
@@ -264,6 +265,12 @@ class LogDirectory:
         log.truncate_to(offset)
 
     # how it is left ----------------------------------------------------------------------------
+
+    def sync_finished(self) -> None:
+        """Make the finished segments of all logs durable: for topics that nobody syncs. From any thread."""
+        for log in list(self.logs.values()):
+            with contextlib.suppress(LogGone):
+                log.sync_finished()
 
     def checkpoint(self, *, without: TopicPartition | None = None) -> None:
         """Write down how far each log is durable and where it starts: less to read after a crash.

@@ -34,7 +34,7 @@ class _Inode:
 
     def __init__(self) -> None:
         self.data = bytearray()
-        #: Stands for the time of the last change: the number of the operation.
+        #: Stands for the time of the last change.
         self.changed = 0
         self.durable = b""
         #: Since the last sync: appended bytes, or the size of a truncation.
@@ -60,6 +60,8 @@ class MemoryDisk:
         self._pending: dict[str, list[list[tuple[str, _Inode | bool | None]]]] = {}
         self._locks: set[str] = set()
         self._changes: dict[str, int] = {}
+        #: Operations of this disk and those of which it is the remains.
+        self._clock = 0
         self.settles = True
         """Whether there is a way to make everything durable at one stroke."""
 
@@ -110,7 +112,7 @@ class MemoryDisk:
     def _continue(self, before: MemoryDisk) -> None:
         """Times go on from where they were. What a power cut kept has those of what was written last."""
         self._changes = dict(before._changes)
-        self.calls = before.calls
+        self._clock = before._clock
         self.settles = before.settles
 
     # Disk ------------------------------------------------------------------------------------
@@ -224,6 +226,7 @@ class MemoryDisk:
     def _operation(self, kind: str, path: str) -> bool:
         """Count one operation; True if it is to fail half-way (for an append)."""
         self.calls += 1
+        self._clock += 1
         self.operations.append((kind, path))
         if self.calls == self.cut_power_at:
             raise PowerCut(f"operation {self.calls}: {kind} {path}")
@@ -238,7 +241,7 @@ class MemoryDisk:
         _apply(self._names, step)
         self._pending.setdefault(_parent(path), []).append(step)
         for name, _ in step:
-            self._changes[_parent(name)] = self.calls
+            self._changes[_parent(name)] = self._clock
 
     def _inode(self, path: str) -> _Inode:
         inode = self._names.get(path)
@@ -276,7 +279,7 @@ class MemoryFile:
         half = self._disk._operation("append", self.path)
         kept = bytes(data[: len(data) // 2] if half else data)
         self._inode.data += kept
-        self._inode.changed = self._disk.calls
+        self._inode.changed = self._disk._clock
         self._inode.pending.append(kept)
         if half:
             code = self._disk.fail[self._disk.calls]
@@ -289,7 +292,7 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         self._disk._operation("truncate", self.path)
         del self._inode.data[size:]
-        self._inode.changed = self._disk.calls
+        self._inode.changed = self._disk._clock
         self._inode.pending.append(size)
 
     def sync(self) -> None:

@@ -146,7 +146,8 @@ class Opening:
                 fault, expected = end.fault, end.next_offset
             if fault is not None:
                 if not self._accept_loss:
-                    refuse_unless_torn(segments, at, end, fault)
+                    in_order = log.config.sync_on_roll
+                    refuse_unless_torn(segments, at, end, fault, in_order=in_order)
                 cut = self._cut(segments, at, end.position)
                 where = (expected, segment.path, fault)
                 break

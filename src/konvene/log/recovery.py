@@ -115,8 +115,13 @@ def sound_batch_behind(file: File, size: int, position: int, expected_offset: in
     return None
 
 
-def refuse_unless_torn(segments: Sequence[Segment], at: int, end: ScanEnd, fault: str) -> None:
-    """`DamagedLog` if a sound batch stands where those of segment `at` end, or behind: no torn tail."""
+def refuse_unless_torn(
+    segments: Sequence[Segment], at: int, end: ScanEnd, fault: str, *, in_order: bool = True
+) -> None:
+    """`DamagedLog` if a sound batch stands where those of segment `at` end, or behind: no torn tail.
+
+    Not `in_order`: nobody made a segment durable before the next one grew, so a power cut may well have kept
+    the later one alone, and what stands there was never more than in memory."""
     torn = segments[at]
     if _is_whole(torn.file, end.position):
         # No write stops in a batch whose checksum holds: a batch before it, or its own offset, was changed.
@@ -124,7 +129,7 @@ def refuse_unless_torn(segments: Sequence[Segment], at: int, end: ScanEnd, fault
     behind = sound_batch_behind(torn.file, torn.file.size(), end.position, end.next_offset)
     if behind is not None:
         raise DamagedLog(torn.path, end.position, f"{fault}; a sound batch follows at byte {behind}")
-    for segment in segments[at + 1 :]:
+    for segment in segments[at + 1 :] if in_order else ():
         if sound_batch_behind(segment.file, segment.file.size(), -1, end.next_offset) is not None:
             raise DamagedLog(torn.path, end.position, f"{fault}; sound batches follow in {segment.path}")
 

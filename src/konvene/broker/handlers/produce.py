@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from konvene.broker.later import HANG_UP
 from konvene.broker.partitions import Partition, Refused
 from konvene.cluster.names import INTERNAL_TOPICS
+from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.log.errors import LogError
 from konvene.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -28,12 +30,15 @@ NO_ACKS, ALL_ACKS = 0, -1
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 
+Unsynced = tuple[Partition, str, Uuid]
+"""A partition that was written to, and by which name and id it was asked for."""
+
 INTERNAL_CLIENT_ID = "__admin_client"
 """The client id with which Kafka's tools may write to internal topics."""
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
-    unsynced: list[Partition] = []
+    unsynced: list[Unsynced] = []
     if request.acks not in (NO_ACKS, 1, ALL_ACKS):
         responses = _everything(request, Errors.INVALID_REQUIRED_ACKS)
     elif request.transactional_id is not None:
@@ -49,15 +54,31 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
     return response
 
 
-async def _when_durable(response: ProduceResponse, partitions: list[Partition]) -> ProduceResponse:
-    """`konvene.log.fsync.topics`: an acknowledged record is on the disk."""
-    for partition in partitions:
-        await partition.sync()
-    return response
+async def _when_durable(response: ProduceResponse, unsynced: list[Unsynced]) -> ProduceResponse:
+    """`konvene.log.fsync.topics`: an acknowledged record is on the disk, or it is said that it is not."""
+    failed: dict[tuple[str, Uuid, int], LogError] = {}
+    for partition, name, topic_id in unsynced:
+        try:
+            await partition.sync()
+        except LogError as error:
+            failed[name, topic_id, partition.index] = error
+    if not failed:
+        return response
+    return ProduceResponse(responses=tuple(_as_synced(topic, failed) for topic in response.responses))
+
+
+def _as_synced(
+    topic: TopicProduceResponse, failed: dict[tuple[str, Uuid, int], LogError]
+) -> TopicProduceResponse:
+    answers = []
+    for told in topic.partition_responses:
+        error = failed.get((topic.name, topic.topic_id, told.index))
+        answers.append(told if error is None else _refused(told.index, Errors(error.code), str(error)))
+    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(answers))
 
 
 def _topic(
-    broker: Broker, data: TopicProduceData, call: Call, unsynced: list[Partition]
+    broker: Broker, data: TopicProduceData, call: Call, unsynced: list[Unsynced]
 ) -> TopicProduceResponse:
     name, missing = data.name, Errors.UNKNOWN_TOPIC_OR_PARTITION
     if call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -75,7 +96,7 @@ def _topic(
         else:
             answers.append(_append(partition, wanted, call))
             if partition.syncs and answers[-1].error_code == Errors.NONE:
-                unsynced.append(partition)
+                unsynced.append((partition, data.name, data.topic_id))
     return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(answers))
 
 
@@ -95,7 +116,11 @@ def _append(partition: Partition, data: PartitionProduceData, call: Call) -> Par
 def _failed(
     data: PartitionProduceData, error: Errors, message: str | None = None
 ) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index=data.index, error_code=error, base_offset=-1, error_message=message)
+    return _refused(data.index, error, message)
+
+
+def _refused(index: int, error: Errors, message: str | None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=error, base_offset=-1, error_message=message)
 
 
 def _everything(request: ProduceRequest, error: Errors) -> tuple[TopicProduceResponse, ...]:
