@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from konvene.cluster.state import CatalogueState, TopicState
-from konvene.cluster.topics import CREATE_PARTITIONS, MAX_PARTITIONS_PER_REQUEST, partition_records
+from konvene.cluster.topics import (
+    CREATE_PARTITIONS,
+    MAX_PARTITIONS_PER_REQUEST,
+    check_assignment,
+    partition_records,
+)
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages.create_partitions import (
@@ -76,8 +81,6 @@ def _plan(state: CatalogueState, wanted: CreatePartitionsTopic, node_id: int) ->
                 f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)}"
                 " assignment(s) were specified.",
             )
-        if any(a.broker_ids != (node_id,) for a in wanted.assignments):
-            raise ClusterError(
-                Errors.INVALID_REPLICA_ASSIGNMENT, f"Partitions can only be assigned to broker {node_id}."
-            )
+        for assignment in wanted.assignments:
+            check_assignment(assignment.broker_ids, node_id)
     return topic

@@ -146,13 +146,24 @@ def _assigned(topic: CreatableTopic, context: Context) -> int:
             Errors.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence."
         )
     for assignment in topic.assignments:
-        if assignment.broker_ids != (context.config["node.id"],):
-            raise ClusterError(
-                Errors.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment of partition {assignment.partition_index} names brokers"
-                f" {list(assignment.broker_ids)}, of which only {context.config['node.id']} is registered.",
-            )
+        check_assignment(assignment.broker_ids, context.config["node.id"])
     return len(indexes)
+
+
+def check_assignment(broker_ids: tuple[int, ...], node_id: int) -> None:
+    """Raise what is wrong with the brokers that a client chose for a partition, the lowest id first."""
+    said = "The manual partition assignment includes"
+    if not broker_ids:
+        raise ClusterError(Errors.INVALID_REPLICA_ASSIGNMENT, f"{said} an empty replica list.")
+    unknown = sorted(broker for broker in broker_ids if broker != node_id)
+    twice = len(broker_ids) - len(unknown) > 1
+    if unknown and (unknown[0] < node_id or not twice):
+        words = f"{said} broker {unknown[0]}, but no such broker is registered."
+    elif twice:
+        words = f"{said} the broker {node_id} more than once."
+    else:
+        return
+    raise ClusterError(Errors.INVALID_REPLICA_ASSIGNMENT, words)
 
 
 def _created(topic: TopicState, told: Mapping[str, str], config: BrokerConfig) -> CreatableTopicResult:

@@ -158,10 +158,10 @@ def _within_limits(broker: BrokerConfig, name: str, value: Any) -> None:
     if (low is None or value >= low) and (high is None or value <= high):
         return
     if low is None:
-        raise ConfigError(f"{name} must be less than or equal to {high}, but is {value}")
+        raise ConfigError(f"{name} must be less than or equal to {high}")
     if high is None:
-        raise ConfigError(f"{name} must be greater than or equal to {low}, but is {value}")
-    raise ConfigError(f"{name} must be in the range {low} to {high} inclusive, but is {value}")
+        raise ConfigError(f"{name} must be greater than or equal to {low}")
+    raise ConfigError(f"{name} must be in the range {low} to {high} inclusive.")
 
 
 def _outlasts(broker: BrokerConfig, values: Mapping[str, Any], kind: str) -> None:
@@ -208,11 +208,16 @@ def _broker_value(name: str, text: str | None, per_broker: bool) -> Value:
     base = base_name(name)
     row = _row(BROKER, "broker", base or name)
     if row.dynamic == "no":
-        raise ConfigError(f"Cannot update these configs dynamically: {name}")
+        raise ConfigError(f"Cannot update these configs dynamically: [{name}]")
     if base is None and name.startswith(PER_LISTENER):
-        raise ConfigError(f"{name} can be updated for one listener only: listener.name.<listener>.{name}")
+        raise ConfigError(
+            "These security configs can be dynamically updated only per-listener using the listener prefix:"
+            f" [{name}]"
+        )
     if row.dynamic == "per-broker" and not per_broker:
-        raise ConfigError(f"Cannot update these configs at default cluster level, name a broker: {name}")
+        raise ConfigError(
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
+        )
     return row.parse(given)
 
 

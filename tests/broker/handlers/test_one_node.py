@@ -19,6 +19,12 @@ from konvene.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from konvene.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from konvene.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from konvene.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from konvene.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from konvene.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
@@ -238,3 +244,30 @@ def test_metadata_by_id(tmp_path: Path) -> None:
         )  # fmt: skip
 
     told(tmp_path, story, {"auto.create.topics.enable": "true"})
+
+
+def test_partitions_by_hand(tmp_path: Path) -> None:
+    """Kafka's words on each wrong choice of brokers, the lowest id first, for topics and for partitions."""
+    said = "The manual partition assignment includes"
+
+    async def story(client: Asking) -> None:
+        await client.topic("t")
+        for brokers, words in (
+            ((), f"{said} an empty replica list."),
+            ((1, 2), f"{said} broker 2, but no such broker is registered."),
+            ((1, 1, 0), f"{said} broker 0, but no such broker is registered."),
+            ((2, 1, 1), f"{said} the broker 1 more than once."),
+        ):
+            assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=brokers)
+            new = CreatableTopic(
+                name="new", num_partitions=-1, replication_factor=-1, assignments=(assignment,)
+            )
+            (created,) = (await client.ask(CreateTopicsRequest(topics=(new,)))).topics
+            assert (created.error_code, created.error_message) == (Errors.INVALID_REPLICA_ASSIGNMENT, words)
+            more = CreatePartitionsTopic(
+                name="t", count=2, assignments=(CreatePartitionsAssignment(broker_ids=brokers),)
+            )
+            (grown,) = (await client.ask(CreatePartitionsRequest(topics=(more,)))).results
+            assert (grown.error_code, grown.error_message) == (Errors.INVALID_REPLICA_ASSIGNMENT, words)
+
+    told(tmp_path, story)
