@@ -13,5 +13,6 @@ honest.
 | test_data.py | what is produced is read back, whole, by every other library |
 | test_offsets.py | commits, positions, seeks, pauses, offsets for times |
 | test_admin.py | topics, configs, groups and offsets through every admin client |
+| test_tools.py | Kafka's own command line tools say of konvene what they say of Kafka |
 | test_history.py | konvene tells why each of these rebalances happened |
 """

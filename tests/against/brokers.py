@@ -142,6 +142,7 @@ class Kafka(Broker):
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         tool = [*self.java(), "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
         tool += ["-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self.properties)]
+        tool += ["--feature", "eligible.leader.replicas.version=0"]  # which is nothing to a single node
         done = subprocess.run(tool, capture_output=True, text=True, timeout=60)
         if done.returncode:
             raise RuntimeError(f"formatting Kafka's storage failed:\n{done.stdout}\n{done.stderr}")
