@@ -26,7 +26,7 @@ from konvene.codec.errors import Malformed
 from konvene.log import summary
 from konvene.log.closing import forget_written, is_written_down, write_down
 from konvene.log.config import LogConfig
-from konvene.log.errors import DamagedLog, LogError, LogGone, WrongDirectory
+from konvene.log.errors import DamagedLog, LogError, LogGone, LogOffline, WrongDirectory
 from konvene.log.files import Disk, Lock, replace
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.recovery import Recovered
@@ -116,33 +116,47 @@ class LogDirectory:
         """Lock the directory (made if it is not there) and read what it says of itself.
 
         `DirectoryLocked` if another process has it, `WrongDirectory` if it is another cluster's or
-        node's. An empty `cluster_id` or `directory_id` of `identity` takes what is there.
+        node's, `LogOffline` if it cannot be written. An empty `cluster_id` or `directory_id` of
+        `identity` takes what is there.
         """
-        _make(disk, path)
-        lock = disk.lock(f"{path}/{LOCK_NAME}")
         try:
-            identity = _identify(disk, path, identity)
-            clean = disk.exists(f"{path}/{CLEAN_MARK}")
-            left = _take_marks(disk, path) if clean else {}
-            directory = cls(disk, path, lock, identity, clean)
-            directory._left = left
-            directory._recovery_points = read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
-            directory._start_offsets = read_checkpoint(disk, f"{path}/{START_OFFSETS}")
-            folders = disk.folders(path)
-            for name in folders:
-                if _DOOMED.match(name):
-                    directory._remove_folder(name)
-            disk.sync_directory(path)
-            directory._forget_the_gone()
-            directory._settled = not clean and len(folders) >= MANY and disk.settle(path)
-            return directory
+            _make(disk, path)
+            lock = disk.lock(f"{path}/{LOCK_NAME}")
+        except OSError as error:
+            raise _unusable(path, error) from error
+        try:
+            return cls._open(disk, path, lock, identity)
+        except OSError as error:
+            lock.release()
+            raise _unusable(path, error) from error
         except BaseException:
             lock.release()
             raise
 
+    @classmethod
+    def _open(cls, disk: Disk, path: str, lock: Lock, identity: Identity) -> LogDirectory:
+        identity = _identify(disk, path, identity)
+        clean = disk.exists(f"{path}/{CLEAN_MARK}")
+        left = _take_marks(disk, path) if clean else {}
+        directory = cls(disk, path, lock, identity, clean)
+        directory._left = left
+        directory._recovery_points = read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
+        directory._start_offsets = read_checkpoint(disk, f"{path}/{START_OFFSETS}")
+        folders = disk.folders(path)
+        for name in folders:
+            if _DOOMED.match(name):
+                directory._remove_folder(name)
+        disk.sync_directory(path)
+        directory._forget_the_gone()
+        directory._settled = not clean and len(folders) >= MANY and disk.settle(path)
+        return directory
+
     def partitions(self) -> list[TopicPartition]:
         """What is there, by topic and number."""
-        matches = [_FOLDER.match(name) for name in self.disk.folders(self.path)]
+        try:
+            matches = [_FOLDER.match(name) for name in self.disk.folders(self.path)]
+        except OSError as error:
+            self.health.fail(f"cannot list {self.path}", error)
         return sorted(TopicPartition(match[1], int(match[2])) for match in matches if match)
 
     def load(
@@ -384,6 +398,10 @@ def _make(disk: Disk, path: str) -> None:
     for name in reversed(missing):
         disk.mkdir(name)
         disk.sync_directory(name.rpartition("/")[0] or "/")
+
+
+def _unusable(path: str, error: OSError) -> LogOffline:
+    return LogOffline(f"cannot use {path} for data: {error.strerror or error} ({error.filename or path})")
 
 
 def _take_marks(disk: Disk, path: str) -> dict[str, LeftLog]:

@@ -367,9 +367,13 @@ class PartitionLog:
             waited = last.max_timestamp - segment.first_timestamp
         else:
             waited = now_ms - segment.created_ms
+        try:
+            index_bytes = len(segment.offsets) * _INDEX_ENTRY_BYTES
+        except OSError as error:  # The first use of a log that was taken up as it was left.
+            self.health.fail(f"cannot read the index of {segment.path}", error)
         return (
             waited > self.config.segment_ms
-            or len(segment.offsets) * _INDEX_ENTRY_BYTES >= self.config.segment_index_bytes
+            or index_bytes >= self.config.segment_index_bytes
             or last.last_offset - segment.base_offset > 0x7FFF_FFFF
         )
 
@@ -625,6 +629,8 @@ class PartitionLog:
         Nothing before it can be read again; its segments go with the next `retain`. The start
         is remembered by the directory's checkpoint.
         """
+        if self.health.failure is not None:
+            raise self.health.refusal()
         target = self.end_offset if offset == -1 else offset
         if target > self.end_offset or target < 0:
             raise OffsetOutOfRange(f"{offset} is behind the end {self.end_offset}")
@@ -642,7 +648,10 @@ class PartitionLog:
         if self.health.failure is not None:
             raise self.health.refusal()
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
-        doomed = self._expired(now_ms)
+        try:
+            doomed = self._expired(now_ms)
+        except OSError as error:
+            self.health.fail(f"cannot read {self.directory}", error)
         if not doomed:
             return []
         if doomed == len(self.segments):
