@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.classic.step import Step, join_key
+from konvene.groups.classic.step import Step, initial_delay_ms, join_key
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Context, Outcome
 
@@ -49,7 +49,7 @@ def join_timed_out(groups: Mapping[str, ClassicGroup], group_id: str, context: C
     if group.was_empty and group.member_added and group.initial_remaining_ms > 0:
         group.member_added = False
         waited, remaining = group.initial_delay_ms, group.initial_remaining_ms
-        group.initial_delay_ms = min(context.config["group.initial.rebalance.delay.ms"], remaining)
+        group.initial_delay_ms = min(initial_delay_ms(context), remaining)
         group.initial_remaining_ms = max(remaining - waited, 0)
         step.arm(join_key(group_id), group.initial_delay_ms)
     else:

@@ -39,6 +39,17 @@ def sync_key(group_id: str) -> tuple[str, str]:
     return ("sync", group_id)
 
 
+SHORTEST_INITIAL_DELAY_MS = 5
+"""Members that come at the same moment begin together, also where they need not wait for one another. In
+Kafka it is the queue of requests in front of the coordinator that has this effect."""
+
+
+def initial_delay_ms(context: Context) -> int:
+    """For how long the first rebalance of a group waits for the next member."""
+    told: int = context.config["group.initial.rebalance.delay.ms"]
+    return max(told, SHORTEST_INITIAL_DELAY_MS)
+
+
 class Step:
     """One decision. `group` is a copy that nobody else sees yet."""
 
@@ -184,7 +195,7 @@ class Step:
         group.was_empty = group.state is State.EMPTY
         self.move(State.PREPARING_REBALANCE)
         if group.was_empty:
-            delay: int = self.context.config["group.initial.rebalance.delay.ms"]
+            delay = initial_delay_ms(self.context)
             group.initial_delay_ms = delay
             group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay, 0)
             self.arm(join_key(group.group_id), delay)
