@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
 from tests.broker.running import running
+from tests.broker.test_disk_faults import Told, create, started
+from tests.broker.test_disk_faults import write as write_durably
 
+from konvene.broker.broker import Broker
 from konvene.broker.coordinator import Call
 from konvene.broker.handlers import find_coordinator, metadata, produce
+from konvene.cli.app import konvene
 from konvene.cluster.names import OFFSETS_TOPIC
-from konvene.codec.batches import build_simple
+from konvene.codec.batches import build_simple, records
 from konvene.errors import Errors
+from konvene.log.memory_disk import MemoryDisk
 from konvene.messages.find_coordinator import FindCoordinatorRequest
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -90,3 +97,89 @@ def test_a_damaged_coordinator_log_takes_only_its_groups_down(tmp_path: Path) ->
     asyncio.run(before())
     spoil(tmp_path / f"{OFFSETS_TOPIC}-0" / "00000000000000000000.log", 65)
     asyncio.run(after())
+
+
+def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -> None:
+    """The command says the very file and byte of the broker's own line, while the broker runs."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_missing(["t"])
+            for text in (b"one", b"two", b"three"):
+                produce.handle(broker, write(0, text), Call(api_version=9))
+        path = tmp_path / "t-0" / "00000000000000000000.log"
+        spoil(path, 100)
+        async with running(tmp_path) as broker:
+            (damage,) = broker.directory.damaged.values()
+            assert (damage.path, damage.position) == (str(path), 71)
+            told = CliRunner().invoke(konvene, ["log", "verify", str(tmp_path)])
+            assert told.exit_code == 1
+            assert f"damage: {path.name}, byte 71, offset 1: " in told.output
+            assert "a sound batch follows at byte 142" in told.output
+
+    asyncio.run(main())
+
+
+LOG = "/d/t-0/00000000000000000000.log"
+
+
+async def three_batches(*, checkpoint: bool) -> MemoryDisk:
+    """What a broker leaves that was killed after three acknowledged writes."""
+    disk, told = MemoryDisk(), Told()
+    broker = await started(disk)
+    await create(broker, told)
+    for _ in range(3):
+        await write_durably(broker, told, 0)
+    assert told.refusals == set()
+    if checkpoint:
+        await broker.checkpoint()
+    return disk.copy()
+
+
+def with_bytes(disk: MemoryDisk, data: bytes) -> MemoryDisk:
+    twin = disk.copy()
+    file = twin.open(LOG)
+    file.truncate(0)
+    file.append(data)
+    return twin
+
+
+async def served(broker: Broker) -> list[bytes | None] | None:
+    """What can be read of the partition, which then takes one more; None where it is offline and says so."""
+    partition = broker.partitions.get("t", 0)
+    told = Told()
+    found = None
+    if partition is not None:
+        found = [entry.value for header, view in partition.batches() for entry in records(view, header)]
+    await write_durably(broker, told, 0)
+    assert told.refusals == (set() if partition is not None else {Errors.KAFKA_STORAGE_ERROR})
+    await write_durably(broker, told, 1)
+    assert len(told.acknowledged[1]) == 1
+    return found
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_each_byte_of_the_last_batch_may_be_cut_or_changed(checkpoint: bool) -> None:
+    """A broker that starts on it serves sound batches only: a torn tail goes, what was known to be durable
+    is missed, and nothing that a checksum covers is ever served changed."""
+
+    async def main() -> None:
+        disk = await three_batches(checkpoint=checkpoint)
+        data = disk.read(LOG)
+        size = len(data) // 3
+        values = [b"0/%d" % at + b"." * 60 for at in range(3)]
+        for at in range(2 * size, len(data)):
+            found = await served(await started(with_bytes(disk, data[:at])))
+            assert found == (None if checkpoint else values[:2])
+            changed = bytearray(data)
+            changed[at] ^= 0x41
+            found = await served(await started(with_bytes(disk, bytes(changed))))
+            place = at - 2 * size
+            if 12 <= place < 16:  # The leader epoch stands in front of the checksum.
+                assert found == values
+            elif place < 8 or checkpoint:  # An offset that cannot be, where the checksum holds.
+                assert found is None or (place < 8 and found == values)
+            else:
+                assert found == values[:2]
+
+    asyncio.run(main())

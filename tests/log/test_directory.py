@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -94,10 +95,29 @@ def test_a_second_process_is_refused(tmp_path):
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "another process" in run.stderr
+    if sys.platform == "linux":
+        assert f"another process, {os.getpid()} (" in run.stderr
     with pytest.raises(DirectoryLocked):
         LogDirectory.open(RealDisk(), str(tmp_path), ME)
     directory.close()
     LogDirectory.open(RealDisk(), str(tmp_path), ME).close()
+
+
+def test_kafkas_kind_of_lock_is_respected(tmp_path):
+    """Java locks the file by fcntl, which a flock does not see: a broker of Kafka's keeps us out as well."""
+    script = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(); input()"
+    command = [sys.executable, "-c", script, str(tmp_path / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(DirectoryLocked):
+            LogDirectory.open(RealDisk(), str(tmp_path), ME)
+        holder.communicate(b"\n")
+    directory = LogDirectory.open(RealDisk(), str(tmp_path), ME)
+    try_java = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    run = subprocess.run([sys.executable, "-c", try_java, str(tmp_path / ".lock")], capture_output=True)
+    assert run.returncode == 1
+    directory.close()
 
 
 def test_another_clusters_directory_is_refused(tmp_path):

@@ -22,9 +22,11 @@ import fcntl
 import os
 import platform
 import resource
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from konvene.codec.compression import Buffer
@@ -238,12 +240,15 @@ class RealDisk:
             os.close(fd)
 
     def lock(self, path: str) -> RealLock:
+        """Both kinds of lock that Unix has: ours against each other, and the one that Kafka takes."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            holder = _holder(fd)
             os.close(fd)
-            raise DirectoryLocked(f"{path} is held by another process: is a broker running there?") from None
+            raise DirectoryLocked(f"{path} is held by {holder}: is a broker running there?") from None
         except BaseException:
             os.close(fd)
             raise
@@ -265,8 +270,26 @@ class RealDisk:
                 oldest.give_up()
 
 
+def _holder(fd: int) -> str:
+    """Who has the lock, as far as the machine tells."""
+    if platform.system() == "Linux":
+        asked = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        with contextlib.suppress(OSError, struct.error):
+            kind, _, _, _, pid = struct.unpack("hhqqi", fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+            if kind != fcntl.F_UNLCK and pid > 0:
+                return f"another process, {pid}{_name_of(pid)}"
+    return "another process"
+
+
+def _name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+        return f" ({' '.join(words).strip()[:100]})"
+    return ""
+
+
 class RealLock:
-    """A flock that lasts until it is released or the process ends."""
+    """Locks that last until it is released or the process ends."""
 
     __slots__ = ("_fd",)
 
