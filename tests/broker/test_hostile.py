@@ -1,4 +1,4 @@
-"""What is no request, or too much of one, costs its sender the connection and nobody else anything."""
+"""Rows 59 and 60 of the hostile inputs where they need settings or a look inside; else see `hostile`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pytest
 from tests.broker.running import exchange, running
 
 from konvene.broker.broker import Broker
@@ -51,64 +50,7 @@ async def is_closed(port: int, data: bytes, within_s: float = 5) -> bool:
         writer.close()
 
 
-NO_REQUESTS = {
-    "negative length": b"\xff\xff\xff\xff",
-    "zero length": b"\0\0\0\0",
-    "longer than socket.request.max.bytes": (104_857_601).to_bytes(4, "big"),
-    "shorter than a header": frame(b"\0\x12\0"),
-    "client id longer than the request": frame(b"\0\x12\0\3\0\0\0\1\x7f\xff"),
-    "client id that is not text": frame(b"\0\x12\0\3\0\0\0\1\0\2\xff\xfe\0"),
-    "unknown API": frame(b"\x03\xe7\0\0\0\0\0\1\0\1c"),
-    "negative API": frame(b"\xff\xff\0\0\0\0\0\1\0\1c"),
-    "version that is not served": frame(b"\0\x0c\0\x63\0\0\0\1\0\1c\0"),
-    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "TLS hello": bytes.fromhex("160301020001 0001fc0303".replace(" ", "")) + bytes(64),
-    "array of 2^31-1 topics": frame(b"\0\3\0\1\0\0\0\1\0\1c\x7f\xff\xff\xff"),
-    "varint without an end": frame(b"\0\3\0\x0c\0\0\0\1\0\1c\0" + b"\xff" * 12),
-    "tags without an end": frame(b"\0\3\0\x0c\0\0\0\1\0\1c\xff\xff\xff\xff\x0f"),
-}
-
-
-@pytest.mark.parametrize("name", NO_REQUESTS)
-def test_no_request_closes_the_connection(name: str, tmp_path: Path) -> None:
-    """Rows 1 to 10 of the hostile inputs: closed, and the broker is none the worse."""
-
-    async def test(broker: Broker, port: int) -> None:
-        assert await is_closed(port, NO_REQUESTS[name])
-        assert len(broker.connections) <= 1
-
-    with_broker(tmp_path, test)
-
-
-def test_a_newer_api_versions_is_told_what_is_spoken(tmp_path: Path) -> None:
-    """A version of ApiVersions that is not known is answered in version 0 with UNSUPPORTED_VERSION."""
-
-    async def test(broker: Broker, port: int) -> None:
-        answer = await exchange(port, b"\0\x12\0\x63\0\0\0\1\0\1c\0")
-        told = decode(ApiVersionsResponse, 0, answer, 4)
-        assert told.error_code == 35
-        assert [(k.api_key, k.min_version, k.max_version) for k in told.api_keys] == [(18, 0, 5)]
-
-    with_broker(tmp_path, test)
-
-
-def test_a_slow_sender_is_waited_for(tmp_path: Path) -> None:
-    """A request that comes byte by byte is answered like any other; others are served meanwhile."""
-
-    async def test(broker: Broker, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for byte in frame(VERSIONS):
-            writer.write(bytes([byte]))
-            await writer.drain()
-            await asyncio.sleep(0.001)
-        assert await asyncio.wait_for(exchange(port, VERSIONS), 5)
-        assert await asyncio.wait_for(reader.readexactly(8), 5)
-        writer.close()
-
-    with_broker(tmp_path, test)
-
-
-def test_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> None:
+def test_row_60_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> None:
     """Its answers fill its buffer, then its requests wait in its own; memory stays bounded."""
 
     async def test(broker: Broker, port: int) -> None:
@@ -129,32 +71,7 @@ def test_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> None:
     with_broker(tmp_path, test)
 
 
-def test_thousands_of_garbage_connections_leave_nothing_behind(tmp_path: Path) -> None:
-    """Connections that send noise, or nothing, or half a frame, and go."""
-
-    async def test(broker: Broker, port: int) -> None:
-        async def visit(i: int) -> None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write([b"\xff" + os.urandom(40), b"", b"\0\0\1\0half"][i % 3])
-            if i % 3:
-                await asyncio.sleep(0.01)
-            else:
-                await reader.read()
-            writer.close()
-
-        for start in range(0, 200, 100):
-            await asyncio.gather(*(visit(i) for i in range(start, start + 100)), return_exceptions=True)
-        before = rss_mib()
-        for start in range(0, 900, 100):
-            await asyncio.gather(*(visit(i) for i in range(start, start + 100)), return_exceptions=True)
-        await asyncio.sleep(0.3)
-        assert len(broker.connections) == 0
-        assert rss_mib() - before < 15
-
-    with_broker(tmp_path, test)
-
-
-def test_connections_too_many_are_refused(tmp_path: Path) -> None:
+def test_row_59_connections_too_many_are_refused(tmp_path: Path) -> None:
     """`max.connections` and `max.connections.per.ip` close the newcomer; a place left is free again."""
 
     async def test(broker: Broker, port: int) -> None:
@@ -170,7 +87,7 @@ def test_connections_too_many_are_refused(tmp_path: Path) -> None:
     with_broker(tmp_path / "ip", test, {"max.connections.per.ip": "3"})
 
 
-def test_idle_connections_are_closed(tmp_path: Path) -> None:
+def test_rows_03_and_59_idle_connections_are_closed(tmp_path: Path) -> None:
     """`connections.max.idle.ms`: whoever says nothing for so long is disconnected, who waits is not."""
 
     async def test(broker: Broker, port: int) -> None:

@@ -11,5 +11,7 @@ from tests.broker.hostile.wire import Target, started
 @pytest.fixture(scope="package")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A broker in its own process, which must still be there to be stopped at the end."""
-    with started(tmp_path_factory.mktemp("hostile")) as target:
+    # Where this is full, the system of who wants to connect waits for a second.
+    settings = {"socket.listen.backlog.size": "2000"}
+    with started(tmp_path_factory.mktemp("hostile"), settings) as target:
         yield target

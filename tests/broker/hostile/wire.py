@@ -10,7 +10,8 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from konvene.codec.compile import decode, encode
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.messages import API_KEYS, BY_NAME
+from konvene.messages.api_versions import ApiVersionsRequest
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.find_coordinator import FindCoordinatorRequest
@@ -43,6 +45,11 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    def send_if_open(self, data: bytes) -> None:
+        """Send what the broker may hang up on before it has all."""
+        with suppress(ConnectionError):
+            self.socket.sendall(data)
 
     def is_closed(self) -> bool:
         """Whether the broker hangs up without a word."""
@@ -98,6 +105,13 @@ class Target:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.is_kafka = isinstance(broker, Kafka)
+
+    @cached_property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """The first and last version of each API that is served."""
+        asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+        told = self.ask(asked, 4)
+        return {api.api_key: (api.min_version, api.max_version) for api in told.api_keys}
 
     def client(self) -> Client:
         return Client(self.broker.port)

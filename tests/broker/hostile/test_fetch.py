@@ -1,0 +1,176 @@
+"""Rows 21 to 23 of the hostile inputs: fetches that claim, repeat, demand and forge.
+
+The codes are Kafka's (`KONVENE_AGAINST=kafka` asks it again).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from tests.broker.hostile.wire import Client, Target, frame, header
+from tests.codec.test_hostile import size
+
+from konvene.codec.batches import Record, build
+from konvene.codec.compile import decode, encode
+from konvene.errors import Errors
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+TOPIC = "hostile-fetch"
+HUGE = 2**31 - 1
+NONE, UNKNOWN = Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION
+NO_SESSION, WRONG_EPOCH = Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSION_EPOCH
+
+
+@pytest.fixture(autouse=True)
+def topic(target: Target) -> None:
+    target.topic(TOPIC, 3)
+
+
+def partition(index: int = 0, **said: Any) -> FetchPartition:
+    return FetchPartition(**{"partition": index, "fetch_offset": 0, "partition_max_bytes": HUGE} | said)
+
+
+def fetch(*partitions: FetchPartition, topic: str = TOPIC, **said: Any) -> FetchRequest:
+    asked = (FetchTopic(topic=topic, partitions=partitions),) if partitions else ()
+    return FetchRequest(**{"topics": asked, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": HUGE} | said)
+
+
+def codes(answer: Any) -> list[Errors]:
+    return [Errors(p.error_code) for t in answer.responses for p in t.partitions]
+
+
+FOLLOWERS = {
+    "a follower": (fetch(partition(), replica_id=1), Errors.NOT_LEADER_OR_FOLLOWER),
+    "one that is not there": (fetch(partition(), replica_id=5), Errors.NOT_LEADER_OR_FOLLOWER),
+    "a follower that knows an epoch": (
+        fetch(partition(current_leader_epoch=0), replica_id=5),
+        Errors.UNKNOWN_LEADER_EPOCH,
+    ),
+    "a debugger": (fetch(partition(), replica_id=-2), NONE),
+    "nobody": (fetch(partition(), replica_id=-5), NONE),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_row_21_who_says_to_be_a_replica(name: str, target: Target) -> None:
+    """A client that names a broker's id gets nothing that a consumer does not; a follower gets nothing."""
+    request, expected = FOLLOWERS[name]
+    answer = target.ask(request, 12)
+    assert (codes(answer), answer.responses[0].partitions[0].records) == ([expected], b"")
+
+
+ODD = {
+    "a negative partition": (fetch(partition(-1)), [UNKNOWN]),
+    "partition 2^31-1": (fetch(partition(HUGE)), [UNKNOWN]),
+    "a negative offset": (fetch(partition(fetch_offset=-1)), [Errors.OFFSET_OUT_OF_RANGE]),
+    "offset 2^63-1": (fetch(partition(fetch_offset=2**63 - 1)), [Errors.OFFSET_OUT_OF_RANGE]),
+    "a leader epoch to come": (fetch(partition(current_leader_epoch=HUGE)), [Errors.UNKNOWN_LEADER_EPOCH]),
+    "records of an epoch to come": (fetch(partition(last_fetched_epoch=HUGE)), [Errors.OFFSET_OUT_OF_RANGE]),
+    "a log start of 2^63-1": (fetch(partition(log_start_offset=2**63 - 1)), [NONE]),
+    "no bytes": (fetch(partition(), max_bytes=0), [NONE]),
+    "a negative minimum": (fetch(partition(), min_bytes=-5, max_wait_ms=500), [NONE]),
+    "a negative wait": (fetch(partition(), max_wait_ms=-1), [NONE]),
+    "a topic without a name": (fetch(partition(), topic=""), [UNKNOWN]),
+    "a topic that is a path": (fetch(partition(), topic="../" + TOPIC), [UNKNOWN]),
+    "nothing": (fetch(), []),
+    "one partition a thousand times": (fetch(*[partition()] * 1000), [NONE]),
+    "one partition in a session, a thousand times": (fetch(*[partition()] * 1000, session_epoch=0), [NONE]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_row_22_odd_demands(name: str, target: Target) -> None:
+    """One answer to each partition, however often it is named and whatever is asked of it."""
+    request, expected = ODD[name]
+    assert codes(target.ask(request, 12)) == expected
+
+
+def test_row_22_a_minimum_that_is_never_there(target: Target) -> None:
+    """Such a fetch waits as long as it said, and the connections of others do not."""
+    with target.client() as patient:
+        began = time.monotonic()
+        patient.send(frame(header(1, 12) + encode(fetch(partition(), min_bytes=HUGE, max_wait_ms=700), 12)))
+        assert codes(target.ask(fetch(partition()), 12)) == [NONE]
+        assert patient.frame() is not None
+        assert time.monotonic() - began >= 0.7
+
+
+def test_row_22_records_are_sent_once_and_not_beyond_what_is_allowed(target: Target) -> None:
+    """A thousand times the same partition, as large as can be: its records come once."""
+    target.topic(TOPIC + "-full")
+    batch = build([Record(0, 1, None, bytes(500_000))])
+    data = PartitionProduceData(index=0, records=batch)
+    sent = ProduceRequest(
+        acks=1, timeout_ms=9000, topic_data=(TopicProduceData(name=TOPIC + "-full", partition_data=(data,)),)
+    )
+    assert target.ask(sent, 12).responses[0].partition_responses[0].error_code == 0
+    answer = target.ask(fetch(*[partition()] * 1000, topic=TOPIC + "-full"), 12)
+    assert [len(p.records) for p in answer.responses[0].partitions] == [len(batch)]
+
+
+@pytest.mark.parametrize(("count", "different"), [(100_000, True), (1_000_000, False)])
+def test_row_22_very_many_partitions(count: int, different: bool, target: Target) -> None:
+    """All that are different are answered for, in memory that is given back."""
+    if target.is_kafka and different:
+        pytest.skip("Kafka takes a minute")
+    before = target.rss_mib
+    one = encode(fetch(partition()), 4)  # It ends with the number of partitions and one of 16 bytes.
+    rows = b"".join((i if different else 0).to_bytes(4, "big") + one[-12:] for i in range(count))
+    body = one[:-20] + size(count, False) + rows
+    with target.client() as client:
+        client.send(frame(header(1, 4) + body))
+        answer = client.frame()
+    assert answer is not None
+    told = decode(FetchResponse, 4, answer, 4).responses[0].partitions
+    assert [p.error_code for p in told[:3]] == [NONE] * (3 if different else 1)
+    assert len(told) == (count if different else 1)
+    assert target.ask(fetch(partition()), 12) is not None
+    assert target.is_kafka or target.rss_mib - before < 200
+
+
+FORGED = {
+    "a session that nobody has": ((12345, 1), NO_SESSION),
+    "no session, and an epoch": ((0, 7), NO_SESSION),
+    "a negative session": ((-1, 1), NO_SESSION),
+    "a negative epoch": ((12345, -2), NO_SESSION),
+    "the end of a session that nobody has": ((12345, -1), NONE),
+    "the beginning of one": ((12345, 0), NONE),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_row_23_a_forged_session(name: str, target: Target) -> None:
+    """It is nobody's, and nothing is told of any partition; what ends or begins one is a full fetch."""
+    (session, epoch), error = FORGED[name]
+    answer = target.ask(fetch(partition(), session_id=session, session_epoch=epoch), 12)
+    assert answer.error_code == error
+    assert codes(answer) == ([NONE] if error is NONE else [])
+
+
+def test_row_23_epochs_out_of_turn(target: Target) -> None:
+    """An epoch that is skipped or said again is refused, and the session goes on where it was."""
+
+    def next_of(client: Client, epoch: int) -> Any:
+        return client.ask(fetch(session_id=opened.session_id, session_epoch=epoch), 12).error_code
+
+    with target.client() as client:
+        opened = client.ask(fetch(partition(), session_epoch=0), 12)
+        assert opened.session_id
+        told = [next_of(client, epoch) for epoch in (2, 1, 1, 3, HUGE, 2, -1, 3)]
+    assert told == [WRONG_EPOCH, NONE, WRONG_EPOCH, WRONG_EPOCH, WRONG_EPOCH, NONE, NONE, NO_SESSION]
+
+
+def test_row_23_sessions_are_bounded(target: Target) -> None:
+    """Whoever opens one beyond `max.incremental.fetch.session.cache.slots` is answered without a session."""
+    with target.client() as client:
+        opened = [client.ask(fetch(partition(), session_epoch=0), 12) for _ in range(1_100)]
+    assert all(codes(answer) == [NONE] for answer in opened)
+    held = {answer.session_id for answer in opened} - {0}
+    assert 900 < len(held) <= 1_000
+    with target.client() as client:
+        for session in held:
+            client.ask(fetch(session_id=session, session_epoch=-1), 12)
+        assert client.ask(fetch(partition(), session_epoch=0), 12).session_id

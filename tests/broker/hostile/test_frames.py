@@ -1,0 +1,165 @@
+"""Rows 1 to 12 of the hostile inputs: what is no request costs its sender the connection and no more."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from tests.broker.hostile.wire import Target, frame, header
+from tests.codec.test_hostile import HUGE, holes, varint
+
+from konvene.codec.compile import decode, encode
+from konvene.messages import API_KEYS, API_VERSIONS, Api
+from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from konvene.messages.list_groups import ListGroupsRequest
+
+METADATA_1, METADATA_12, HEARTBEAT_4 = header(3, 1), header(3, 12), header(12, 4)
+VERSIONS = header(18, 3) + encode(
+    ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
+)
+
+NO_REQUESTS = {
+    "row 01: length -1": b"\xff\xff\xff\xff",
+    "row 01: length -2^31": b"\x80\0\0\0",
+    "row 02: longer than socket.request.max.bytes": (104_857_601).to_bytes(4, "big"),
+    "row 02: 2^31-1 bytes": b"\x7f\xff\xff\xff",
+    "row 04: zero length": b"\0\0\0\0",
+    "row 04: one byte": frame(b"\0"),
+    "row 04: shorter than a header": frame(b"\0\x12\0"),
+    "row 04: a header without a client id": frame(b"\0\x12\0\3\0\0\0\1"),
+    "row 04: a flexible header without tags": frame(header(18, 3)[:-1]),
+    "row 04: a header and no body": frame(METADATA_1),
+    "row 05: an API that nobody knows": frame(b"\x03\xe7\0\0\0\0\0\1\0\1c"),
+    "row 05: a negative API": frame(b"\xff\xff\0\0\0\0\0\1\0\1c"),
+    "row 05: an API of brokers among themselves": frame(b"\0\4\0\7\0\0\0\1\0\1c\0"),
+    "row 05: a version to come": frame(b"\0\x0c\0\x63\0\0\0\1\0\1c\0"),
+    "row 05: a negative version": frame(b"\0\x0c\xff\xff\0\0\0\1\0\1c"),
+    "row 05: a version that is gone": frame(b"\0\0\0\2\0\0\0\1\0\1c"),
+    "row 06: HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "row 06: a TLS hello": bytes.fromhex("1603010200010001fc0303") + bytes(64),
+    "row 06: SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "row 06: noise": b"\xde\xad\xbe\xef" * 64,
+    "row 08: client id longer than the request": frame(b"\0\x12\0\3\0\0\0\1\x7f\xff"),
+    "row 08: client id that is not text": frame(b"\0\x12\0\3\0\0\0\1\0\2\xff\xfe\0"),
+    "row 08: a text of -2 bytes": frame(METADATA_1 + b"\0\0\0\1\xff\xfe"),
+    "row 08: null where there must be a text": frame(header(12, 0) + b"\xff\xff\0\0\0\1\0\1m"),
+    "row 08: compact null where there must be a text": frame(HEARTBEAT_4 + b"\0\0\0\0\1\2m\0\0"),
+    "row 08: a compact text of 32768 bytes": frame(
+        HEARTBEAT_4 + varint(32769) + b"g" * 32768 + b"\0\0\0\1\2m\0\0"
+    ),
+    "row 09: a varint without an end": frame(METADATA_12 + b"\xff" * 12),
+    "row 09: ten megabytes of one": frame(METADATA_12 + b"\xff" * 10_000_000),
+    "row 10: tags without an end": frame(METADATA_12[:-1] + b"\xff\xff\xff\xff\x0f"),
+    "row 10: a tag larger than the request": frame(METADATA_12[:-1] + b"\1\0\xff\xff\xff\xff\x07"),
+    "row 10: the same tag twice": frame(METADATA_12[:-1] + b"\2\7\0\7\0" + VERSIONS[-20:]),
+    "row 10: tags that fall": frame(METADATA_12[:-1] + b"\2\7\0\6\0" + VERSIONS[-20:]),
+}
+
+
+NOT_BY_KAFKA = {"row 10: the same tag twice", "row 10: tags that fall"}
+
+
+@pytest.mark.parametrize("name", NO_REQUESTS)
+def test_rows_01_to_10_no_request(name: str, target: Target) -> None:
+    """The connection is closed without a word; the next one is served."""
+    if target.is_kafka and name in NOT_BY_KAFKA:
+        pytest.skip("Kafka does not mind")
+    with target.client() as client:
+        client.send_if_open(NO_REQUESTS[name])
+        assert client.is_closed()
+    assert_serves(target)
+
+
+SERVED = [api for api in API_KEYS.values() if api.key not in (4, 5, 6, 7)]
+
+
+@pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
+def test_rows_07_and_08_a_count_of_2_147_483_647(api: Api, target: Target) -> None:
+    """In each array and blob of each request, at every depth, in every version: closed, at no cost."""
+    before = target.rss_mib
+    known = target.versions.get(api.key)
+    for version in range(known[0], known[1] + 1) if known else ():
+        for field, wrap, compact in holes(api.request, version):
+            width = 2 if field.kind == "string" and not compact else 4
+            count = varint(HUGE) if compact else (HUGE if width == 4 else 32767).to_bytes(width, "big")
+            with target.client() as client:
+                client.send(frame(header(api.key, version) + wrap(count)))
+                assert client.is_closed(), f"v{version} {field}"
+    assert_serves(target)
+    assert target.rss_mib - before < 15
+
+
+@pytest.mark.parametrize("many", [1, 100, 100_000, 1_000_000])
+def test_row_10_many_tags(many: int, target: Target) -> None:
+    """Tags that nobody knows are passed over, however many there are: the same answer."""
+    before = target.rss_mib
+    tags = varint(many) + b"".join(varint(tag) + b"\0" for tag in range(many))
+    with target.client() as client:
+        client.send(frame(header(16, 4)[:-1] + tags + b"\1\0"))
+        answer = client.frame()
+    if target.is_kafka:
+        assert (answer is None) == (many > 10_000)  # It closes the connection then.
+        return
+    assert answer is not None
+    assert answer[:4] == b"\0\0\0\7"
+    assert target.rss_mib - before < 200
+
+
+def test_row_11_a_frame_of_nothing_but_elements(target: Target) -> None:
+    """A hundred megabytes of empty names would be eight gigabytes of objects: closed before they are made."""
+    if target.is_kafka:
+        pytest.skip("Kafka believes it")
+    before = target.rss_mib
+    target.forget_the_peak()
+    many = 100_000_000
+    with target.client() as client:
+        client.send_if_open(frame(header(16, 4) + varint(many + 1) + b"\1" * many + b"\0"))
+        assert client.is_closed()
+    assert_serves(target)
+    assert target.peak_rss_mib - before < 350
+    assert target.rss_mib - before < 120
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_row_12_bytes_behind_a_request(version: int, target: Target) -> None:
+    """They are passed over, as by Kafka: librdkafka and others send some."""
+    asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    with target.client() as client:
+        for rest in (b"", b"\0", b"trailing", os.urandom(5000)):
+            client.send(frame(header(API_VERSIONS, version) + encode(asked, version) + rest))
+            answer = client.frame()
+            assert answer is not None
+            assert decode(ApiVersionsResponse, version, answer, 4).error_code == 0
+
+
+@pytest.mark.parametrize("version", [6, 99, 32767, -1])
+def test_row_05_a_newer_api_versions_is_told_what_is_spoken(version: int, target: Target) -> None:
+    """It is answered in version 0 with UNSUPPORTED_VERSION, and the connection stays."""
+    with target.client() as client:
+        head = b"\0\x12" + version.to_bytes(2, "big", signed=True) + b"\0\0\0\1\0\1c\0"
+        client.send(frame(head + b"\2t\2" + b"1\0"))
+        answer = client.frame()
+        assert answer is not None
+        told: Any = decode(ApiVersionsResponse, 0, answer, 4)
+        assert told.error_code == 35
+        assert 18 in {key.api_key for key in told.api_keys}
+        assert client.ask(ListGroupsRequest()) is not None
+
+
+def test_rows_01_to_12_noise_in_every_version(target: Target) -> None:
+    """A sound header and random bytes behind it: an answer or a closed connection, for every API."""
+    noise = [bytes(200), b"\1" * 200, b"\xff" * 200, *(os.urandom(60) for _ in range(3))]
+    for key, (first, last) in sorted(target.versions.items()):
+        for version in range(first, last + 1):
+            for body in noise:
+                with target.client() as client:
+                    client.send(frame(header(key, version) + body))
+                    client.socket.shutdown(1)
+                    while client.socket.recv(1 << 16):
+                        pass
+    assert_serves(target)
+
+
+def assert_serves(target: Target) -> None:
+    assert target.ask(ListGroupsRequest()).error_code == 0
