@@ -21,7 +21,7 @@ COMMANDS = {
     "configs": ("configs", "Describe and alter the settings of topics, brokers and groups."),
     "produce": ("produce", "Write lines from standard input to a topic."),
     "consume": ("consume", "Read records from topics and print them."),
-    "log": ("log", "Show and verify the files of a log, ours or Apache Kafka's."),
+    "log": ("log", "Show, verify and repair the files of a log, ours or Apache Kafka's."),
     "wire": ("wire", "Turn messages and records from bytes into JSON and back."),
     "completion": ("completion", "Print the script that completes commands in your shell."),
 }

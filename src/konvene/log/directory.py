@@ -374,8 +374,7 @@ class LogDirectory:
         return points
 
     def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        rows = [f"{partition.topic} {partition.partition} {at}" for partition, at in sorted(offsets.items())]
-        replace(self.disk, f"{self.path}/{name}", "\n".join(["0", str(len(rows)), *rows, ""]).encode())
+        replace(self.disk, f"{self.path}/{name}", encode_checkpoint(offsets))
 
     def _folder(self, partition: TopicPartition) -> str:
         if not _TOPIC.match(partition.topic) or partition.topic in (".", "..") or partition.partition < 0:
@@ -433,6 +432,12 @@ def _identify(disk: Disk, path: str, wanted: Identity) -> Identity:
             f"not to node {wanted.node_id} of cluster {wanted.cluster_id}"
         )
     return found
+
+
+def encode_checkpoint(offsets: dict[TopicPartition, int]) -> bytes:
+    """Kafka's checkpoint: a version, a count and a row for each partition."""
+    rows = [f"{partition.topic} {partition.partition} {at}" for partition, at in sorted(offsets.items())]
+    return "\n".join(["0", str(len(rows)), *rows, ""]).encode()
 
 
 def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:

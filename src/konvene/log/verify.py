@@ -29,7 +29,7 @@ from typing import NamedTuple
 from konvene.codec.batches import BatchHeader, control_type, records
 from konvene.codec.batches import ControlType as Control
 from konvene.codec.errors import CodecError, Malformed, TooLarge
-from konvene.log.dump import Batch, Damage, Folder, base_offset_of, walk
+from konvene.log.dump import CUT, Batch, Damage, Folder, base_offset_of, walk
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
 from konvene.log.files import Disk
@@ -42,6 +42,7 @@ _LEFTOVERS = {
     ".deleted": "deleted or compacted away: a broker that runs removes it in a minute",
     ".swap": "from a compaction that was interrupted: Kafka finishes it when it starts",
     ".cleaned": "from a compaction that runs, or was interrupted",
+    CUT: "what a repair cut away: no broker reads it",
     ".tmp": "a file that is being written, or was when its writer ended",
 }
 """What else may lie beside a log, by how its name ends."""
