@@ -1,0 +1,388 @@
+"""Everything that reads bytes from outside, against bytes that are wrong.
+
+`DECODERS` is the table: what reads, bytes that it reads well, and how it may refuse. For any bytes at all it
+gives a value or raises that error, never another one, and holds no more memory than so many times the bytes.
+
+`KONVENE_FUZZ=50` tries fifty times as many inputs as a run of the tests does; `KONVENE_FUZZ_SEED=7` tries
+others. A failure tells the seed and the input.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import os
+import random
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.codec.mutations import mutated
+from tests.codec.strategies import WHOLE, versions_of
+
+from konvene.broker.frames import read_head, skip_tags
+from konvene.cli import wire
+from konvene.cli.decoding import control_facts, decoder_of
+from konvene.client import protocol
+from konvene.client.errors import ClientError
+from konvene.client.settings import parse_bootstrap
+from konvene.client.settings import read_properties as read_client_properties
+from konvene.codec import batches as rb
+from konvene.codec.compile import decode
+from konvene.codec.compression import Compression, compress, decompress
+from konvene.codec.errors import CodecError
+from konvene.codec.json import from_json, to_json
+from konvene.codec.record_check import check_records
+from konvene.codec.uuid import Uuid
+from konvene.codec.varint import read_unsigned_varint, read_unsigned_varlong, read_varint, read_varlong
+from konvene.configs import ConfigError
+from konvene.configs.properties import read_properties
+from konvene.groups.classic.subscriptions import read_subscription
+from konvene.log.config import LogConfig
+from konvene.log.directory import Identity, read_checkpoint
+from konvene.log.epochs import LeaderEpochs
+from konvene.log.errors import LogError
+from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
+from konvene.log.memory_disk import MemoryDisk
+from konvene.log.partition import PartitionLog
+from konvene.log.producers import AbortedTransaction, Producers, read_aborted, write_aborted
+from konvene.records import coordinator
+from konvene.records.cluster_log import METADATA_RECORDS, decode_cluster_record, encode_cluster_record
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+TIMES = float(os.environ.get("KONVENE_FUZZ", "1"))
+SEED = int(os.environ.get("KONVENE_FUZZ_SEED", "0"))
+LIMIT = 1 << 18
+"""What the records of a batch may unpack to here."""
+
+
+class Decoder(NamedTuple):
+    """Something that reads bytes."""
+
+    name: str
+    read: Callable[[bytes], Any]
+    seeds: Callable[[], Sequence[bytes]]
+    refuses: type[Exception] | tuple[type[Exception], ...] = CodecError
+    count: int = 4000
+    memory: int = 64
+    """At most so many bytes of objects for each byte of the input,"""
+    beside: int = 64_000
+    """and so many whatever the input is."""
+
+
+# --- what is valid ---------------------------------------------------------------------------------
+
+
+@cache
+def vectors(name: str) -> list[dict[str, Any]]:
+    with gzip.open(VECTORS / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@cache
+def bodies() -> dict[str, list[tuple[int, bytes]]]:
+    """Bodies that Kafka wrote, by name of the message: (version, bytes)."""
+    found: dict[str, list[tuple[int, bytes]]] = {}
+    for row in [*vectors("messages"), *vectors("records"), *vectors("unknown_tags")]:
+        data = bytes.fromhex(row["hex"])[2 if row.get("type") in ("key", "value") else 0 :]
+        found.setdefault(row["name"], []).append((row["version"], data))
+    return found
+
+
+def raw_records(kind: str) -> list[bytes]:
+    """Keys or values of coordinators' records as they stand in a log."""
+    return [bytes.fromhex(row["hex"]) for row in vectors("records") if row["type"] == kind]
+
+
+@cache
+def whole_batches() -> list[bytes]:
+    """Batches of every codec, and those of Kafka's own logs."""
+    found = [bytes.fromhex(row["hex"]) for row in vectors("batches")]
+    for log in sorted(VECTORS.glob("logs/*/*/*.log")):
+        found += [bytes(view) for _, view in rb.batches(log.read_bytes())][:20]
+    return [data for data in found if len(data) < 3000]
+
+
+def subscriptions(name: str) -> list[bytes]:
+    return [version.to_bytes(2, "big") + data for version, data in bodies()[name]]
+
+
+SOME_RECORDS = b"".join(view[61:] for view in whole_batches() if view[22] & 7 == 0)[:2000]
+INDEX, TIME_INDEX = OffsetIndex(0), TimeIndex(0)
+for entry in range(1, 30):
+    INDEX.append(entry * 7, entry * 4096)
+    TIME_INDEX.append(entry * 1000, entry * 7)
+
+
+def snapshot() -> bytes:
+    producers = Producers()
+    for number, data in enumerate(whole_batches()):
+        header = rb.read_header(data)._replace(producer_id=number, base_sequence=0)
+        producers.note(header)
+    return producers.snapshot()
+
+
+def epochs() -> bytes:
+    found = LeaderEpochs()
+    found.starts = [(0, 0), (3, 17), (4, 2**40)]
+    return found.encode()
+
+
+def lines() -> list[bytes]:
+    """What `konvene wire` is given."""
+    rows = [row for row in [*vectors("messages"), *vectors("records")] if len(row["hex"]) < 600][::20]
+    wanted = ("name", "version", "hex", "json")
+    return [json.dumps({key: row[key] for key in wanted}).encode() for row in rows]
+
+
+# --- how it is read --------------------------------------------------------------------------------
+
+
+def a_message(cls: Any, data: bytes) -> None:
+    """The first byte says in which version."""
+    if data:
+        decode(cls, versions_of(cls)[data[0] % len(versions_of(cls))], data, 1)
+
+
+def a_head(data: bytes) -> None:
+    skip_tags(data, read_head(data, 0, len(data)).body, len(data))
+
+
+def a_record(table: dict[int, coordinator.RecordType], data: bytes) -> None:
+    """The first byte says how many of the others are the key."""
+    if data:
+        key, value = data[1 : 1 + data[0]], data[1 + data[0] :]
+        coordinator.decode_record(key, value, table)
+        coordinator.decode_record(key, None, table)
+
+
+def pairs(table: dict[int, coordinator.RecordType]) -> list[bytes]:
+    """Each value behind the key of its type."""
+    rows = {row["name"]: bytes.fromhex(row["hex"]) for row in vectors("records") if row["kind"] == "typical"}
+    return [
+        bytes([len(key)]) + key + bytes.fromhex(row["hex"])
+        for kind in table.values()
+        if len(key := rows.get(kind.key.__name__, b"")) in range(1, 256)
+        for row in vectors("records")
+        if row["name"] == kind.value.__name__
+    ]
+
+
+def some_batches(data: bytes) -> None:
+    for header, view in rb.batches(data):
+        rb.check(view, header)
+
+
+def records_of(data: bytes) -> None:
+    """The checksum is no defence against somebody who can count."""
+    header = rb.read_header(data)
+    for record in rb.records(data, header, limit=LIMIT):
+        if header.is_control:
+            rb.read_end_marker(record)
+
+
+def records_checked(data: bytes) -> None:
+    check_records(data, rb.read_header(data), limit=LIMIT)
+
+
+def a_log(data: bytes) -> None:
+    """A log whose only file is this, recovered."""
+    disk = MemoryDisk()
+    PartitionLog.open(disk, "/d/t-0", LogConfig(), clean=False, now_ms=0)
+    file = disk.open("/d/t-0/00000000000000000000.log")
+    file.truncate(0)
+    file.append(data)
+    log, _ = PartitionLog.open(disk, "/d/t-0", LogConfig(), clean=False, now_ms=0)
+    log.read(log.start_offset, 1 << 20)
+
+
+def a_checkpoint(data: bytes) -> None:
+    disk = MemoryDisk()
+    disk.mkdir("/d")
+    disk.open("/d/f", create=True).append(data)
+    read_checkpoint(disk, "/d/f")
+
+
+def shown(data: bytes) -> None:
+    """What `konvene log dump` and `konvene consume` make of a record: never an error."""
+    record = rb.Record(0, 0, data[: len(data) // 3], data[len(data) // 3 :])
+    for topic in ("__consumer_offsets", "__share_group_state", "__transaction_state", "__konvene_audit"):
+        decoder_of(topic)(record)
+    decoder_of("__cluster_metadata")(record)
+    decoder_of("orders")(record)
+    control_facts(record)
+
+
+def a_line(turn: Callable[[dict[str, Any]], Any], data: bytes) -> None:
+    """As `konvene wire` reads a line: what is no JSON object is refused before."""
+    row = json.loads(data)
+    if isinstance(row, dict):
+        turn(row)
+
+
+def json_and_back(cls: Any, data: bytes) -> None:
+    """What was read can be told as JSON and read from it."""
+    if data:
+        version = versions_of(cls)[data[0] % len(versions_of(cls))]
+        value = decode(cls, version, data, 1)
+        told = json.loads(json.dumps(to_json(value, version)))
+        assert from_json(cls, told, version).replace(unknown_tags=()) is not None
+
+
+def numbers(data: bytes) -> None:
+    for read in (read_unsigned_varint, read_unsigned_varlong, read_varint, read_varlong):
+        read(data, 0)
+
+
+def messages_of(cls: Any) -> list[bytes]:
+    versions = versions_of(cls)
+    return [
+        bytes([versions.index(version)]) + data
+        for version, data in bodies().get(cls.__name__, [])
+        if version in versions and len(data) < 3000
+    ]
+
+
+def text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def nothing() -> list[bytes]:
+    return []
+
+
+NEVER: tuple[type[Exception], ...] = ()
+
+TABLES = {
+    "groups": coordinator.GROUP_RECORDS,
+    "share state": coordinator.SHARE_STATE_RECORDS,
+    "transactions": coordinator.TRANSACTION_RECORDS,
+    "audit": coordinator.AUDIT_RECORDS,
+}
+
+DECODERS = [
+    *(Decoder(cls.__name__, partial(a_message, cls), partial(messages_of, cls), count=500) for cls in WHOLE),
+    *(
+        Decoder(f"{cls.__name__} as JSON", partial(json_and_back, cls), partial(messages_of, cls),
+                count=40, memory=500)
+        for cls in WHOLE
+    ),
+    Decoder("the header of a request", a_head,
+            lambda: [bytes.fromhex("0012000300000001000163") + tags for tags in (b"\0", b"\2\5\0\6\1a")]),
+    *(
+        Decoder(f"records of {name}", partial(a_record, table), partial(pairs, table), count=10_000)
+        for name, table in TABLES.items()
+    ),
+    Decoder("records of the cluster", partial(decode_cluster_record, None),
+            lambda: [encode_cluster_record(cls())[1] for cls in METADATA_RECORDS.values()], count=10_000),
+    Decoder("batches", some_batches, whole_batches, count=10_000),
+    Decoder("records", records_of, whole_batches, count=15_000, memory=400, beside=4 * LIMIT),
+    Decoder("records, checked", records_checked, whole_batches, count=15_000, memory=400, beside=4 * LIMIT),
+    *(
+        Decoder(f"unpacking {kind.label}", partial(decompress, kind, limit=LIMIT),
+                lambda kind=kind: [compress(kind, SOME_RECORDS), compress(kind, bytes(60_000))],
+                beside=4 * LIMIT)
+        for kind in Compression
+    ),
+    Decoder("numbers", numbers, lambda: [b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\1"]),
+    Decoder("a subscription, by the coordinator", read_subscription,
+            lambda: subscriptions("ConsumerProtocolSubscription"), NEVER, memory=400),
+    Decoder("a subscription, by an assignor", protocol.read_subscription,
+            lambda: subscriptions("ConsumerProtocolSubscription"), memory=400),
+    Decoder("an assignment", protocol.read_assignment,
+            lambda: subscriptions("ConsumerProtocolAssignment"), memory=400),
+    Decoder("a segment", a_log, whole_batches, LogError, count=2000, memory=400),
+    Decoder("an index", lambda data: OffsetIndex.load(0, data, 1 << 20).lookup(100),
+            lambda: [bytes(INDEX.data)], BadIndex),
+    Decoder("a time index", lambda data: TimeIndex.load(0, data).lookup(5000),
+            lambda: [bytes(TIME_INDEX.data)], BadIndex),
+    Decoder("a producers' snapshot", Producers.restore, lambda: [snapshot()]),
+    Decoder("a transaction index", read_aborted,
+            lambda: [write_aborted([AbortedTransaction(1, 2, 3, 4)] * 5)]),
+    Decoder("leader epochs", LeaderEpochs.decode, lambda: [epochs()]),
+    Decoder("a checkpoint", a_checkpoint, lambda: [b"0\n2\norders-eu 0 17\n__consumer_offsets 3 5\n"],
+            LogError, memory=400),
+    Decoder("meta.properties", Identity.decode, lambda: [Identity("c", 1, "d").encode()], memory=400),
+    Decoder("a file of settings", lambda data: read_properties(text(data)),
+            lambda: [b"# one\nnode.id=1\nlog.dirs : /tmp\\\n  /x\nkey\\u0041 v\\t\n"], ConfigError,
+            memory=400),
+    Decoder("a client's settings", lambda data: read_client_properties(text(data)),
+            lambda: [b"bootstrap.servers=a:1,b:2\nx\\u0041=\\ty\n"], (ClientError, ValueError), memory=400),
+    Decoder("addresses", lambda data: parse_bootstrap(text(data)), lambda: [b"a:1,[::1]:2,c.d:65535"],
+            ClientError, memory=400),
+    Decoder("an id", lambda data: Uuid.parse(text(data)), lambda: [b"AAAAAAAAAAAAAAAAAAAAAQ"], ValueError),
+    Decoder("what is shown of a record", shown,
+            lambda: [*raw_records("key"), *raw_records("value"), *pairs(coordinator.GROUP_RECORDS)], NEVER,
+            count=3000, memory=2000),
+    Decoder("a line to decode", partial(a_line, wire._decoded), lines, (ValueError, RecursionError),
+            memory=2000),
+    Decoder("a line to encode", partial(a_line, wire._encoded), lines, (ValueError, RecursionError),
+            memory=2000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
+def test_a_value_or_the_declared_error(decoder: Decoder) -> None:
+    """Whatever the bytes are."""
+    for data in inputs(decoder, decoder.count):
+        tried(decoder, data)
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
+def test_memory_in_proportion(decoder: Decoder) -> None:
+    """However it ends, no more was held than the bytes are worth."""
+    some = list(inputs(decoder, max(20, decoder.count // 20)))
+    for data in some:
+        tried(decoder, data)  # What is made once is made now.
+    tracemalloc.start()
+    try:
+        for data in some:
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            tried(decoder, data)
+            peak = tracemalloc.get_traced_memory()[1] - before
+            assert peak <= decoder.beside + decoder.memory * len(data), told(decoder, data)
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_seeds_are_read() -> None:
+    """Of what is changed, the most was read well before; else nothing would be tried but the first check."""
+    for decoder in DECODERS:
+        for data in decoder.seeds():
+            try:
+                decoder.read(data)
+            except Exception as error:
+                assert isinstance(error, decoder.refuses), told(decoder, data)
+                assert decoder.name == "numbers", f"{told(decoder, data)}: {error!r}"
+
+
+def inputs(decoder: Decoder, count: int) -> Iterator[bytes]:
+    chance = random.Random(f"{SEED} {decoder.name}")
+    return mutated(decoder.seeds(), int(count * TIMES), chance)
+
+
+def tried(decoder: Decoder, data: bytes) -> None:
+    try:
+        decoder.read(data)
+    except decoder.refuses:
+        pass
+    except Exception as error:
+        raise AssertionError(f"{told(decoder, data)}: {error!r}") from error
+
+
+def told(decoder: Decoder, data: bytes) -> str:
+    return f"{decoder.name} (KONVENE_FUZZ_SEED={SEED}) given bytes.fromhex({data.hex()!r})"
