@@ -63,7 +63,7 @@ BROKER_COMES_LAST = {"kafka-cluster"}
 
 # What differs from run to run, and how it is told.
 KINDS = (
-    (r"(TopicId: |[Tt]opicId\":\"|Cluster ?I[dD]: +)[\w-]{22}", r"\1ID"),
+    (r"(TopicId: |TopicId '|[Tt]opicId\":\"|Cluster ?I[dD]: +)[\w-]{22}", r"\1ID"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID"),
     (r"\b1[6-9]\d{11}\b", "MS"),
     (r"\bcrc: \d+", "crc: CRC"),
