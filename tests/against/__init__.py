@@ -11,8 +11,10 @@ honest.
 | test_groups.py | members of different libraries in one group: they join, leave, die and sleep |
 | test_restart.py | the broker is killed under load and comes back |
 | test_data.py | what is produced is read back, whole, by every other library |
+| test_changes.py | topics that grow, go and come again under living clients |
 | test_offsets.py | commits, positions, seeks, pauses, offsets for times |
 | test_admin.py | topics, configs, groups and offsets through every admin client |
 | test_tools.py | Kafka's own command line tools say of konvene what they say of Kafka |
+| test_kills.py | fifty kills under load take nothing back |
 | test_history.py | konvene tells why each of these rebalances happened |
 """

@@ -28,7 +28,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Skips here are loud: a client that was not tried must not look like a client that passed."""
+    """Skips here are loud: a client that was not tried must not look like a client that passed. What a test
+    has counted is told, too."""
+    for report in terminalreporter.stats.get("passed", ()):
+        if "against/" in report.nodeid and report.user_properties:
+            told = ", ".join(f"{name}: {value}" for name, value in report.user_properties)
+            terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {told}")
     skipped = [report for report in terminalreporter.stats.get("skipped", ()) if "against/" in report.nodeid]
     reasons: dict[str, int] = {}
     for report in skipped:
@@ -40,9 +45,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{count:3d} x {reason}")
 
 
-def a_broker(directory: Path) -> Broker:
+def a_broker(directory: Path, settings: dict[str, str] | None = None) -> Broker:
     try:
-        broker = chosen()(directory)
+        broker = chosen()(directory, settings)
     except Unavailable as missing:
         pytest.skip(f"the broker to test against is missing: {missing}")
     return broker
