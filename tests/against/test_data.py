@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from .clients import LIBRARIES, Fleet, Refused
-from .conftest import Admins
+from .conftest import Admins, java_is_missing
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """A topic's partition n holds what was produced with the n-th codec."""
@@ -125,6 +125,25 @@ def test_what_is_written_is_read(
     wanted = batch(writer, topic, partition)
     found = readings[reader].of(topic, partition, len(wanted))
     assert [{**record, "offset": offset} for offset, record in enumerate(wanted)] == found
+
+
+@pytest.mark.parametrize("reader", EACH)
+def test_large_records_are_read_whole(
+    reader: str, topic: str, shared_fleet: Fleet, readings: dict[str, Reading]
+) -> None:
+    """Records of 900 KB, which fill a request almost to its limit, one from each library."""
+    writers = [name for name in LIBRARIES if name != "java" or not java_is_missing()]
+    value = noise(900_000)
+    for partition, writer in enumerate(writers):
+        producer = shared_fleet.producer(writer, idempotence=partition % 2 == 0)
+        record = {"topic": topic, "partition": partition, "key": writer, "value": value}
+        assert producer.call("send", records=[record])[0][:3] == [topic, partition, 0]
+        producer.kill()
+    if reader not in readings:
+        readings[reader] = Reading(shared_fleet, reader)
+    for partition, writer in enumerate(writers):
+        (found,) = readings[reader].of(topic, partition, 1)
+        assert (found["key"], found["value"] == value) == (writer, True)
 
 
 @pytest.mark.parametrize("library", EACH)

@@ -176,6 +176,7 @@ class AioProducer:
             enable_idempotence=bool(command.get("idempotence")),
             compression_type=None if compression == "none" else compression,
             linger_ms=command.get("linger_ms", 5),
+            metadata_max_age_ms=command.get("metadata_max_age_ms", 300_000),
         )
         await producer.start()
         return producer

@@ -187,6 +187,7 @@ class ConfluentProducer:
                 "enable.idempotence": bool(command.get("idempotence")),
                 "compression.type": command.get("compression", "none"),
                 "linger.ms": command.get("linger_ms", 5),
+                "topic.metadata.refresh.interval.ms": command.get("metadata_max_age_ms", 300_000),
                 "reconnect.backoff.max.ms": 1000,
                 "log_level": 5,
             }

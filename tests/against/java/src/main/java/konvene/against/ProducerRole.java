@@ -34,6 +34,7 @@ final class ProducerRole implements Driver.Role {
         settings.put(ENABLE_IDEMPOTENCE_CONFIG, command.flag("idempotence"));
         settings.put(COMPRESSION_TYPE_CONFIG, command.text("compression", "none"));
         settings.put(LINGER_MS_CONFIG, (int) command.number("linger_ms", 5));
+        settings.put(METADATA_MAX_AGE_CONFIG, (int) command.number("metadata_max_age_ms", 300_000));
         producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
