@@ -107,6 +107,12 @@ def whole_batches() -> list[bytes]:
     return [data for data in found if len(data) < 3000]
 
 
+def produced_batches() -> list[bytes]:
+    """Those without gaps, as producers send them."""
+    headers = ((data, rb.read_header(data)) for data in whole_batches())
+    return [data for data, header in headers if header.record_count == header.last_offset_delta + 1]
+
+
 def subscriptions(name: str) -> list[bytes]:
     return [version.to_bytes(2, "big") + data for version, data in bodies()[name]]
 
@@ -281,14 +287,15 @@ DECODERS = [
             lambda: [encode_cluster_record(cls())[1] for cls in METADATA_RECORDS.values()], count=10_000),
     Decoder("batches", some_batches, whole_batches, count=10_000),
     Decoder("records", records_of, whole_batches, count=15_000, memory=400, beside=4 * LIMIT),
-    Decoder("records, checked", records_checked, whole_batches, count=15_000, memory=400, beside=4 * LIMIT),
+    Decoder("records, checked", records_checked, produced_batches, count=15_000, memory=400,
+            beside=4 * LIMIT),
     *(
         Decoder(f"unpacking {kind.label}", partial(decompress, kind, limit=LIMIT),
                 lambda kind=kind: [compress(kind, SOME_RECORDS), compress(kind, bytes(60_000))],
                 beside=4 * LIMIT)
         for kind in Compression
     ),
-    Decoder("numbers", numbers, lambda: [b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\1"]),
+    Decoder("numbers", numbers, lambda: [b"\xff\xff\xff\xff\x0f", b"\x80\x80\1"]),
     Decoder("a subscription, by the coordinator", read_subscription,
             lambda: subscriptions("ConsumerProtocolSubscription"), NEVER, memory=400),
     Decoder("a subscription, by an assignor", protocol.read_subscription,
@@ -362,12 +369,13 @@ def test_memory_in_proportion(decoder: Decoder) -> None:
 def test_the_seeds_are_read() -> None:
     """Of what is changed, the most was read well before; else nothing would be tried but the first check."""
     for decoder in DECODERS:
+        refused = []
         for data in decoder.seeds():
             try:
                 decoder.read(data)
-            except Exception as error:
-                assert isinstance(error, decoder.refuses), told(decoder, data)
-                assert decoder.name == "numbers", f"{told(decoder, data)}: {error!r}"
+            except decoder.refuses as error:
+                refused.append(error)
+        assert len(refused) * 4 <= len(decoder.seeds()), f"{decoder.name}: {refused}"
 
 
 def inputs(decoder: Decoder, count: int) -> Iterator[bytes]:
