@@ -44,6 +44,7 @@ class Case(NamedTuple):
     records: bytes | None
     kafka: Errors
     ours: Errors
+    """What konvene may say instead."""
     version: int = 12
 
 
@@ -95,6 +96,7 @@ CASES = [
         "gzip: bytes behind the last record": packed(GZIP, records(1) + b"\0"),
         "gzip: nothing inside": packed(GZIP, b""),
     }),
+    *of(15, INVALID, {"a base offset that is not 0": batch(base_offset=5)}, ours=NONE),
     *of(15, CORRUPT, {
         "a batch length below a header": batch(batch_length=20),
         "a batch length of a header": batch(batch_length=49),

@@ -26,7 +26,8 @@ def test_rows_14_to_20_a_forged_batch(case: Case, target: Target) -> None:
     target.topic(TOPIC)
     before = end_of(target)
     answered = produced(target, case.records, case.version)
-    assert says(answered, case.kafka if target.is_kafka else case.ours, target), answered
+    assert says(answered, case.kafka, target) or says(answered, case.ours, target), answered
+    assert answered is case.kafka or not target.is_kafka
     assert (end_of(target) > before) == (answered is NONE)
 
 
