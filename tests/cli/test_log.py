@@ -207,6 +207,10 @@ def test_long_work_tells_how_far_it_is_where_a_person_looks_on(monkeypatch: pyte
     assert shown.getvalue() == "\r50% of 4 MiB  orders-0"
     progress.clear()
     assert shown.getvalue().endswith("\r" + " " * 22 + "\r")
+    counted = Progress(8, unit="partitions")
+    monkeypatch.setattr(time, "monotonic", lambda: 10_000_000.0)
+    counted.add(2, "orders-1")
+    assert shown.getvalue().endswith("\r25% of 8 partitions  orders-1")
     monkeypatch.setattr(sys, "stdout", Terminal())
     assert not Progress(1)._shown and Progress(1, beside_output=True)._shown
 

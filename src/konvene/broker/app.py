@@ -29,6 +29,9 @@ from konvene.log.files import RealDisk
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 9092
 
+Progress = Callable[[int], Callable[[str], None]]
+"""Is told how many partitions there are, and gives whom to tell of each that is open."""
+
 
 class Address(NamedTuple):
     """Where to listen, and what to tell clients."""
@@ -50,6 +53,7 @@ def serve(
     ephemeral: bool = False,
     config: Path | None = None,
     overrides: list[tuple[str, str]] | None = None,
+    progress: Progress | None = None,
 ) -> int:
     """Run a broker until it is told to stop. The exit status: 0, or 1 with a message on stderr."""
     began = time.perf_counter()
@@ -64,7 +68,7 @@ def serve(
         for notice in notices:
             logging.getLogger("konvene").warning("%s", notice)
         with _directory(settings, data_dir, ephemeral) as path:
-            return _run(settings, address, path, ephemeral, began)
+            return _run(settings, address, path, ephemeral, began, progress)
     except (CannotStart, ConfigError, LogError) as error:
         sys.stderr.write(f"konvene: {error}\n")
         return 1
@@ -153,23 +157,40 @@ def _directory(config: BrokerConfig, data_dir: Path | None, ephemeral: bool) -> 
     yield data_dir
 
 
-def _run(config: BrokerConfig, address: Address, path: Path, ephemeral: bool, began: float) -> int:
+def _run(
+    config: BrokerConfig,
+    address: Address,
+    path: Path,
+    ephemeral: bool,
+    began: float,
+    progress: Progress | None,
+) -> int:
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_main(config, address, path, ephemeral, began))
+        runner.run(_main(config, address, path, ephemeral, began, progress))
     return 0
 
 
-async def _main(config: BrokerConfig, address: Address, path: Path, ephemeral: bool, began: float) -> None:
+async def _main(
+    config: BrokerConfig,
+    address: Address,
+    path: Path,
+    ephemeral: bool,
+    began: float,
+    progress: Progress | None,
+) -> None:
     from konvene.broker.broker import Broker
     from konvene.broker.server import Server
 
     loop = asyncio.get_running_loop()
     directory = open_directory(path, config["node.id"])
+    if progress is not None:
+        told = progress(len(directory.partitions()))
+        directory.told = lambda partition: told(str(partition))
     broker = Broker(config, directory, loop)
     server = Server(broker)
     stop = asyncio.Event()

@@ -78,7 +78,7 @@ def dump(
             folders = [each._replace(topic=topic) for each in folders]
         printer = _json_printer if as_json else _text_printer
         dumping = _Dumping(disk, offsets_from or 0, most, printer, no_records)
-        dumping.progress.total_bytes = _bytes_below(disk, folders)
+        dumping.progress.total = _bytes_below(disk, folders)
         for folder in folders:
             dumping.folder(folder)
         dumping.progress.clear()

@@ -98,20 +98,23 @@ class Progress:
 
     Only where a person looks on: standard error is a terminal, and standard output is not scrolling there."""
 
-    def __init__(self, total_bytes: int, *, beside_output: bool = False) -> None:
-        self.total_bytes = total_bytes
-        self.done_bytes = 0
+    def __init__(self, total: int, *, unit: str = "", beside_output: bool = False) -> None:
+        """`total` are bytes, unless a `unit` says what."""
+        self.total = total
+        self.done = 0
+        self._unit = unit
         self._shown = sys.stderr.isatty() and (beside_output or not sys.stdout.isatty())
         self._next_at = time.monotonic() + 1
         self._width = 0
 
     def add(self, count: int, what: str = "") -> None:
-        """So many bytes more are done."""
-        self.done_bytes += count
+        """So many more are done."""
+        self.done += count
         if self._shown and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + 0.2
-            percent = 100 * self.done_bytes // max(self.total_bytes, 1)
-            line = f"{percent}% of {self.total_bytes >> 20} MiB  {text_of(what)}"[:79]
+            percent = 100 * self.done // max(self.total, 1)
+            whole = f"{self.total} {self._unit}" if self._unit else f"{self.total >> 20} MiB"
+            line = f"{percent}% of {whole}  {text_of(what)}"[:79]
             sys.stderr.write("\r" + line.ljust(self._width))
             sys.stderr.flush()
             self._width = len(line)
@@ -121,6 +124,7 @@ class Progress:
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             sys.stderr.flush()
+            self._width = 0
 
 
 def note(text: str) -> None:

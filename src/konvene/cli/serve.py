@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from konvene.cli.options import fail
+from konvene.cli.output import Progress
 
 
 @click.command()
@@ -51,4 +53,16 @@ def serve(
         from konvene.broker.app import serve as run_broker
     except ImportError as error:
         fail(f"the broker cannot be loaded: {error}", "Is the installation whole? Try to reinstall konvene.")
-    raise click.exceptions.Exit(run_broker(host, port, data_dir, ephemeral, config, pairs))
+    raise click.exceptions.Exit(run_broker(host, port, data_dir, ephemeral, config, pairs, _progress))
+
+
+def _progress(total: int) -> Callable[[str], None]:
+    """Tell of each of so many partitions that is open: after a crash there may be much to read."""
+    progress = Progress(total, unit="partitions", beside_output=True)
+
+    def told(partition: str) -> None:
+        progress.add(1, partition)
+        if progress.done >= progress.total:
+            progress.clear()
+
+    return told

@@ -103,6 +103,8 @@ class LogDirectory:
         self._lock = lock
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
+        #: Hears of each partition that was opened, or could not be.
+        self.told: Callable[[TopicPartition], None] = lambda _partition: None
         self._left: dict[str, LeftLog] = {}
         #: Whether all that the last process wrote is known to be durable.
         self._settled = False
@@ -186,6 +188,8 @@ class LogDirectory:
         except DamagedLog as damage:
             self.damaged[partition] = damage
             raise
+        finally:
+            self.told(partition)
         self.damaged.pop(partition, None)
         self.logs[partition] = log
         self.recovered[partition] = found
