@@ -51,7 +51,9 @@ class Case(NamedTuple):
 def of(
     row: int, kafka: Errors, cases: dict[str, bytes | None], *, ours: Errors | None = None, version: int = 12
 ) -> list[Case]:
-    return [Case(row, name, data, kafka, ours or kafka, version) for name, data in cases.items()]
+    return [
+        Case(row, name, data, kafka, kafka if ours is None else ours, version) for name, data in cases.items()
+    ]
 
 
 CASES = [
