@@ -98,8 +98,8 @@ class Told:
         return not error
 
 
-async def started(disk: MemoryDisk) -> Broker:
-    config, _ = BrokerConfig.load(overrides=list(SETTINGS.items()))
+async def started(disk: MemoryDisk, settings: dict[str, str] | None = None) -> Broker:
+    config, _ = BrokerConfig.load(overrides=list((SETTINGS | (settings or {})).items()))
     directory = LogDirectory.open(disk, "/d", Identity("cluster", 1, "here"))
     broker = Broker(config, directory, asyncio.get_running_loop())
     broker.disk_thread.shutdown()
@@ -299,3 +299,28 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(part: int) -> N
 
     for at in range(1 + part, len(OPERATIONS) + 1, 4):
         asyncio.run(main(at))
+
+
+@pytest.mark.parametrize("internal", ["true", "false"])
+def test_a_roll_of_the_coordinators_log_waits_for_the_disk_only_if_its_answers_do(internal: str) -> None:
+    """`konvene.log.fsync.internal=false` leaves commits to the page cache, a finished segment as well."""
+
+    async def main() -> None:
+        disk, told = MemoryDisk(), Told()
+        broker = await started(disk, {"konvene.log.fsync.internal": internal})
+        await create(broker, told)
+        await commit(broker, told)
+        before = len(disk.operations)
+        for _ in range(8):
+            await commit(broker, told)
+        assert told.refusals == set()
+        synced = {path for kind, path in disk.operations[before:] if kind == "sync" and OFFSETS_TOPIC in path}
+        assert bool(synced) == (internal == "true")
+        partition = broker.partitions.get(OFFSETS_TOPIC, 0)
+        assert partition is not None
+        assert len(partition.log.segments) > 2
+        await broker.checkpoint()
+        assert partition.synced_offset >= partition.log.active_segment.base_offset
+        await broker.stop()
+
+    asyncio.run(main())

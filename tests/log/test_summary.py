@@ -12,6 +12,7 @@ from konvene.log import directory as directories
 from konvene.log import summary
 from konvene.log.config import LogConfig
 from konvene.log.directory import CLEAN_MARK, Identity, LogDirectory, TopicPartition
+from konvene.log.files import RealDisk
 from konvene.log.memory_disk import MemoryDisk, PowerCut
 from konvene.log.partition import PartitionLog
 
@@ -234,6 +235,33 @@ def test_a_power_cut_while_much_is_written_at_one_stroke_loses_nothing(monkeypat
             if ended:
                 break
         assert ended
+
+
+def test_many_logs_on_a_real_disk_hold_few_descriptors(tmp_path) -> None:
+    """All are written, closed at one stroke and taken up again, and never more are open than may be."""
+    names = [TopicPartition("t", number) for number in range(100)]
+    disk = RealDisk(max_open=16)
+    directory = LogDirectory.open(disk, str(tmp_path), ME)
+    for log in directory.create(names, CONFIG, NOW):
+        write(log, 3, producer=7)
+        assert disk.open_files <= 16
+    directory.close()
+    assert disk.open_files == 0
+    again = LogDirectory.open(disk, str(tmp_path), ME)
+    logs = again.load_all(lambda _partition: CONFIG, NOW)
+    assert disk.open_files == 0
+    assert [log.end_offset for log in logs.values()] == [3] * 100
+    assert again._left == {}
+    again.close()
+    (tmp_path / summary.NAME).unlink()
+    third = LogDirectory.open(disk, str(tmp_path), ME)
+    for name, log in third.load_all(lambda _partition: CONFIG, NOW).items():
+        assert facts(log) == facts(logs[name])
+    third.close(clean=False)
+    fourth = LogDirectory.open(disk, str(tmp_path), ME)
+    assert fourth._settled == disk.settle(str(tmp_path))
+    assert all(log.synced_offset == 3 for log in fourth.load_all(lambda _p: CONFIG, NOW).values())
+    fourth.close()
 
 
 def test_a_disk_that_cannot_settle_after_all_is_written_file_by_file(monkeypatch) -> None:

@@ -198,6 +198,7 @@ async def _main(
         loop.add_signal_handler(number, stop.set)
     try:
         await broker.start()
+        directory.told = lambda _partition: None
         try:
             await server.listen(address.host, address.port)
         except OSError as error:
