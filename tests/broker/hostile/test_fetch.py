@@ -111,6 +111,21 @@ def test_row_22_records_are_sent_once_and_not_beyond_what_is_allowed(target: Tar
     assert [len(p.records) for p in answer.responses[0].partitions] == [len(batch)]
 
 
+def test_row_22_an_answer_is_bounded(target: Target) -> None:
+    """Whatever the client allows, `fetch.max.bytes` is not passed by more than a batch."""
+    target.topic(TOPIC + "-deep", 3)
+    batch = build([Record(0, 1, None, bytes(1_000_000))])
+    for index in range(3):
+        data = PartitionProduceData(index=index, records=batch)
+        topics = (TopicProduceData(name=TOPIC + "-deep", partition_data=(data,)),)
+        for _ in range(22):
+            told = target.ask(ProduceRequest(acks=1, timeout_ms=9000, topic_data=topics), 12)
+            assert told.responses[0].partition_responses[0].error_code == 0
+    answer = target.ask(fetch(*map(partition, range(3)), topic=TOPIC + "-deep"), 12)
+    size = sum(len(p.records) for p in answer.responses[0].partitions)
+    assert 55 * 1024 * 1024 - 2 * len(batch) < size < 55 * 1024 * 1024 + len(batch)
+
+
 @pytest.mark.parametrize(("count", "different"), [(100_000, True), (1_000_000, False)])
 def test_row_22_very_many_partitions(count: int, different: bool, target: Target) -> None:
     """All that are different are answered for, in memory that is given back."""
