@@ -171,6 +171,21 @@ def test_an_index_that_is_not_the_one_that_was_left_is_made_again() -> None:
     assert log.segments[0].max_timestamp == loaded(closed()).segments[0].max_timestamp
 
 
+def test_an_index_is_looked_at_before_its_segment_is_finished() -> None:
+    """A sync in another thread finishes the files of a segment: by then nothing of it is made anew."""
+    disk = closed(3)
+    disk._inode(f"{FIRST}.index").data += b"\0\0\0\1"
+    log = loaded(disk)
+    first = log.active_segment
+    log.append_built([(b"k", b"v" * 500)], 3, NOW)  # Too large for what is left of the segment.
+    assert log.active_segment is not first
+    before = len(disk.operations)
+    log.sync()
+    kinds = {kind for kind, _ in disk.operations[before:]}
+    assert "pread" not in kinds
+    assert "read" not in kinds
+
+
 def test_kafkas_mark_does_not_vouch_for_our_summary() -> None:
     """Where another broker closed the directory after us, all of it is read."""
     for mark in (b'{"version":0,"brokerEpoch":7}', b"", b'{"version":0,"brokerEpoch":-1}', b"[]", b"\xff"):

@@ -397,11 +397,12 @@ class PartitionLog:
         keep the new records and lose the old ones, a gap that recovery must refuse.
         """
         old = self._active
-        if self.config.sync_on_roll and old.next_offset > self.synced_offset:
-            try:
+        try:
+            _ = old.offsets  # Read, or made again, while nobody else looks at it.
+            if self.config.sync_on_roll and old.next_offset > self.synced_offset:
                 old.file.sync()
-            except OSError as error:
-                self.health.fail(f"cannot sync {old.path}", error)
+        except OSError as error:
+            self.health.fail(f"cannot sync {old.path}", error)
         old.snapshot = self.producers.snapshot()
         try:
             new = Segment.create(
