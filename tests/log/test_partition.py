@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from konvene.codec import batches as rb
 from konvene.codec.batches import Record, TimestampType, build, build_simple
 from konvene.codec.compression import Compression
-from konvene.codec.errors import CorruptBatch, Malformed
+from konvene.codec.errors import CorruptBatch
 from konvene.log.config import LogConfig
 from konvene.log.errors import (
     InvalidRecord,
@@ -143,7 +143,7 @@ def test_a_refused_append_leaves_no_trace():
 def test_a_compacted_topic_wants_keys():
     """A record without a key could never be compacted."""
     log = opened(cleanup_policy=frozenset({"compact"}))
-    with pytest.raises(Malformed):
+    with pytest.raises(InvalidRecord):
         log.append_as_leader(build_simple([(None, b"v")], NOW), 0, NOW)
 
 

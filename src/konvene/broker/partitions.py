@@ -9,26 +9,38 @@ from typing import TYPE_CHECKING, Any, Protocol
 from konvene.codec import batches
 from konvene.codec.batches import BatchHeader, TimestampType
 from konvene.codec.compression import Compression
-from konvene.codec.errors import CodecError
+from konvene.codec.errors import CodecError, Malformed
 from konvene.errors import Errors
 from konvene.log.config import LogConfig
 from konvene.log.errors import LogError
+from konvene.log.errors import Refused as RefusedByLog
 from konvene.log.partition import Appended, PartitionLog, TimestampOffset
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
 
-_MAGIC = 2
-_MAGIC_AT = 16
+_SIZE_AT, _MAGIC_AT, _ATTRIBUTES_AT = 8, 16, 22
+_SMALLEST = 14
+"""Bytes behind the length of the smallest message that there ever was."""
+_LEVELS = {
+    Compression.GZIP: "compression.gzip.level",
+    Compression.LZ4: "compression.lz4.level",
+    Compression.ZSTD: "compression.zstd.level",
+}
+_LZ4_ITSELF = 9
+"""The level of lz4 that Kafka takes for the codec's own: the quick one."""
 
 
 class Refused(Exception):
-    """A partition's answer where it cannot do what was asked."""
+    """A partition's answer where it cannot do what was asked, and the records at fault if they are told."""
 
-    def __init__(self, error: Errors, message: str | None = None) -> None:
+    def __init__(
+        self, error: Errors, message: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
+    ) -> None:
         super().__init__(message or error.name)
         self.error = error
         self.message = message
+        self.record_errors = record_errors
 
 
 class Waiting(Protocol):
@@ -78,13 +90,14 @@ class Partition:
 
     # --- writing ---
 
-    def produce(self, data: bytes | memoryview, *, zstd: bool) -> Appended:
-        """Check and append a producer's batch. Raises `Refused`."""
-        _check(data, zstd=zstd)
+    def produce(self, data: bytes | memoryview) -> Appended:
+        """Check and append a producer's batch (`the_batch`). Raises `Refused`."""
         try:
             done = self.log.append_as_leader(data, self.leader_epoch, self._broker.wall_clock_ms())
         except CodecError as error:
             raise Refused(Errors.CORRUPT_MESSAGE, str(error)) from None
+        except RefusedByLog as error:
+            raise Refused(Errors(error.code), str(error), error.record_errors) from None
         except LogError as error:
             raise Refused(Errors(error.code), str(error)) from None
         if not done.duplicate:
@@ -142,23 +155,46 @@ class Partition:
         return _pair(self.log.max_timestamp())
 
 
-def _check(data: bytes | memoryview, *, zstd: bool) -> None:
-    """What is refused before the log looks at the batch, in Kafka's order."""
-    if len(data) <= _MAGIC_AT:
-        raise Refused(
-            Errors.INVALID_RECORD, "Produce requests must have exactly one record batch per partition"
-        )
-    if data[_MAGIC_AT] != _MAGIC:
-        raise Refused(Errors.INVALID_RECORD, "Produce requests must carry record batches of magic version 2")
+def the_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
+    """The one batch that a Produce may bring to a partition. Raises `Refused`.
+
+    As Kafka finds it: a batch that is cut is none, so what is cut behind the first one is passed over.
+    """
+    size = _whole(data, 0)
+    if not size:
+        raise Refused(Errors.INVALID_RECORD, "no record batch")
+    if data[_MAGIC_AT] != batches.MAGIC:
+        raise Refused(Errors.INVALID_RECORD, f"a message of magic {data[_MAGIC_AT]}")
     try:
         header = batches.read_header(data)
         compression = header.compression
+    except Malformed as error:
+        raise Refused(Errors.INVALID_RECORD, str(error)) from None
     except CodecError as error:
         raise Refused(Errors.CORRUPT_MESSAGE, str(error)) from None
     if compression is Compression.ZSTD and not zstd:
         raise Refused(Errors.UNSUPPORTED_COMPRESSION_TYPE)
-    if header.is_transactional and not header.is_control:
-        raise Refused(Errors.INVALID_TXN_STATE, "There is no transaction coordinator on this broker")
+    if size == len(data):
+        return data
+    if _whole(data, size):
+        raise Refused(Errors.INVALID_RECORD, "more than one record batch")
+    return memoryview(data)[:size]
+
+
+def _whole(data: bytes | memoryview, at: int) -> int:
+    """The size of the batch that begins here; 0 if it is cut. Raises `Refused`."""
+    if len(data) - at <= _MAGIC_AT:
+        return 0
+    size = int.from_bytes(data[at + _SIZE_AT : at + batches.PREFIX_SIZE], "big", signed=True)
+    if size < _SMALLEST or data[at + _MAGIC_AT] > batches.MAGIC:
+        raise Refused(Errors.CORRUPT_MESSAGE, f"{size} bytes of magic {data[at + _MAGIC_AT]}")
+    size += batches.PREFIX_SIZE
+    return size if size <= len(data) - at else 0
+
+
+def is_transactional(data: bytes | memoryview) -> bool:
+    """Whether a producer's batch says that it belongs to a transaction."""
+    return len(data) >= batches.HEADER_SIZE and data[_ATTRIBUTES_AT] & 0x10 != 0
 
 
 def log_config(
@@ -166,6 +202,7 @@ def log_config(
 ) -> LogConfig:
     """A topic's settings as its logs want them."""
     stamped = values["message.timestamp.type"] == "LogAppendTime"
+    compression, level = _compression(values)
     return LogConfig(
         segment_bytes=values["segment.bytes"],
         segment_ms=values["segment.ms"],
@@ -176,12 +213,25 @@ def log_config(
         cleanup_policy=frozenset(values["cleanup.policy"]),
         delete_retention_ms=values["delete.retention.ms"],
         max_message_bytes=values["max.message.bytes"],
+        max_decompressed_message_bytes=values["max.decompressed.message.bytes"],
+        compression=compression,
+        compression_level=level,
         message_timestamp_type=TimestampType.LOG_APPEND_TIME if stamped else TimestampType.CREATE_TIME,
         message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
         producer_id_expiration_ms=producer_id_expiration_ms,
         sync_on_roll=sync_on_roll,
     )
+
+
+def _compression(values: Mapping[str, Any]) -> tuple[Compression | None, int | None]:
+    """The codec that a topic asks for, and its level; None where it is the producer's, or the codec's own."""
+    name = values["compression.type"]
+    if name == "producer":
+        return None, None
+    codec = Compression.NONE if name == "uncompressed" else Compression[name.upper()]
+    level = values[_LEVELS[codec]] if codec in _LEVELS else None
+    return codec, None if codec is Compression.LZ4 and level == _LZ4_ITSELF else level
 
 
 def _pair(found: TimestampOffset | None) -> tuple[int, int] | None:

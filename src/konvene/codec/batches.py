@@ -47,6 +47,7 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
+_DEFINED = 0x7F
 
 _new_tuple = tuple.__new__
 
@@ -195,12 +196,17 @@ def batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         pos = after
 
 
-def check(batch: Buffer, header: BatchHeader) -> None:
-    """Checksum and arithmetic of one whole batch; `CorruptBatch` where they do not hold."""
+def check_sum(batch: Buffer, header: BatchHeader) -> None:
+    """Size and checksum of one whole batch; `CorruptBatch` where they do not hold."""
     if len(batch) != header.batch_length + PREFIX_SIZE:
         raise CorruptBatch(f"the batch says {header.size} bytes and has {len(batch)}")
     if crc32c(memoryview(batch)[_COVERED_AT:]) != header.crc:
         raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not hold")
+
+
+def check(batch: Buffer, header: BatchHeader) -> None:
+    """Checksum and arithmetic of one whole batch; `CorruptBatch` where they do not hold."""
+    check_sum(batch, header)
     delta, count = header.last_offset_delta, header.record_count
     if (
         header.base_offset < 0
@@ -508,26 +514,74 @@ def read_end_marker(record: Record) -> EndMarker | None:
 
 
 def stamp(
-    batch: bytearray | memoryview, base_offset: int, leader_epoch: int, log_append_time_ms: int | None = None
+    batch: bytearray | memoryview,
+    base_offset: int,
+    leader_epoch: int,
+    log_append_time_ms: int | None = None,
+    max_timestamp: int | None = None,
 ) -> None:
     """Write a leader's base offset and epoch into a batch, in place.
 
     Both stand in front of what the checksum covers. With `log_append_time_ms` the batch's
-    time becomes the broker's, and the checksum follows. Without it a batch that claims
-    the broker's time is turned back into one of the producer's.
+    time becomes the broker's, with `max_timestamp` that one stands in its header. Without the
+    first a batch that claims the broker's time is turned back into one of the producer's. Where
+    anything of this changes the header, the checksum follows, and attributes that nobody defined are gone.
     """
     struct.pack_into(">q", batch, 0, base_offset)
     struct.pack_into(">i", batch, 12, leader_epoch)
-    claimed = batch[_COVERED_AT + 1] & _LOG_APPEND_TIME
+    attributes = batch[_COVERED_AT + 1]
     if log_append_time_ms is not None:
-        batch[_COVERED_AT + 1] |= _LOG_APPEND_TIME
-        struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, log_append_time_ms)
-    elif claimed:
-        batch[_COVERED_AT + 1] &= ~_LOG_APPEND_TIME & 0xFF
-    else:
+        max_timestamp = log_append_time_ms
+        attributes |= _LOG_APPEND_TIME
+    elif max_timestamp is None and not attributes & _LOG_APPEND_TIME:
         return
+    else:
+        attributes &= ~_LOG_APPEND_TIME
+    struct.pack_into(">h", batch, _COVERED_AT, attributes & _DEFINED)
+    if max_timestamp is not None:
+        struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, max_timestamp)
     size = int.from_bytes(batch[8:12], "big") + PREFIX_SIZE
     struct.pack_into(">I", batch, _CRC_AT, crc32c(memoryview(batch)[_COVERED_AT:size]))
+
+
+def repack(
+    header: BatchHeader,
+    data: bytes,
+    compression: Compression,
+    level: int | None,
+    timestamp_type: TimestampType,
+    max_timestamp: int,
+) -> bytes:
+    """A producer's batch, whose records are `data` when unpacked and sound, with another compression.
+
+    As Kafka writes it anew: the first record's time becomes the base of all. Only where that moves, or where
+    the batch claims the broker's time, are the records written anew; else they are packed as they are.
+    """
+    stamped = header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None
+    first, _, _ = read_record(data, 0, 0, header.base_timestamp, stamped)
+    base_timestamp = first.timestamp
+    if base_timestamp != header.base_timestamp or stamped is not None:
+        written, pos = bytearray(), 0
+        for index in range(header.record_count):
+            record, pos, _ = read_record(data, pos, 0, header.base_timestamp, stamped)
+            written += _write_record(record, index, record.timestamp - base_timestamp)
+        data = bytes(written)
+    attributes = int(compression) | header.attributes & _TRANSACTIONAL
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes |= _LOG_APPEND_TIME
+    covered = _COVERED.pack(
+        attributes,
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+    return _seal(
+        header.base_offset, header.partition_leader_epoch, covered, compress(compression, data, level)
+    )
 
 
 def _seal(base_offset: int, leader_epoch: int, covered: bytes, body: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from konvene.codec.batches import TimestampType
+from konvene.codec.compression import Compression
 
 LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -22,6 +23,11 @@ class LogConfig:
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     delete_retention_ms: int = 24 * 3600 * 1000
     max_message_bytes: int = 1024 * 1024 + 12
+    max_decompressed_message_bytes: int = 2**31 - 9
+    compression: Compression | None = None
+    """None: as the producer sent it."""
+    compression_level: int | None = None
+    """Of `compression`; None is the codec's own."""
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000

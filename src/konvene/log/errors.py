@@ -48,6 +48,9 @@ class WrongDirectory(LogError):
 class Refused(LogError):
     """The append or read is not allowed; the log is as it was."""
 
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """The records at fault by their place in the batch, and what is wrong with each; where Kafka tells."""
+
 
 class OffsetOutOfRange(Refused):
     """The offset is before the log's start or behind its end."""

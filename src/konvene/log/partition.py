@@ -34,7 +34,6 @@ from konvene.codec.batches import (
     TimestampType,
     batches,
     build_simple,
-    check,
     end_marker,
     read_end_marker,
     read_header,
@@ -43,17 +42,14 @@ from konvene.codec.batches import (
 )
 from konvene.codec.compression import Buffer
 from konvene.codec.errors import CodecError
-from konvene.codec.record_check import check_records
-from konvene.log.config import LONG_MAX, LogConfig
+from konvene.log.config import LogConfig
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import (
     InvalidRecord,
-    InvalidTimestamp,
     LogError,
     LogGone,
     LogOffline,
-    MessageTooLarge,
     OffsetOutOfRange,
     RecordListTooLarge,
 )
@@ -61,6 +57,7 @@ from konvene.log.files import Disk, replace
 from konvene.log.producers import AbortedTransaction, Origin, Producers
 from konvene.log.recovery import Recovered
 from konvene.log.segment import Segment
+from konvene.log.validation import too_large, validate, validate_batch
 
 if TYPE_CHECKING:
     from konvene.log.summary import LeftLog
@@ -226,28 +223,24 @@ class PartitionLog:
         sizes = [first.size] if first.size == len(data) else [header.size for header, _ in batches(data)]
         if origin is Origin.CLIENT and len(sizes) != 1:
             raise InvalidRecord(f"{len(sizes)} batches in one append of a client")
-        if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
-            data = bytearray(data)
+        data, headers = self._admit(data, sizes, now_ms, origin, validate_records)
+        for header, _ in headers:
+            if header.producer_id > NO_PRODUCER_ID:
+                known = self.producers.check(header, origin=origin, sequence_zero=sequence_zero)
+                if known is not None:
+                    return Appended(known.first_offset, known.last_offset, 0, known.timestamp, True)
         stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        base = offset = self.end_offset
+        placed, at = [], 0
         with memoryview(data) as view:
-            at = 0
-            for size in sizes:
-                header = read_header(data, at) if at else first
-                self._admit(header, view[at : at + size], now_ms, origin, validate_records)
-                if header.producer_id > NO_PRODUCER_ID:
-                    known = self.producers.check(header, origin=origin, sequence_zero=sequence_zero)
-                    if known is not None:
-                        time = known.timestamp if stamped else NO_TIMESTAMP
-                        return Appended(known.first_offset, known.last_offset, 0, time, True)
-                at += size
-            base = offset = self.end_offset
-            placed, at = [], 0
-            for size in sizes:
-                stamp(view[at : at + size], offset, leader_epoch, now_ms if stamped else None)
+            for header, newest in headers:
+                changed = None if newest == header.max_timestamp else newest
+                batch = view[at : at + header.size]
+                stamp(batch, offset, leader_epoch, now_ms if stamped else None, changed)
                 header = read_header(data, at)
                 placed.append(header)
                 offset = header.next_offset
-                at += size
+                at += header.size
         self._write(data, placed, now_ms)
         return Appended(base, offset - 1, len(data), now_ms if stamped else NO_TIMESTAMP)
 
@@ -278,7 +271,7 @@ class PartitionLog:
             transactional=transactional,
         )
         if len(data) > self.config.max_message_bytes:
-            raise _too_large(len(data), self.config)
+            raise too_large(len(data), self.config)
         header = read_header(data)
         if producer_id > NO_PRODUCER_ID:
             self.producers.check(header, origin=Origin.COORDINATOR)
@@ -313,25 +306,31 @@ class PartitionLog:
         return Appended(self.end_offset - 1, self.end_offset - 1, len(data))
 
     def _admit(
-        self, header: BatchHeader, view: memoryview, now_ms: int, origin: Origin, validate: bool
-    ) -> None:
-        """Refuse what Kafka's `LogValidator` refuses."""
-        config = self.config
-        if header.batch_length + 12 > config.max_message_bytes:
-            raise _too_large(header.size, config)
-        check(view, header)
-        if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
-            raise InvalidRecord(f"{header.record_count} records, the last at {header.last_offset_delta}")
-        if origin is Origin.CLIENT and header.is_control:
-            raise InvalidRecord("a client may not write control batches")
-        if config.message_timestamp_type is TimestampType.CREATE_TIME:
-            if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
-                raise InvalidTimestamp(f"{header.max_timestamp} is too far behind the broker's {now_ms}")
-            before = config.message_timestamp_before_max_ms
-            if before != LONG_MAX and 0 <= header.base_timestamp < now_ms - before:
-                raise InvalidTimestamp(f"{header.base_timestamp} is too far before the broker's {now_ms}")
-        if validate:
-            check_records(view, header, keyed=config.compacts and not header.is_control)
+        self, data: Buffer, sizes: list[int], now_ms: int, origin: Origin, validate_records: bool
+    ) -> tuple[bytearray | memoryview, list[tuple[BatchHeader, int]]]:
+        """Refuse what Kafka refuses. What is to be written, and of each batch its newest timestamp."""
+        name = self.directory.rpartition("/")[2]
+        found: list[tuple[BatchHeader, int]] = []
+        parts: list[Buffer] = []
+        changed, at = False, 0
+        with memoryview(data) as view:
+            for size in sizes:
+                header, batch = read_header(data, at), view[at : at + size]
+                parts.append(batch)
+                if validate_records:
+                    newest, repacked = validate(batch, header, self.config, name, now_ms, origin)
+                    if repacked is not None:
+                        header, changed, parts[-1] = read_header(repacked), True, repacked
+                else:
+                    validate_batch(batch, header, self.config, origin)
+                    newest = header.max_timestamp
+                found.append((header, newest))
+                at += size
+            if changed:
+                return bytearray().join(parts), found
+        if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
+            data = bytearray(data)
+        return data, found
 
     def _write(self, data: Buffer, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """The bytes at the end, then everything that is derived from them."""
@@ -758,9 +757,3 @@ class PartitionLog:
         except CodecError:
             return None
         return None if marker is None else self.producers.note_marker(header, marker)
-
-
-def _too_large(size: int, config: LogConfig) -> MessageTooLarge:
-    return MessageTooLarge(
-        f"a batch of {size} bytes is larger than max.message.bytes, {config.max_message_bytes}"
-    )

@@ -1,24 +1,27 @@
 """Produce: each partition's batch is checked, given its offsets and appended; each is answered by itself.
 
-With acks=0 nothing is answered, and an error can only be told by closing the connection, as by Kafka.
+With acks=0 nothing is answered, and an error can only be told by closing the connection, as by Kafka. What is
+wrong is told by its code; in words only of single records (`konvene.log.validation`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.later import HANG_UP
-from konvene.broker.partitions import Partition, Refused
+from konvene.broker.partitions import Partition, Refused, is_transactional, the_batch
 from konvene.cluster.names import INTERNAL_TOPICS
+from konvene.codec.batches import read_header
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.log.errors import LogError
 from konvene.messages.produce import (
-    PartitionProduceData,
+    BatchIndexAndErrorMessage,
+    Buffer,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -30,105 +33,151 @@ NO_ACKS, ALL_ACKS = 0, -1
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 
-Unsynced = tuple[Partition, str, Uuid]
-"""A partition that was written to, and by which name and id it was asked for."""
+Key = tuple[str, Uuid, int]
+"""How a partition was asked for: the topic's name, or its id, and the index."""
 
 INTERNAL_CLIENT_ID = "__admin_client"
 """The client id with which Kafka's tools may write to internal topics."""
 
+STARTS_UNTOLD = frozenset(
+    (
+        Errors.CORRUPT_MESSAGE,
+        Errors.INVALID_TOPIC_EXCEPTION,
+        Errors.KAFKA_STORAGE_ERROR,
+        Errors.MESSAGE_TOO_LARGE,
+        Errors.RECORD_LIST_TOO_LARGE,
+    )
+)
+"""Refusals of an append with which Kafka does not tell where the log starts."""
+
+UNVERIFIED = (
+    "Unable to verify the partition has been added to the transaction. "
+    "Underlying error: COORDINATOR_NOT_AVAILABLE"
+)
+
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
-    unsynced: list[Unsynced] = []
-    if request.acks not in (NO_ACKS, 1, ALL_ACKS):
-        responses = _everything(request, Errors.INVALID_REQUIRED_ACKS)
-    elif request.transactional_id is not None:
-        responses = _everything(request, Errors.COORDINATOR_NOT_AVAILABLE)
+    unsynced: dict[Key, Partition] = {}
+    answers: dict[Key, PartitionProduceResponse] = {}
+    if request.transactional_id is None and _speaks_of_transactions(request):
+        for key, _ in _wanted(request):
+            answers[key] = _refused(key, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     else:
-        responses = tuple(_topic(broker, t, call, unsynced) for t in request.topic_data)
+        _write(broker, request, call, answers, unsynced)
     if request.acks == NO_ACKS:
-        failed = any(p.error_code for t in responses for p in t.partition_responses)
-        return HANG_UP if failed else None
-    response = ProduceResponse(responses=responses)
+        return HANG_UP if any(answer.error_code for answer in answers.values()) else None
     if request.acks == ALL_ACKS and unsynced:
-        return _when_durable(response, unsynced)
-    return response
+        return _when_durable(answers, unsynced)
+    return _response(answers)
 
 
-async def _when_durable(response: ProduceResponse, unsynced: list[Unsynced]) -> ProduceResponse:
-    """`konvene.log.fsync.topics`: an acknowledged record is on the disk, or it is said that it is not."""
-    failed: dict[tuple[str, Uuid, int], LogError] = {}
-    for partition, name, topic_id in unsynced:
+def _write(
+    broker: Broker,
+    request: ProduceRequest,
+    call: Call,
+    answers: dict[Key, PartitionProduceResponse],
+    unsynced: dict[Key, Partition],
+) -> None:
+    """Append to all partitions that can be found. One that is named twice takes what is named last."""
+    found: dict[Key, tuple[Partition, Buffer]] = {}
+    refused: dict[Key, PartitionProduceResponse] = {}
+    for key, data in _wanted(request):
+        answers[key] = _refused(key, Errors.NONE)  # Here it stands, in the order of the request.
         try:
-            await partition.sync()
-        except LogError as error:
-            failed[name, topic_id, partition.index] = error
-    if not failed:
-        return response
-    return ProduceResponse(responses=tuple(_as_synced(topic, failed) for topic in response.responses))
-
-
-def _as_synced(
-    topic: TopicProduceResponse, failed: dict[tuple[str, Uuid, int], LogError]
-) -> TopicProduceResponse:
-    answers = []
-    for told in topic.partition_responses:
-        error = failed.get((topic.name, topic.topic_id, told.index))
-        answers.append(told if error is None else _refused(told.index, Errors(error.code), str(error)))
-    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(answers))
-
-
-def _topic(
-    broker: Broker, data: TopicProduceData, call: Call, unsynced: list[Unsynced]
-) -> TopicProduceResponse:
-    name, missing = data.name, Errors.UNKNOWN_TOPIC_OR_PARTITION
-    if call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        topic = broker.topics.by_id.get(data.topic_id)
-        name, missing = (topic.name if topic else ""), Errors.UNKNOWN_TOPIC_ID
-        if topic is not None:
-            missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    answers = []
-    for wanted in data.partition_data:
-        partition = broker.partitions.get(name, wanted.index)
-        if partition is None:
-            answers.append(_failed(wanted, broker.partitions.why_not(name, wanted.index, missing)))
-        elif name in INTERNAL_TOPICS and call.client_id != INTERNAL_CLIENT_ID:
-            answers.append(_failed(wanted, Errors.INVALID_TOPIC_EXCEPTION))
+            found[key] = _find(broker, key, data, call)
+        except Refused as error:
+            refused[key] = _refused(key, error.error)
+    for key, (partition, batch) in found.items():
+        if request.transactional_id is not None and _needs_verification(batch):
+            answers[key] = _refused(key, Errors.NOT_ENOUGH_REPLICAS, UNVERIFIED)
+        elif request.acks not in (NO_ACKS, 1, ALL_ACKS):
+            answers[key] = _refused(key, Errors.INVALID_REQUIRED_ACKS)
+        elif partition.topic in INTERNAL_TOPICS and call.client_id != INTERNAL_CLIENT_ID:
+            answers[key] = _refused(key, Errors.INVALID_TOPIC_EXCEPTION)
         else:
-            answers.append(_append(partition, wanted, call))
-            if partition.syncs and answers[-1].error_code == Errors.NONE:
-                unsynced.append((partition, data.name, data.topic_id))
-    return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(answers))
+            answers[key] = _append(partition, batch)
+            if partition.syncs and not answers[key].error_code:
+                unsynced[key] = partition
+    answers.update(refused)
 
 
-def _append(partition: Partition, data: PartitionProduceData, call: Call) -> PartitionProduceResponse:
+def _wanted(request: ProduceRequest) -> Iterator[tuple[Key, Buffer]]:
+    """Each partition of a request and what is for it."""
+    for topic in request.topic_data:
+        for wanted in topic.partition_data:
+            yield (topic.name, topic.topic_id, wanted.index), wanted.records or b""
+
+
+def _find(broker: Broker, key: Key, data: Buffer, call: Call) -> tuple[Partition, Buffer]:
+    """The partition and the batch for it. Raises `Refused`."""
+    name, topic_id, index = key
+    missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    if call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        topic = broker.topics.by_id.get(topic_id)
+        if topic is None:
+            raise Refused(Errors.UNKNOWN_TOPIC_ID)
+        name = topic.name
+    partition = broker.partitions.get(name, index)
+    if partition is None:
+        raise Refused(broker.partitions.why_not(name, index, missing))
+    return partition, the_batch(data, zstd=call.api_version >= FIRST_VERSION_WITH_ZSTD)
+
+
+def _append(partition: Partition, batch: Buffer) -> PartitionProduceResponse:
     try:
-        done = partition.produce(data.records or b"", zstd=call.api_version >= FIRST_VERSION_WITH_ZSTD)
+        done = partition.produce(batch)
     except Refused as refused:
-        return _failed(data, refused.error, refused.message)
+        told = refused.record_errors
+        return PartitionProduceResponse(
+            index=partition.index,
+            error_code=refused.error,
+            base_offset=-1,
+            log_start_offset=-1 if refused.error in STARTS_UNTOLD else partition.start_offset,
+            record_errors=tuple(
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+                for index, why in told
+            ),
+            error_message=refused.message if told else None,
+        )
     return PartitionProduceResponse(
-        index=data.index,
+        index=partition.index,
         base_offset=done.base_offset,
         log_append_time_ms=done.log_append_time_ms,
         log_start_offset=partition.start_offset,
     )
 
 
-def _failed(
-    data: PartitionProduceData, error: Errors, message: str | None = None
-) -> PartitionProduceResponse:
-    return _refused(data.index, error, message)
+def _speaks_of_transactions(request: ProduceRequest) -> bool:
+    return any(is_transactional(data) for _, data in _wanted(request))
 
 
-def _refused(index: int, error: Errors, message: str | None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index=index, error_code=error, base_offset=-1, error_message=message)
+def _needs_verification(batch: Buffer) -> bool:
+    return is_transactional(batch) and read_header(batch).has_producer_id
 
 
-def _everything(request: ProduceRequest, error: Errors) -> tuple[TopicProduceResponse, ...]:
-    return tuple(
-        TopicProduceResponse(
-            name=t.name,
-            topic_id=t.topic_id,
-            partition_responses=tuple(_failed(p, error) for p in t.partition_data),
+async def _when_durable(
+    answers: dict[Key, PartitionProduceResponse], unsynced: dict[Key, Partition]
+) -> ProduceResponse:
+    """`konvene.log.fsync.topics`: an acknowledged record is on the disk, or it is said that it is not."""
+    for key, partition in unsynced.items():
+        try:
+            await partition.sync()
+        except LogError as error:
+            answers[key] = _refused(key, Errors(error.code))
+    return _response(answers)
+
+
+def _response(answers: dict[Key, PartitionProduceResponse]) -> ProduceResponse:
+    topics: dict[tuple[str, Uuid], list[PartitionProduceResponse]] = {}
+    for (name, topic_id, _), answer in answers.items():
+        topics.setdefault((name, topic_id), []).append(answer)
+    return ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=tuple(partitions))
+            for (name, topic_id), partitions in topics.items()
         )
-        for t in request.topic_data
     )
+
+
+def _refused(key: Key, error: Errors, message: str | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=key[2], error_code=error, base_offset=-1, error_message=message)
