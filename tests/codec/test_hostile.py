@@ -25,6 +25,7 @@ from tests.codec.strategies import WHOLE, versions_of
 from konvene.codec import compile
 from konvene.codec.compile import FIXED, decode, encode
 from konvene.codec.errors import CannotEncode, CodecError
+from konvene.codec.generated import budget
 from konvene.codec.schema import Field, Primitive, Struct
 from konvene.messages import API_KEYS, BY_NAME
 from konvene.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
@@ -184,7 +185,7 @@ def test_row_11_the_reckoning_of_a_large_frame_holds(
     for where, frame in attacks(cls, version):
         monkeypatch.setattr(compile, "MOST_MEMORY", 1 << 40)
         assert compile.decode(cls, version, frame) == compile.decode(cls, version, frame)
-        reckoned = (1 << 40) - compile._budget.left
+        reckoned = (1 << 40) - budget.left
         peak = peak_of(cls, version, frame)
         assert peak <= reckoned + 4 * len(frame), f"{where}: {peak} bytes, reckoned as {reckoned}"
         monkeypatch.setattr(compile, "MOST_MEMORY", reckoned)

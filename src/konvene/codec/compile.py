@@ -19,17 +19,13 @@ batches are handed on without a copy.
 from __future__ import annotations
 
 import struct as _struct
-import threading
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TypeVar, cast
 
 from konvene.codec.errors import CannotEncode, CodecError, Malformed, Truncated
+from konvene.codec.generated import MOST_TEXT, Reader, Source, Writer, budget
 from konvene.codec.schema import Field, Primitive, Struct, default_of, setters
-from konvene.codec.uuid import Uuid
 
 S = TypeVar("S", bound=Struct)
-Reader = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
-Writer = Callable[[Any, Callable[[bytes], None]], None]
 
 FIXED = {
     "bool": ("?", 1), "int8": ("b", 1), "int16": ("h", 2), "uint16": ("H", 2), "int32": ("i", 4),
@@ -42,9 +38,6 @@ COUNTED_FROM = 1 << 20
 
 MOST_MEMORY = 512 << 20
 """What may be made of such a frame: a million partitions of a Fetch, and some more."""
-
-MOST_TEXT = 0x7FFF
-"""Bytes of a string: also where its length is a varint, as in Kafka."""
 
 
 def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
@@ -64,7 +57,7 @@ def decode_from(
     read = cls.__readers__.get(version) or _make_reader(cls, version)
     try:
         if end - position > COUNTED_FROM:
-            _budget.left = MOST_MEMORY
+            budget.left = MOST_MEMORY
             read = _struct_reader(cls, version, version in cls.__flexible__, counted=True)
         value, position = read(data, position, end)
         if position > end:
@@ -95,177 +88,7 @@ def encode_into(value: Struct, version: int, parts: list[bytes]) -> None:
         raise CannotEncode(f"{cls.__name__} v{version}: {error}") from error
 
 
-# --- what generated code calls -------------------------------------------------------------------
-
-
-def _uvarint_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte had its high bit set."""
-    value, shift = first & 0x7F, 7
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 28:
-            raise Malformed("a varint of more than five bytes")
-    if value > 0xFFFFFFFF:
-        raise Malformed("a varint beyond 32 bits")
-    return value, position
-
-
-def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The rest of a string's length, whose first byte is `first`; it is one more than the length."""
-    value, position = _uvarint_rest(data, position, first)
-    if value > MOST_TEXT + 1:
-        raise Malformed(f"a string of {value - 1} bytes, where {MOST_TEXT} are the most")
-    return value, position
-
-
-class _Budget(threading.local):
-    """What the frame that this thread reads may still hold."""
-
-    left = 0
-
-
-_budget = _Budget()
-
-
-def _spend(weight: int) -> None:
-    _budget.left -= weight
-    if _budget.left < 0:
-        raise Malformed(f"there is more in it than {MOST_MEMORY} bytes of memory hold")
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_SHORT = tuple(_uvarint(n) for n in range(16384))
-
-
-_EMPTY_TAGS = tuple((tag, b"") for tag in range(128))
-_INT8 = (*range(128), *range(-128, 0)).__getitem__
-
-
-def _length(n: int) -> bytes:
-    return _SHORT[n] if n < 16384 else _uvarint(n)
-
-
-def _text_length(n: int) -> bytes:
-    if n > MOST_TEXT + 1:
-        raise CannotEncode(f"a string of {n - 1} bytes, where {MOST_TEXT} are the most")
-    return _length(n)
-
-
-def _bad_length(name: str, length: int, left: int) -> NoReturn:
-    if length < 0:
-        raise Malformed(f"{name} is null or of negative length, which it may not be")
-    raise Truncated(f"{name} claims {length} bytes or elements where {left} bytes are left")
-
-
-def _no_place(name: str, version: int) -> NoReturn:
-    raise CannotEncode(f"{name} is set, which version {version} has no field for")
-
-
-def _read_counted_tags(
-    data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
-) -> tuple[dict[str, Any], tuple[tuple[int, bytes], ...], int]:
-    count = data[position]
-    _spend(_TAG_WEIGHT * (count if count < 0x80 else _uvarint_rest(data, position + 1, count)[0]))
-    return _read_tags(data, position, end, known)
-
-
-def _read_tags(
-    data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
-) -> tuple[dict[str, Any], tuple[tuple[int, bytes], ...], int]:
-    """A section of tagged fields that is not empty: known values by name, unknown ones as bytes."""
-    count = data[position]
-    position += 1
-    if count >= 0x80:
-        count, position = _uvarint_rest(data, position, count)
-    if count * 2 > end - position:
-        _bad_length("tagged fields", count, end - position)
-    values: dict[str, Any] = {}
-    unknown = []
-    last = -1
-    for _ in range(count):
-        tag = data[position]
-        position += 1
-        if tag >= 0x80:
-            tag, position = _uvarint_rest(data, position, tag)
-        if tag <= last:
-            raise Malformed(f"tag {tag} after tag {last}")
-        last = tag
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = _uvarint_rest(data, position, size)
-        stop = position + size
-        if stop > end:
-            _bad_length(f"tag {tag}", size, end - position)
-        if tag in known:
-            name, read = known[tag]
-            values[name], position = read(data, position, stop)
-            if position != stop:
-                raise Malformed(f"tag {tag} ({name}) has {size} bytes, of which some are not its own")
-        else:
-            unknown.append((tag, data[position:stop]) if size or tag > 127 else _EMPTY_TAGS[tag])
-            position = stop
-    return values, tuple(unknown), position
-
-
-def _write_tags(tags: list[tuple[int, bytes]], write: Callable[[bytes], None]) -> None:
-    tags.sort()
-    write(_length(len(tags)))
-    last = -1
-    for tag, data in tags:
-        if tag <= last:
-            raise CannotEncode(f"tag {tag} twice: as a declared field and as an unknown one")
-        last = tag
-        write(_length(tag))
-        write(_length(len(data)))
-        write(data)
-
-
-# --- the generator -------------------------------------------------------------------------------
-
-
-class _Source:
-    """The lines of a function being written, and the names that it uses."""
-
-    def __init__(self, *, counted: bool = False) -> None:
-        self.counted = counted
-        self.lines: list[str] = []
-        self.space: dict[str, Any] = {
-            "_uvarint_rest": _uvarint_rest, "_bad_length": _bad_length, "_no_place": _no_place,
-            "_read_tags": _read_tags, "_write_tags": _write_tags, "_length": _length, "_SHORT": _SHORT,
-            "_Uuid": Uuid, "_unpack": _struct.unpack_from, "_pack": _struct.pack, "_Malformed": Malformed,
-            "_Truncated": Truncated, "_memoryview": memoryview, "_new": object.__new__, "_INT8": _INT8,
-            "_tuple": tuple, "_map": map, "_text_rest": _text_rest, "_text_length": _text_length,
-            "_spend": _spend, "_read_counted_tags": _read_counted_tags,
-        }  # fmt: skip
-        self.indent = 1
-
-    def add(self, text: str) -> None:
-        self.lines.append("    " * self.indent + text)
-
-    def name(self, stem: str, value: Any) -> str:
-        """A name for a value that the function needs (a default, a Struct object, a class)."""
-        name = f"_{stem}_{len(self.space)}"
-        self.space[name] = value
-        return name
-
-    def function(self, signature: str, where: str) -> Callable[..., Any]:
-        text = f"def {signature}:\n" + "\n".join(self.lines or ["    pass"])
-        exec(compile(text, f"<{where}>", "exec"), self.space)
-        return cast("Callable[..., Any]", self.space[signature.partition("(")[0]])
+# --- readers -----------------------------------------------------------------------------------------
 
 
 def _is_flexible(field: Field, flexible: bool, version: int) -> bool:
@@ -287,7 +110,7 @@ def _struct_reader(cls: type[Struct], version: int, flexible: bool, *, counted: 
     made = cls.__readers__.get((version, flexible, counted))
     if made is not None:
         return made
-    out = _Source(counted=counted)
+    out = Source(counted=counted)
     out.space.update(setters(cls))
     out.space["_cls"] = cls
     tagged = [f for f in cls.__fields__ if version in f.versions and f.is_tagged(version)]
@@ -309,7 +132,7 @@ def _struct_reader(cls: type[Struct], version: int, flexible: bool, *, counted: 
     return read
 
 
-def _read_tag_section(out: _Source, tagged: list[Field], version: int) -> None:
+def _read_tag_section(out: Source, tagged: list[Field], version: int) -> None:
     readers = {f.tag: (f.name, _field_reader(f, version, out.counted)) for f in tagged}
     out.add("if data[pos]:")
     read = "_read_counted_tags" if out.counted else "_read_tags"
@@ -327,7 +150,7 @@ def _read_tag_section(out: _Source, tagged: list[Field], version: int) -> None:
 
 def _field_reader(field: Field, version: int, counted: bool) -> Reader:
     """The reader of one tagged field's value."""
-    out = _Source(counted=counted)
+    out = Source(counted=counted)
     if field.kind == "struct" and version in field.nullable:
         # Within a tag a null struct is a zero byte; a present one still has its marker in front.
         read = out.name("read", _struct_reader(field.element, version, True, counted=counted))
@@ -340,7 +163,7 @@ def _field_reader(field: Field, version: int, counted: bool) -> Reader:
     return out.function("read(data, pos, end)", f"read tag {field.wire} v{version}")
 
 
-def _read_fields(out: _Source, fields: list[Field], version: int, flexible: bool) -> None:
+def _read_fields(out: Source, fields: list[Field], version: int, flexible: bool) -> None:
     run: list[Field] = []
     for f in fields:
         if f.kind in FIXED:
@@ -359,7 +182,7 @@ def _read_fields(out: _Source, fields: list[Field], version: int, flexible: bool
     _read_run(out, run)
 
 
-def _read_run(out: _Source, run: list[Field]) -> None:
+def _read_run(out: Source, run: list[Field]) -> None:
     if not run:
         return
     layout = _struct.Struct(">" + "".join(FIXED[f.kind][0] for f in run))
@@ -372,7 +195,7 @@ def _read_run(out: _Source, run: list[Field]) -> None:
             out.add(f"v_{f.name} = _Uuid(v_{f.name})")
 
 
-def _read_length(out: _Source, compact: bool, width: int) -> None:
+def _read_length(out: Source, compact: bool, width: int) -> None:
     """Leaves the length in `n`; -1 for null. A width of 2 is that of a string."""
     if compact:
         out.add("n = data[pos]; pos += 1")
@@ -384,7 +207,7 @@ def _read_length(out: _Source, compact: bool, width: int) -> None:
         out.add(f"pos += {width}")
 
 
-def _read_blob(out: _Source, target: str, kind: str, name: str, nullable: bool, compact: bool) -> None:
+def _read_blob(out: Source, target: str, kind: str, name: str, nullable: bool, compact: bool) -> None:
     _read_length(out, compact, 2 if kind == "string" else 4)
     out.add("stop = pos + n")
     take = {
@@ -404,7 +227,7 @@ def _read_blob(out: _Source, target: str, kind: str, name: str, nullable: bool, 
         out.indent -= 1
 
 
-def _read_struct(out: _Source, target: str, f: Field, nullable: bool, version: int, flexible: bool) -> None:
+def _read_struct(out: Source, target: str, f: Field, nullable: bool, version: int, flexible: bool) -> None:
     read = out.name("read", _struct_reader(f.element, version, flexible, counted=out.counted))
     if not nullable:
         out.add(f"{target}, pos = {read}(data, pos, end)")
@@ -416,7 +239,7 @@ def _read_struct(out: _Source, target: str, f: Field, nullable: bool, version: i
     out.add(f"    {target}, pos = {read}(data, pos + 1, end)")
 
 
-def _read_array(out: _Source, target: str, f: Field, nullable: bool, version: int, flexible: bool) -> None:
+def _read_array(out: Source, target: str, f: Field, nullable: bool, version: int, flexible: bool) -> None:
     _read_length(out, flexible, 4)
     least = _least_size(f.element, version, flexible)
     out.add(f"if n == 0: {target} = ()")
@@ -478,7 +301,7 @@ def _least_field(kind: str, compact: bool) -> int:
 
 
 # What objects weigh in CPython, rounded up, with their places in a list and in the tuple made of it.
-_PLACE, _TAG_WEIGHT, _STRUCT_WEIGHT, _SLOT = 24, 160, 64, 8
+_PLACE, _STRUCT_WEIGHT, _SLOT = 24, 64, 8
 _WEIGHTS = {"bool": 0, "int8": 0, "uuid": 128, "string": 80, "bytes": 48, "records": 208, "array": 56}
 
 
@@ -509,7 +332,7 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
     made = cls.__writers__.get((version, flexible))
     if made is not None:
         return made
-    out = _Source()
+    out = Source()
     tagged = []
     plain = []
     for f in cls.__fields__:
@@ -529,7 +352,7 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
     return write
 
 
-def _write_tag_section(out: _Source, tagged: list[Field], version: int) -> None:
+def _write_tag_section(out: Source, tagged: list[Field], version: int) -> None:
     if not tagged:
         out.add("if value.unknown_tags: _write_tags(list(value.unknown_tags), w)")
         out.add("else: w(b'\\0')")
@@ -547,7 +370,7 @@ def _write_tag_section(out: _Source, tagged: list[Field], version: int) -> None:
 
 
 def _tag_writer(f: Field, version: int) -> Writer:
-    out = _Source()
+    out = Source()
     if f.kind == "struct" and version in f.nullable:
         write = out.name("write", _struct_writer(f.element, version, True))
         out.add(f"x = value.{f.name}")
@@ -559,7 +382,7 @@ def _tag_writer(f: Field, version: int) -> Writer:
     return out.function("write(value, w)", f"write tag {f.wire} v{version}")
 
 
-def _write_fields(out: _Source, fields: list[Field], version: int, flexible: bool) -> None:
+def _write_fields(out: Source, fields: list[Field], version: int, flexible: bool) -> None:
     run: list[Field] = []
     for f in fields:
         if f.kind in FIXED:
@@ -584,7 +407,7 @@ def _write_fields(out: _Source, fields: list[Field], version: int, flexible: boo
     _write_run(out, run)
 
 
-def _write_run(out: _Source, run: list[Field]) -> None:
+def _write_run(out: Source, run: list[Field]) -> None:
     if not run:
         return
     layout = _struct.Struct(">" + "".join(FIXED[f.kind][0] for f in run))
@@ -592,7 +415,7 @@ def _write_run(out: _Source, run: list[Field]) -> None:
     out.add(f"w({out.name('pack', layout.pack)}({values}))")
 
 
-def _write_length(out: _Source, size: str, compact: bool, width: int) -> None:
+def _write_length(out: Source, size: str, compact: bool, width: int) -> None:
     if compact:
         out.add(f"n = {size} + 1")
         out.add(f"w(_SHORT[n] if n < 16384 else {'_text_length' if width == 2 else '_length'}(n))")
@@ -600,7 +423,7 @@ def _write_length(out: _Source, size: str, compact: bool, width: int) -> None:
         out.add(f"w({out.name('length', _struct.Struct('>h' if width == 2 else '>i').pack)}({size}))")
 
 
-def _write_blob(out: _Source, kind: str, nullable: bool, compact: bool, cut: bool = False) -> None:
+def _write_blob(out: Source, kind: str, nullable: bool, compact: bool, cut: bool = False) -> None:
     """With `cut`, a text for people, which is told in part rather than not at all."""
     width = 2 if kind == "string" else 4
     if nullable:
@@ -618,7 +441,7 @@ def _write_blob(out: _Source, kind: str, nullable: bool, compact: bool, cut: boo
         out.indent -= 1
 
 
-def _write_array(out: _Source, f: Field, nullable: bool, version: int, flexible: bool) -> None:
+def _write_array(out: Source, f: Field, nullable: bool, version: int, flexible: bool) -> None:
     if nullable:
         null = b"\0" if flexible else b"\xff\xff\xff\xff"
         out.add(f"if x is None: w({null!r})")
