@@ -1,6 +1,7 @@
 """Rows 3, 59 and 60 of the hostile inputs: connections that are many, silent, slow, or deaf.
 
-What is asserted is memory of the broker's process, and that another client is served meanwhile.
+What is asserted is memory of the broker's process, and that another client is served meanwhile. Kafka is not
+asked: it takes the memory that is announced, and is out of it after a few of these.
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.metadata import MetadataRequest
 
 GROWTH_MIB = 30
+
+
+@pytest.fixture(autouse=True)
+def ours(target: Target) -> None:
+    if target.is_kafka:
+        pytest.skip("Kafka does not survive it")
+
+
 TOGETHER = 20
 """Connections between two requests of somebody else."""
 
@@ -32,7 +41,7 @@ def bounded(target: Target, growth_mib: float = GROWTH_MIB) -> Iterator[Client]:
         before = target.rss_mib
         yield other
         assert other.ask(ListGroupsRequest()).error_code == 0
-        assert target.is_kafka or target.rss_mib - before < growth_mib
+        assert target.rss_mib - before < growth_mib
 
 
 GARBAGE: list[Callable[[Client], None]] = [

@@ -25,6 +25,7 @@ from konvene.messages.api_versions import ApiVersionsRequest
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.find_coordinator import FindCoordinatorRequest
+from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 WITHIN_S = 20
 """How long an answer may take before the test fails."""
@@ -130,7 +131,14 @@ class Target:
         while True:
             known = self.ask(MetadataRequest(topics=(MetadataRequestTopic(name=name),)))
             (topic,) = known.topics
-            if not topic.error_code and all(not p.error_code for p in topic.partitions):
+            asked = ListOffsetsTopic(
+                name=name,
+                partitions=tuple(
+                    ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(partitions)
+                ),
+            )
+            led = self.ask(ListOffsetsRequest(replica_id=-1, topics=(asked,))).topics[0].partitions
+            if not topic.error_code and not any(p.error_code for p in led):
                 return Uuid(topic.topic_id)
             assert time.monotonic() < deadline, topic
 
