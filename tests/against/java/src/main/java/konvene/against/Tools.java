@@ -7,7 +7,9 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 import org.apache.kafka.common.utils.Exit;
@@ -28,6 +30,7 @@ public final class Tools {
     // One stream each for all tools, since Scala's console keeps the one that it has met first.
     private static final ByteArrayOutputStream OUT = new ByteArrayOutputStream();
     private static final ByteArrayOutputStream ERR = new ByteArrayOutputStream();
+    private static final List<Runnable> HOOKS = new ArrayList<>();
     private static Map<String, Object> answer;
 
     public static void main(String[] args) throws Exception {
@@ -41,7 +44,7 @@ public final class Tools {
         };
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
-        Exit.setShutdownHookAdder((name, runnable) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             run(Driver.Command.of(Json.read(line)));
@@ -67,6 +70,9 @@ public final class Tools {
             missing.printStackTrace();
             end(-1);
         }
+        // The end of the process is what some tools leave their last work to, such as closing a producer.
+        HOOKS.forEach(Runnable::run);
+        HOOKS.clear();
     }
 
     /** The first end counts. */
