@@ -100,7 +100,8 @@ def test_a_damaged_coordinator_log_takes_only_its_groups_down(tmp_path: Path) ->
 
 
 def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -> None:
-    """The command says the very file and byte of the broker's own line, while the broker runs."""
+    """The command says the very file and byte of the broker's own line, while the broker runs; repaired,
+    the partition is served again."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -116,6 +117,13 @@ def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -
             assert told.exit_code == 1
             assert f"damage: {path.name}, byte 71, offset 1: " in told.output
             assert "a sound batch follows at byte 142" in told.output
+            refused = CliRunner().invoke(konvene, ["log", "repair", str(tmp_path), "--execute"])
+            assert refused.exit_code == 1
+        done = CliRunner().invoke(konvene, ["log", "repair", str(tmp_path), "--execute"])
+        assert done.exit_code == 0
+        async with running(tmp_path) as broker:
+            answer = produce.handle(broker, write(0, b"more"), Call(api_version=9))
+            assert answer.responses[0].partition_responses[0].base_offset == 1
 
     asyncio.run(main())
 

@@ -20,8 +20,15 @@ import pytest
 
 from konvene.broker.broker import Broker
 from konvene.broker.coordinator import Call
-from konvene.broker.handlers import create_topics, delete_records, offset_commit, offset_fetch, produce
-from konvene.cluster.names import OFFSETS_TOPIC
+from konvene.broker.handlers import (
+    create_topics,
+    delete_records,
+    delete_topics,
+    offset_commit,
+    offset_fetch,
+    produce,
+)
+from konvene.cluster.names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from konvene.codec import batches
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
@@ -30,6 +37,7 @@ from konvene.log.errors import LogError
 from konvene.log.memory_disk import MemoryDisk, PowerCut
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -85,6 +93,7 @@ class Told:
 
     def __init__(self) -> None:
         self.created = False
+        self.deleted = False
         self.sent: list[list[bytes]] = [[], []]
         self.acknowledged: list[dict[int, bytes]] = [{}, {}]
         self.start = [0, 0]
@@ -134,6 +143,16 @@ async def create(broker: Broker, told: Told) -> None:
     answer = await create_topics.handle(broker, request, Call(api_version=7))
     told.created = told.hear(answer.topics[0].error_code) or told.created
     small(broker)
+
+
+async def create_and_delete(broker: Broker, told: Told) -> None:
+    """Another topic comes and goes."""
+    topics = (CreatableTopic(name="brief", num_partitions=2, replication_factor=1),)
+    made = await create_topics.handle(broker, CreateTopicsRequest(topics=topics), Call(api_version=7))
+    if told.hear(made.topics[0].error_code):
+        request = DeleteTopicsRequest(topic_names=("brief",))
+        gone = await delete_topics.handle(broker, request, Call(api_version=5))
+        told.deleted = told.hear(gone.responses[0].error_code)
 
 
 async def write(broker: Broker, told: Told, index: int) -> None:
@@ -190,6 +209,8 @@ async def life(disk: MemoryDisk, told: Told) -> None:
         broker.retain()
         await write(broker, told, 0)
         await commit(broker, told)
+        if turn == 0:
+            await create_and_delete(broker, told)
         await broker.stop()
 
 
@@ -198,6 +219,9 @@ async def look(disk: MemoryDisk, told: Told) -> None:
     broker = await started(disk)
     assert not broker.partitions.offline
     assert ("t" in broker.topics.by_name) or not told.created
+    assert not (told.deleted and "brief" in broker.topics.by_name)
+    folders = {name.rpartition("-")[0] for name in disk.folders("/d")}
+    assert folders == {*broker.topics.by_name, CLUSTER_METADATA_TOPIC}
     for index in (0, 1):
         partition = broker.partitions.get("t", index)
         if partition is None:
