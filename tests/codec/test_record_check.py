@@ -64,8 +64,7 @@ def test_checking_records_agrees_with_reading_them(rows: list[Any], keyed: bool,
     """Whatever is written passes, and what is told of its times and keys is so; whatever byte is changed, the
     check refuses what reading would refuse."""
     entries = [
-        Record(i, 1000 + t, key, value, tuple(headers))
-        for i, (key, value, headers, t) in enumerate(rows)
+        Record(i, 1000 + t, key, value, tuple(headers)) for i, (key, value, headers, t) in enumerate(rows)
     ]
     batch = bytearray(rb.build(entries))
     header = rb.read_header(batch)

@@ -1,0 +1,215 @@
+"""Produce, answer for answer: batches, requests and producers; see `producing` for what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.broker.handlers.producing import VERSION, answer, refused, request, stored, taken, topic
+from tests.broker.hostile.forged import batch, old, packed, record, records
+from tests.broker.hostile.wire import Target, frame, header, started
+
+from konvene.codec import batches as rb
+from konvene.codec.compile import encode
+from konvene.codec.compression import Compression
+from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.errors import Errors
+from konvene.messages.produce import (
+    ProduceRequest,
+)
+
+ZSTD = Compression.ZSTD
+NOWHERE = "no-such-topic"
+PRODUCER = {"producer_id": 9, "producer_epoch": 2, "base_sequence": 11}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with started(tmp_path_factory.mktemp("produce")) as target:
+        yield target
+
+
+BATCHES = {
+    "a checksum that does not hold": (batch(crc=1), refused(Errors.CORRUPT_MESSAGE, -1)),
+    "more records counted than there are": (batch(records(1), 2), refused(Errors.INVALID_RECORD)),
+    "fewer records counted than there are": (batch(records(2), 1), refused(Errors.INVALID_RECORD)),
+    "a base offset": (batch(base_offset=3), refused(Errors.INVALID_RECORD)),
+    "a negative base offset": (batch(base_offset=-3), refused(Errors.INVALID_RECORD)),
+    "a control batch": (batch(attributes=0x20), refused(Errors.INVALID_RECORD)),
+    "no records": (batch(b"", 0), refused(Errors.INVALID_RECORD)),
+    "a negative count": (batch(record_count=-1), refused(Errors.INVALID_RECORD)),
+    "an offset delta above the count": (batch(last_offset_delta=5), refused(Errors.INVALID_RECORD)),
+    "two batches": (batch() + batch(), refused(Errors.INVALID_RECORD, -1)),
+    "a batch and something of no length": (batch() + bytes(30), refused(Errors.CORRUPT_MESSAGE, -1)),
+    "no bytes": (b"", refused(Errors.INVALID_RECORD, -1)),
+    "a message of magic 1": (old(1), refused(Errors.INVALID_RECORD, -1)),
+    "a producer without a sequence": (
+        batch(producer_id=9, producer_epoch=0), refused(Errors.INVALID_RECORD)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_a_batch_is_refused_with_kafkas_code(case: str, target: Target) -> None:
+    """The code, no words, and where the log starts if the log was asked."""
+    data, expected = BATCHES[case]
+    assert answer(target, topic(target, "batches"), data) == expected
+
+
+def test_what_is_cut_behind_a_batch_is_not_there(target: Target) -> None:
+    name = topic(target, "cut")
+    assert answer(target, name, batch() + batch()[:40]) == taken(0)
+    assert answer(target, name, batch() + b"\0") == taken(1)
+    assert [head.base_offset for head, _ in stored(target, name)] == [0, 1]
+
+
+def test_zstd_before_its_time(target: Target) -> None:
+    name = topic(target, "zstd-early")
+    data = packed(ZSTD, records(1))
+    assert answer(target, name, data, 6) == refused(Errors.UNSUPPORTED_COMPRESSION_TYPE, -1).replace(
+        log_start_offset=-1
+    )
+    assert answer(target, name, data, 7) == taken(0)
+
+
+def test_sizes(target: Target) -> None:
+    """A batch may have max.message.bytes and no more, and no more than segment.bytes."""
+    small = topic(target, "small", max_message_bytes=200)
+    spare = 200 - len(batch(record(value=rb._sized(b"v" * 100))))
+    assert answer(target, small, batch(record(value=rb._sized(b"v" * (100 + spare))))) == taken(0)
+    larger = batch(record(value=rb._sized(b"v" * (101 + spare))))
+    assert answer(target, small, larger) == refused(Errors.MESSAGE_TOO_LARGE, -1)
+    segment = topic(target, "segment", segment_bytes=1 << 20, max_message_bytes=3_000_000)
+    data = batch(record(value=rb._sized(b"v" * 1_100_000)))
+    assert answer(target, segment, data) == refused(Errors.RECORD_LIST_TOO_LARGE, -1)
+
+
+def test_names_ids_and_partitions(target: Target) -> None:
+    """Up to version 12 a topic has a name, from 13 on an id; each is missing in its own way."""
+    name = topic(target, "names")
+    known = target.topic(name)
+    unknown = refused(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert answer(target, NOWHERE, batch()) == unknown
+    assert answer(target, name, batch(), index=9) == unknown.replace(index=9)
+    assert answer(target, known, batch(), 13, index=9) == unknown.replace(index=9)
+    for no_id in (Uuid(b"1" * 16), ZERO_UUID):
+        assert answer(target, no_id, batch(), 13) == refused(Errors.UNKNOWN_TOPIC_ID, -1)
+    assert answer(target, known, batch(), 13) == taken(0)
+
+
+def test_acks(target: Target) -> None:
+    """Another number is refused, after what is wrong with the topic or the batch."""
+    name = topic(target, "acks")
+    for acks in (2, -2, 100):
+        assert answer(target, name, batch(), acks=acks) == refused(Errors.INVALID_REQUIRED_ACKS, -1)
+    assert answer(target, NOWHERE, batch(), acks=2) == refused(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert answer(target, name, b"", acks=2) == refused(Errors.INVALID_RECORD, -1)
+    assert answer(target, name, batch(crc=1), acks=2) == refused(Errors.INVALID_REQUIRED_ACKS, -1)
+    assert answer(target, name, batch(), acks=-1) == taken(0)
+
+
+def test_nothing_asked_nothing_answered(target: Target) -> None:
+    """No topics, or none of their partitions, is no error, whatever the acks."""
+    name = topic(target, "nothing")
+    for asked in (
+        ProduceRequest(acks=1, timeout_ms=1, topic_data=()),
+        ProduceRequest(acks=7, timeout_ms=1, topic_data=()),
+        request(name),
+    ):
+        assert target.ask(asked, VERSION).responses == ()
+
+
+QUIET = {
+    "a sound batch": ({}, batch(), None),
+    "a batch that was written before": ({}, batch(**PRODUCER), None),
+    "a checksum that does not hold": ({}, batch(crc=1), "closed"),
+    "records of a transaction": ({}, batch(attributes=0x10, **PRODUCER), "closed"),
+    "records of a named transaction": ({"transaction": "t"}, batch(attributes=0x10, **PRODUCER), "closed"),
+}
+
+
+@pytest.mark.parametrize("case", QUIET)
+def test_without_acks_an_error_closes_the_connection(case: str, target: Target) -> None:
+    """And what is no error is not answered: the next answer is that to the next request."""
+    said, data, ends = QUIET[case]
+    name = topic(target, "quiet")
+    answer(target, name, batch(**PRODUCER))
+    with target.client() as client:
+        client.send(frame(header(0, VERSION) + encode(request(name, (0, data), acks=0, **said), VERSION)))
+        found = client.ask(request(name, (9, b"")), VERSION)
+    assert (None if found else "closed") == ends
+
+
+def test_a_partition_that_is_named_twice_takes_what_is_named_last(target: Target) -> None:
+    """It is answered once; and a batch that is none is told, though the other one is written."""
+    name = topic(target, "twice", 2)
+    for data, told in (
+        ([batch(), batch(records(3), 3)], taken(0)),
+        ([batch(b"", 0)[:20], batch()], refused(Errors.INVALID_RECORD, -1)),
+        ([batch(), b""], refused(Errors.INVALID_RECORD, -1)),
+        ([batch(), batch(crc=1)], refused(Errors.CORRUPT_MESSAGE, -1)),
+    ):
+        response = target.ask(request(name, *((0, found) for found in data)), VERSION)
+        assert [p for t in response.responses for p in t.partition_responses] == [told]
+    once = request(name, (0, batch()))
+    response = target.ask(once.replace(topic_data=once.topic_data * 2), VERSION)
+    assert [p for t in response.responses for p in t.partition_responses] == [taken(5)]
+    assert [head.record_count for head, _ in stored(target, name)] == [3, 1, 1, 1]
+
+
+# producers ------------------------------------------------------------------------------------
+
+
+def of(sequence: int, count: int = 1, epoch: int = 0, producer: int = 70) -> bytes:
+    return batch(records(count), count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_producers_sequence(target: Target) -> None:
+    """One of the last five batches again is answered with its offset and time; an older one is too late."""
+    name = topic(target, "sequence")
+    out_of_order = refused(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    written = 1_700_000_000_000
+    for sequence in range(7):
+        assert answer(target, name, of(sequence)) == taken(sequence)
+    assert answer(target, name, of(6)) == taken(6, written)
+    assert answer(target, name, of(2)) == taken(2, written)
+    assert answer(target, name, of(1)) == out_of_order
+    assert answer(target, name, of(9)) == out_of_order
+    assert answer(target, name, of(6, 2)) == out_of_order
+    assert answer(target, name, of(5, epoch=1)) == out_of_order
+    assert answer(target, name, of(0, epoch=1)) == taken(7)
+    assert answer(target, name, of(1)) == refused(Errors.INVALID_PRODUCER_EPOCH)
+    assert answer(target, name, of(6)) == refused(Errors.INVALID_PRODUCER_EPOCH)
+
+
+def test_a_producer_of_whom_nothing_is_known(target: Target) -> None:
+    """It may begin anywhere, with an epoch or without, and its numbers begin again behind 2^31-1."""
+    name = topic(target, "unknown-producer")
+    assert answer(target, name, of(5, producer=71)) == taken(0)
+    assert answer(target, name, of(0, producer=71)) == refused(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert answer(target, name, of(0, epoch=-1, producer=73)) == taken(1)
+    assert answer(target, name, of(1, epoch=-1, producer=73)) == taken(2)
+    assert answer(target, name, of(2**31 - 2, 3, producer=74)) == taken(3)
+    assert answer(target, name, of(1, producer=74)) == taken(6)
+    assert answer(target, name, of(0, producer=-5)) == taken(7)
+    assert answer(target, name, of(-3, producer=75)) == refused(Errors.INVALID_RECORD)
+
+
+def test_transactions_that_nobody_coordinates(target: Target) -> None:
+    """Without its id such a request is not allowed at all; with it nobody can say that it was begun."""
+    name = topic(target, "transactions")
+    data = batch(attributes=0x10, **PRODUCER)
+    asked = request(name, (0, data), (7, batch()))
+    response = target.ask(asked, VERSION)
+    codes = {p.index: p for t in response.responses for p in t.partition_responses}
+    not_allowed = refused(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+    assert codes == {0: not_allowed, 7: not_allowed.replace(index=7)}
+    unverified = refused(Errors.NOT_ENOUGH_REPLICAS, -1).replace(
+        error_message="Unable to verify the partition has been added to the transaction. "
+        "Underlying error: COORDINATOR_NOT_AVAILABLE"
+    )
+    assert answer(target, name, data, transaction="t") == unverified
+    assert answer(target, name, data, transaction="t", acks=5) == unverified
+    assert answer(target, name, batch(), transaction="t") == taken(0)
+    assert answer(target, name, batch(attributes=0x10), transaction="t") == taken(1)
+    unknown = refused(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert answer(target, NOWHERE, data, transaction="t") == unknown

@@ -1,0 +1,233 @@
+"""Produce, answer for answer: single records, their times and codecs; see `producing` for what is expected.
+
+Where konvene answers otherwise than Kafka, both answers stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.broker.handlers.producing import answer, now_ms, refused, stored, taken, timed, topic
+from tests.broker.hostile.forged import batch, packed, record, records
+from tests.broker.hostile.wire import Target, started
+
+from konvene.codec import batches as rb
+from konvene.codec.compression import Compression
+from konvene.errors import Errors
+from konvene.messages.produce import (
+    PartitionProduceResponse,
+)
+
+GZIP, LZ4 = Compression.GZIP, Compression.LZ4
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with started(tmp_path_factory.mktemp("produce")) as target:
+        yield target
+
+
+# records --------------------------------------------------------------------------------------
+
+
+def keyless(name: str) -> str:
+    return f"Compacted topic cannot accept message without key in topic partition {name}-0"
+
+
+def test_records_without_a_key_in_a_compacted_topic(target: Target) -> None:
+    """Each is told by its place, the first three of them again in the message; compressed ones as well."""
+    name = topic(target, "keys", cleanup_policy="compact")
+    mixed = batch(record(key=b"\x02k") + b"".join(record(delta=i) for i in range(1, 5)), 5)
+    for data, faults in (
+        (batch(), [0]),
+        (mixed, [1, 2, 3, 4]),
+        (packed(GZIP, records(2), 2), [0, 1]),
+    ):
+        expected = refused(Errors.INVALID_RECORD, 0, *((at, keyless(name)) for at in faults))
+        assert answer(target, name, data) == expected
+    assert answer(target, name, batch(), 8) == refused(Errors.INVALID_RECORD, 0, (0, keyless(name)))
+    assert answer(target, name, batch(), 7) == refused(Errors.INVALID_RECORD)
+
+
+def within(found: PartitionProduceResponse, at_ms: int, before: int, after: int) -> tuple[int, int]:
+    """The range that an answer tells, which stands at the broker's time; it was asked at `at_ms`."""
+    said = found.record_errors[-1].batch_index_error_message or ""
+    low, high = (int(word) for word in said.rpartition("[")[2].rstrip("]").split(", "))
+    assert at_ms <= low + before == high - after <= now_ms()
+    return low, high
+
+
+def out_of_range(timestamp: int, offset: int, bounds: tuple[int, int]) -> str:
+    return (
+        f"Timestamp {timestamp} of message with offset {offset} is out of range. "
+        f"The timestamp should be within [{bounds[0]}, {bounds[1]}]"
+    )
+
+
+def test_records_too_far_from_the_clock(target: Target) -> None:
+    """Too old, too new, negative: each record by itself, whatever stands in the header."""
+    name = topic(
+        target, "stamps", message_timestamp_before_max_ms=60_000, message_timestamp_after_max_ms=30_000
+    )
+    at = now_ms()
+    for times, faults in (
+        ((at, at - 120_000, at - 90_000), [1, 2]),
+        ((at, at + 90_000, at), [1]),
+        ((-5, at), [0]),
+    ):
+        found = answer(target, name, timed(*times, max_timestamp=at))
+        bounds = within(found, at, 60_000, 30_000)
+        expected = [(i, out_of_range(times[i], i, bounds)) for i in faults]
+        assert found == refused(Errors.INVALID_TIMESTAMP, 0, *expected)
+    assert answer(target, name, timed(at, at - 1, max_timestamp=at + 10**9)) == taken(0)
+    assert answer(target, name, timed(-1, at)) == taken(2)
+    assert [head.max_timestamp for head, _ in stored(target, name)] == [at, at]
+
+
+def test_any_fault_of_time_decides_the_code(target: Target) -> None:
+    """A key that is missing is told first, and the answer is INVALID_TIMESTAMP all the same."""
+    name = topic(target, "both", cleanup_policy="compact", message_timestamp_after_max_ms=30_000)
+    at = now_ms()
+    body = record() + record(delta=1, time=90_000, key=b"\x02k") + record(delta=2, time=90_000)
+    found = answer(target, name, batch(body, 3, base_timestamp=at, max_timestamp=at))
+    said = found.record_errors[1].batch_index_error_message or ""
+    assert said.startswith(f"Timestamp {at + 90_000} of message with offset 1 is out of range.")
+    assert found == refused(Errors.INVALID_TIMESTAMP, 0, (0, keyless(name)), (1, said), (2, keyless(name)))
+
+
+def test_a_time_beyond_all_numbers_wraps_as_in_java(target: Target) -> None:
+    """A distance of 2^63-1 from a first record of today is a time long before it."""
+    name = topic(target, "wrap")
+    at = now_ms()
+    data = batch(record(time=2**63 - 1), base_timestamp=at, max_timestamp=at)
+    said = answer(target, name, data).record_errors[0].batch_index_error_message or ""
+    assert said.startswith(f"Timestamp {at + 2**63 - 1 - 2**64} ")
+
+
+def test_a_producer_may_not_say_that_the_time_is_the_brokers(target: Target) -> None:
+    """Where the topic has the broker's time it is refused; elsewhere all records get the header's time."""
+    name = topic(target, "claims", message_timestamp_type="LogAppendTime")
+    for data, shown in (
+        (batch(attributes=8), "DefaultRecord(offset=0, timestamp=1700000000000, key=0 bytes, value=1 bytes)"),
+        (
+            packed(GZIP, record(key=b"\x02k", value=b"\x01"), attributes=9),
+            "PartialDefaultRecord(offset=0, timestamp=1700000000000, key=1 bytes, value=-1 bytes)",
+        ),
+    ):
+        fault = f"Invalid timestamp type in message {shown}. "
+        fault += "Producer should not set timestamp type to LogAppendTime."
+        assert answer(target, name, data) == refused(Errors.INVALID_TIMESTAMP, 0, (0, fault))
+    plain = topic(target, "claims-plain")
+    at = now_ms()
+    assert answer(target, plain, timed(at, at + 5, attributes=0x748, max_timestamp=at + 9)) == taken(0)
+    ((head, found),) = stored(target, plain)
+    assert (head.attributes, head.max_timestamp) == (0x40, at + 9)
+    assert [entry.timestamp for entry in found] == [at, at + 5]
+
+
+def test_the_header_cannot_lie_about_the_newest_time(target: Target) -> None:
+    """What is stored is the newest time of the records, in compressed batches too."""
+    name = topic(target, "lies")
+    at = now_ms()
+    packed_ = packed(
+        GZIP, record() + record(delta=1, time=7), 2, base_timestamp=at, max_timestamp=at + 10**12
+    )
+    for data in (
+        timed(at, at + 5000, at + 1, max_timestamp=at - 10),
+        timed(at, at + 5000, at + 1, max_timestamp=at + 10**12),
+        timed(-1, -1, max_timestamp=at),
+        packed_,
+    ):
+        assert not answer(target, name, data).error_code
+    assert [head.max_timestamp - at for head, _ in stored(target, name)] == [5000, 5000, -1 - at, 7]
+
+
+def test_the_brokers_own_time(target: Target) -> None:
+    """The answer tells it, and it stands in the header."""
+    name = topic(target, "appended", message_timestamp_type="LogAppendTime")
+    at = now_ms()
+    first = answer(target, name, timed(5, 10**15))
+    assert at <= first.log_append_time_ms <= now_ms()
+    assert first == taken(0, first.log_append_time_ms)
+    ((head, found),) = stored(target, name)
+    assert (head.attributes, head.base_timestamp, head.max_timestamp) == (8, 5, first.log_append_time_ms)
+    assert {entry.timestamp for entry in found} == {first.log_append_time_ms}
+
+
+GAPS = {
+    "offsets with a gap": (batch(record() + record(delta=2), 2), Errors.NONE),
+    "gzip: offsets with a gap": (packed(GZIP, record() + record(delta=2), 2), Errors.UNKNOWN_SERVER_ERROR),
+}
+
+
+@pytest.mark.parametrize("case", GAPS)
+def test_offsets_that_are_not_dense(case: str, target: Target) -> None:
+    """Refused here; Kafka looks at none but compressed ones, and stumbles over those."""
+    data, kafkas = GAPS[case]
+    found = answer(target, topic(target, "gaps"), data)
+    assert found.error_code == (kafkas if target.is_kafka else Errors.INVALID_RECORD)
+
+
+# codecs ---------------------------------------------------------------------------------------
+
+PRODUCER = {"producer_id": 9, "producer_epoch": 2, "base_sequence": 11}
+
+
+@pytest.mark.parametrize("kind", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topic_with_a_codec_of_its_own(kind: str, target: Target) -> None:
+    """Batches are packed again, and their headers say what Kafka's say; those of the codec stay."""
+    name = topic(target, f"codec-{kind}", compression_type=kind)
+    codec = Compression.NONE if kind == "uncompressed" else Compression[kind.upper()]
+    at = now_ms()
+    later = batch(
+        b"".join(record(delta=i, time=by) for i, by in enumerate((5, 3, 7))),
+        3, base_timestamp=at, max_timestamp=at, **PRODUCER,
+    )  # fmt: skip
+    zipped = packed(GZIP, record() + record(delta=1, time=1), 2, base_timestamp=at, max_timestamp=at + 500)
+    claims = timed(at, at + 3, attributes=0x748, max_timestamp=at + 77)
+    assert [answer(target, name, data).base_offset for data in (later, zipped, claims)] == [0, 3, 5]
+    assert answer(target, name, later) == taken(0, at + 7)
+    same = codec is Compression.NONE
+    expected = [
+        (0, int(codec), 2, 0 if same else 5, 7, 9, 2, 11, 3),
+        (3, int(codec), 1, 0, 1, -1, -1, -1, 2),
+        (5, 0x40 if same else int(codec), 1, 0 if same else 77, 77, -1, -1, -1, 2),
+    ]
+    found = stored(target, name)
+    assert [
+        (
+            head.base_offset, head.attributes, head.last_offset_delta, head.base_timestamp - at,
+            head.max_timestamp - at, head.producer_id, head.producer_epoch, head.base_sequence,
+            head.record_count,
+        )
+        for head, _ in found
+    ] == expected  # fmt: skip
+    times = [[entry.timestamp - at for entry in entries] for _, entries in found]
+    assert times == [[5, 3, 7], [0, 1], [0, 3] if same else [77, 77]]
+
+
+def test_a_codec_and_the_brokers_time(target: Target) -> None:
+    name = topic(target, "codec-time", compression_type="lz4", message_timestamp_type="LogAppendTime")
+    at = now_ms()
+    told = answer(target, name, timed(at, at + 5)).log_append_time_ms
+    ((head, _),) = stored(target, name)
+    assert (head.attributes, head.base_timestamp, head.max_timestamp) == (8 | LZ4, at, told)
+
+
+def test_what_grows_when_it_is_packed_again_may_be_too_large(target: Target) -> None:
+    """The size is asked before and after."""
+    name = topic(target, "codec-size", compression_type="uncompressed", max_message_bytes=200)
+    data = packed(GZIP, record(value=rb._sized(b"v" * 300)))
+    assert len(data) < 200
+    assert answer(target, name, data) == refused(Errors.MESSAGE_TOO_LARGE, -1)
+
+
+def test_what_a_record_may_unpack_to(target: Target) -> None:
+    """`max.decompressed.message.bytes` is asked of each record, and only of compressed ones."""
+    name = topic(target, "unpacked", max_decompressed_message_bytes=100)
+    long, short = record(value=rb._sized(b"v" * 300)), record(value=rb._sized(b"v" * 60))
+    three = short + record(delta=1, value=rb._sized(b"v" * 60)) + record(delta=2, value=rb._sized(b"v" * 60))
+    assert answer(target, name, packed(GZIP, long)) == refused(Errors.INVALID_RECORD)
+    assert answer(target, name, batch(long)) == taken(0)
+    assert answer(target, name, packed(GZIP, three, 3)) == taken(1)
