@@ -102,8 +102,10 @@ class Admins:
 
     def __getitem__(self, library: str) -> Client:
         if library not in self._clients:
+            # confluent-kafka's admin may crash of the answer that there is no coordinator yet.
+            patient = self["kafka-python"] if library == "confluent-kafka" else None
             self._clients[library] = self._fleet.admin(library, f"admin-{library}")
-            meet_the_coordinator(self._clients[library])
+            meet_the_coordinator(patient or self._clients[library])
         return self._clients[library]
 
 
