@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -28,6 +29,15 @@ def test_many_files_share_few_descriptors(tmp_path):
         file.close()
     assert disk.open_files == 0
     assert files[0].pread(2, 0) == b"0:"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "bound"), [(1024, 512), (8, 16), (100_000, 16_384), (resource.RLIM_INFINITY, 16_384)]
+)
+def test_half_of_the_descriptors_that_are_allowed_are_for_logs(monkeypatch, allowed: int, bound: int):
+    """The other half is for clients; and there is an end to it."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (allowed, allowed))
+    assert RealDisk().max_open == bound
 
 
 def test_threads_never_get_a_closed_or_foreign_descriptor(tmp_path):

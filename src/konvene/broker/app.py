@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -165,6 +166,7 @@ def _run(
     began: float,
     progress: Progress | None,
 ) -> int:
+    _have_files()
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
@@ -173,6 +175,13 @@ def _run(
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(_main(config, address, path, ephemeral, began, progress))
     return 0
+
+
+def _have_files() -> None:
+    """As many open files as the system lets a process have, as Java does: every log has one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _main(

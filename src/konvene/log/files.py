@@ -137,6 +137,10 @@ def replace(disk: Disk, path: str, data: bytes, *, durably: bool = True) -> None
         disk.sync_directory(os.path.dirname(path))
 
 
+MOST_OPEN = 16_384
+"""Log files that are kept open at most: one that is closed with bytes in it has to be synced."""
+
+
 def _find_syncfs() -> Callable[[int], int] | None:
     with contextlib.suppress(OSError, AttributeError, ValueError):
         first, second = (int(part) for part in platform.release().split(".")[:2])
@@ -157,7 +161,8 @@ class RealDisk:
     def __init__(self, max_open: int | None = None) -> None:
         if max_open is None:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            max_open = 4096 if soft == resource.RLIM_INFINITY else max(16, min(4096, soft // 2))
+            most = MOST_OPEN if soft == resource.RLIM_INFINITY else min(MOST_OPEN, soft // 2)
+            max_open = max(16, most)
         self.max_open = max_open
         self._guard = threading.Lock()
         self._open_files: OrderedDict[_RealFile, None] = OrderedDict()

@@ -9,7 +9,7 @@ Then `DamagedLog` is raised and a person decides.
 
 The line between the two is drawn on the safe side: a power cut on a file system that writes
 pages out of order may leave a hole in front of sound batches that were never acknowledged
-either, and this refuses it as well. `accept_loss` is that person's answer.
+either, and this refuses it as well. `repair` is that person's answer.
 """
 
 from __future__ import annotations
