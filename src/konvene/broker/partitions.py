@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 _SIZE_AT, _MAGIC_AT, _ATTRIBUTES_AT = 8, 16, 22
 _SMALLEST = 14
 """Bytes behind the length of the smallest message that there ever was."""
-_LEVELS = {
-    Compression.GZIP: "compression.gzip.level",
-    Compression.LZ4: "compression.lz4.level",
-    Compression.ZSTD: "compression.zstd.level",
-}
 _LZ4_ITSELF = 9
 """The level of lz4 that Kafka takes for the codec's own: the quick one."""
 
@@ -230,8 +225,13 @@ def _compression(values: Mapping[str, Any]) -> tuple[Compression | None, int | N
     if name == "producer":
         return None, None
     codec = Compression.NONE if name == "uncompressed" else Compression[name.upper()]
-    level = values[_LEVELS[codec]] if codec in _LEVELS else None
-    return codec, None if codec is Compression.LZ4 and level == _LZ4_ITSELF else level
+    lz4 = values["compression.lz4.level"]
+    levels = {
+        Compression.GZIP: values["compression.gzip.level"],
+        Compression.LZ4: None if lz4 == _LZ4_ITSELF else lz4,
+        Compression.ZSTD: values["compression.zstd.level"],
+    }
+    return codec, levels.get(codec)
 
 
 def _pair(found: TimestampOffset | None) -> tuple[int, int] | None:
