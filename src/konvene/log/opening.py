@@ -22,8 +22,8 @@ from konvene.log.recovery import OnBatch, Recovered, ScanEnd, refuse_unless_torn
 from konvene.log.segment import Segment
 from konvene.log.summary import LeftLog, take_up
 
-_LEFTOVERS = (".deleted", ".cleaned", ".tmp")
-_BESIDE_A_LOG = (".index", ".timeindex", ".txnindex")
+_LEFTOVERS = frozenset({".deleted", ".cleaned", ".tmp"})
+_BESIDE_A_LOG = frozenset({".index", ".timeindex", ".txnindex"})
 
 
 class Opening:
@@ -89,10 +89,10 @@ class Opening:
         kept = []
         logs = {name[:20] for name in names if name.endswith(".log")}
         for name in names:
-            if name.endswith(".swap"):
+            ending = name[name.rfind(".") :]
+            if ending == ".swap":
                 raise DamagedLog(f"{directory}/{name}", 0, "an interrupted compaction of another broker")
-            orphan = name.endswith(_BESIDE_A_LOG) and name[:20] not in logs
-            if name.endswith(_LEFTOVERS) or orphan:
+            if ending in _LEFTOVERS or (ending in _BESIDE_A_LOG and name[:20] not in logs):
                 disk.remove(f"{directory}/{name}")
             else:
                 kept.append(name)
