@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.coordinator import Call, Coordinator, Explained, RecordTooLarge, Speech
+from konvene.broker.coordinator import Call, Coordinator, Explained, RecordTooLarge
+from konvene.broker.group_log import GROUP_SPEECH
+from konvene.codec.batches import BatchHeader, batches, build_simple
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
@@ -23,7 +25,6 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from konvene.records.coordinator import GROUP_RECORDS, decode_record, encode_record
 from konvene.shard.image import Topic, Topics
 
 TOPICS = Topics([Topic("orders", Uuid(b"o" * 16), 500)])
@@ -34,25 +35,23 @@ class Journal:
     """A log in memory whose syncs finish when the test says so."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, int, bytes | None, bytes | None]] = []
+        self.data: list[bytes] = []
         self.batches: list[int] = []
+        self.end_offset = 0
         self.synced_offset = 0
         self.online = True
         self.syncs: list[tuple[int, asyncio.Future[None]]] = []
         self.fail_append: Exception | None = None
-
-    @property
-    def end_offset(self) -> int:
-        return len(self.rows)
 
     def append_pairs(self, pairs: list[Any], now_ms: int) -> int:
         if self.fail_append is not None:
             raise self.fail_append
         if len(pairs) > 100:
             raise RecordTooLarge("more than a hundred records")
-        self.rows += [(len(self.rows) + i, now_ms, k, v) for i, (k, v) in enumerate(pairs)]
+        self.data.append(build_simple(pairs, now_ms, base_offset=self.end_offset))
         self.batches.append(len(pairs))
-        return len(self.rows)
+        self.end_offset += len(pairs)
+        return self.end_offset
 
     async def sync(self) -> None:
         end = self.end_offset
@@ -61,8 +60,14 @@ class Journal:
         await future
         self.synced_offset = end
 
-    def read_back(self) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-        return iter(list(self.rows))
+    def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        return batches(b"".join(self.data))
+
+    def cut(self, offset: int) -> None:
+        """A power cut: what is behind this offset is lost."""
+        while self.end_offset > offset:
+            self.data.pop()
+            self.end_offset -= self.batches.pop()
 
     async def finish_sync(self, error: Exception | None = None) -> None:
         """Let the sync under way end, and what waits for it run."""
@@ -82,9 +87,7 @@ def run(test: Callable[[Journal, Coordinator, list[Explained]], Awaitable[None]]
             "test-0",
             GroupShard,
             journal,
-            Speech(
-                lambda r: encode_record(r, GROUP_RECORDS), lambda k, v: decode_record(k, v, GROUP_RECORDS)
-            ),
+            GROUP_SPEECH,
             config=lambda: CONFIG,
             loop=asyncio.get_running_loop(),
             wall_clock_ms=lambda: 1000,
@@ -164,7 +167,7 @@ def test_a_failed_write_is_told_to_all_and_the_shard_is_loaded_again(where: str)
             journal.fail_append = None
         else:
             lost = coordinator.submit(commit(offset=8), V9)
-            del journal.rows[2:]
+            journal.cut(2)
             await journal.finish_sync(OSError("input/output error"))
         assert lost.value is Errors.NOT_COORDINATOR
         assert join.done
@@ -174,7 +177,7 @@ def test_a_failed_write_is_told_to_all_and_the_shard_is_loaded_again(where: str)
             await journal.finish_sync()
         assert coordinator.state == "active"
         shard: Any = coordinator.core
-        assert shard.offsets["g"]["orders", 0].offset == 7
+        assert shard.offsets["g"]["orders"][0].offset == 7
 
     run(body)
 
@@ -194,7 +197,7 @@ def test_an_outcome_that_does_not_fit_is_refused_whole() -> None:
     async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
         too_many = coordinator.submit(commit(partitions=101), V9)
         assert too_many.value is Errors.UNKNOWN_SERVER_ERROR
-        assert journal.rows == []
+        assert journal.data == []
         shard: Any = coordinator.core
         assert shard.offsets == {}
         fits = coordinator.submit(commit(partitions=100), V9)

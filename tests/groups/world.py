@@ -18,7 +18,8 @@ from konvene.errors import Errors
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.shard import GroupShard
-from konvene.records.coordinator import GROUP_RECORDS, Record, decode_record, encode_record
+from konvene.records.commits import OffsetCommitted, decode_group_record, encode_group_record
+from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Outcome, Rebalance
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic, Topics
@@ -85,7 +86,7 @@ class World:
 
     def carry_out(self, outcome: Outcome) -> None:
         if outcome.records:
-            batch = tuple(encode_record(r, GROUP_RECORDS) for r in outcome.records)
+            batch = tuple(encode_group_record(r) for r in outcome.records)
             self.log.append(batch)  # type: ignore[arg-type]
             self.happened.extend(f"record {_record_line(r)}" for r in outcome.records)
         for record in outcome.records:
@@ -138,7 +139,7 @@ def replayed(log: list[Batch]) -> GroupShard:
     shard = GroupShard()
     for batch in log:
         for key, value in batch:
-            record = decode_record(key, value, GROUP_RECORDS)
+            record = decode_group_record(key, value)
             assert record is not None
             shard.replay(record)
     return shard
@@ -146,19 +147,19 @@ def replayed(log: list[Batch]) -> GroupShard:
 
 def durable(group: ClassicGroup) -> ClassicGroup:
     """What of a group survives a restart right now."""
-    key, value = encode_record(classic_log.to_record(group), GROUP_RECORDS)
-    record = decode_record(key, value, GROUP_RECORDS)
+    key, value = encode_group_record(classic_log.to_record(group))
+    record = decode_group_record(key, value)
     shard = GroupShard()
     shard.replay(record)
     return shard.groups[group.group_id]
 
 
-def _record_line(record: Record) -> str:
+def _record_line(record: Record | OffsetCommitted) -> str:
+    if isinstance(record, OffsetCommitted):
+        told = "deleted" if record.committed is None else f"offset {record.committed.offset}"
+        return f"offset {record.group} {record.topic}-{record.partition} {told}"
     key: Any = record.key
     value: Any = record.value
-    if type(key).__name__ == "OffsetCommitKey":
-        told = "deleted" if value is None else f"offset {value.offset}"
-        return f"offset {key.group} {key.topic}-{key.partition} {told}"
     if value is None:
         return f"group {key.group} deleted"
     members = ", ".join(

@@ -60,13 +60,16 @@ class Audit:
 
     def observe(self, partition: int, offset: int, timestamp_ms: int, record: Any) -> None:
         """A record that is being loaded. If no row explains it, derive one."""
-        key = record.key
-        if self._broker.directory.clean or type(key) is not GroupMetadataKey:
+        if type(record) is not Record or self._broker.directory.clean:
+            return
+        key: Any = record.key
+        value: Any = record.value
+        if type(key) is not GroupMetadataKey:
             return
         if not self._broker.config["konvene.audit.enable"]:
             return
         where = (partition, key.group)
-        before, now = self._last.get(where), record.value
+        before, now = self._last.get(where), value
         self._last[where] = now
         if timestamp_ms < self._oldest_ms() or offset <= self._rows().get(partition, -1):
             return

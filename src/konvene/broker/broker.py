@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.admission import Admission
 from konvene.broker.audit import Audit
-from konvene.broker.coordinator import Call, Coordinator, Speech
+from konvene.broker.coordinator import Call, Coordinator, Speech, one_by_one
 from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
 from konvene.broker.groups import Groups
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.broker")
 
-CLUSTER_SPEECH = Speech(encode=encode_cluster_record, decode=decode_cluster_record)
+CLUSTER_SPEECH = Speech(encode_cluster_record, one_by_one(decode_cluster_record))
 
 MAX_METADATA_BATCH = 8 * 1024 * 1024
 """Kafka's limit for a batch of the metadata log."""

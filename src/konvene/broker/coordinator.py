@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from konvene.broker.later import Later
 from konvene.broker.timers import Timers
+from konvene.codec.batches import BatchHeader, records
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
@@ -52,16 +53,30 @@ class Journal(Protocol):
     async def sync(self) -> None:
         """Make everything appended so far durable."""
 
-    def read_back(self) -> Iterable[tuple[int, int, bytes | None, bytes | None]]:
-        """All records of the log: offset, timestamp, key, value."""
+    def read_back(self) -> Iterable[tuple[BatchHeader, memoryview]]:
+        """All batches of the log, control batches aside."""
 
 
 class Speech(NamedTuple):
     """How a shard's records stand in its log."""
 
     encode: Callable[[Any], Pair]
-    decode: Callable[[Any, Any], Any]
-    """None for a record of an unknown type, which is passed over."""
+    read: Callable[[memoryview, BatchHeader], Iterable[tuple[int, int, Any]]]
+    """Offset, timestamp and record of what is in a batch; a record of an unknown type is passed over."""
+
+
+def one_by_one(
+    decode: Callable[[Any, Any], Any],
+) -> Callable[[memoryview, BatchHeader], Iterator[tuple[int, int, Any]]]:
+    """A reader of batches that reads each record by its key and value; None is passed over."""
+
+    def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
+        for entry in records(batch, header):
+            record = decode(entry.key, entry.value)
+            if record is not None:
+                yield entry.offset, entry.timestamp, record
+
+    return read
 
 
 class Call(NamedTuple):
@@ -74,6 +89,8 @@ class Call(NamedTuple):
     fresh_ids: tuple[str, ...] = ()
     listener: str = "PLAINTEXT"
     deadline_ms: int = 0
+    connection: object = None
+    """What it came by, for those who remember that."""
 
 
 class Explained(NamedTuple):
@@ -284,16 +301,15 @@ class Coordinator:
     async def _load(self) -> None:
         began = pause = self._loop.time()
         core = self._make_core()
-        decode, replay, observe = self._speech.decode, core.replay, self._observe
+        read, replay, observe = self._speech.read, core.replay, self._observe
         count = 0
         try:
-            for offset, timestamp_ms, key, value in self._journal.read_back():
-                record = decode(key, value)
-                count += 1
-                if record is not None:
+            for header, batch in self._journal.read_back():
+                for offset, timestamp_ms, record in read(batch, header):
                     replay(record)
                     observe(offset, timestamp_ms, record)
-                if not count % 256 and self._loop.time() - pause > LOAD_SLICE_S:
+                count += header.record_count
+                if self._loop.time() - pause > LOAD_SLICE_S:
                     await asyncio.sleep(0)
                     pause = self._loop.time()
         except Exception:

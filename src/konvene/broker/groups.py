@@ -5,21 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from konvene.broker.coordinator import Coordinator, Speech
+from konvene.broker.coordinator import Coordinator
+from konvene.broker.group_log import GROUP_SPEECH
 from konvene.broker.journal import Journal
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec.hashes import group_partition
 from konvene.groups.shard import GroupShard
-from konvene.records.coordinator import GROUP_RECORDS, decode_record, encode_record
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-
-GROUP_SPEECH = Speech(
-    encode=lambda record: encode_record(record, GROUP_RECORDS),
-    decode=lambda key, value: decode_record(key, value, GROUP_RECORDS),
-)
-
 
 REMEMBERED_GROUPS = 10_000
 """Of so many groups the coordinator is known without hashing their ids again."""

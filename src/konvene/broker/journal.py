@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from konvene.broker.coordinator import Pair, RecordTooLarge
-from konvene.codec import batches
+from konvene.codec.batches import BatchHeader
 from konvene.log.errors import MessageTooLarge
 
 if TYPE_CHECKING:
@@ -49,10 +49,6 @@ class Journal:
     async def sync(self) -> None:
         await self._partition.sync()
 
-    def read_back(self) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-        """Every record of the log, control records aside."""
-        for header, batch in self._partition.batches():
-            if header.is_control:
-                continue
-            for record in batches.records(batch, header):
-                yield record.offset, record.timestamp, record.key, record.value
+    def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Every batch of the log, control batches aside."""
+        return (pair for pair in self._partition.batches() if not pair[0].is_control)

@@ -18,9 +18,8 @@ from konvene.groups.classic.join import join
 from konvene.groups.classic.leave import leave
 from konvene.groups.classic.step import Step, session_key
 from konvene.groups.classic.sync import sync
-from konvene.groups.offsets import committed
 from konvene.groups.offsets.commit import commit
-from konvene.groups.offsets.committed import Offsets
+from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.fetch import fetch
 from konvene.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -35,12 +34,6 @@ from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRespons
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import Record
-from konvene.records.offsets import (
-    LegacyOffsetCommitKey,
-    LegacyOffsetCommitValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 
 
@@ -69,10 +62,10 @@ class GroupShard:
 
     def replay(self, record: Any) -> None:
         """Take a record, durable or soft, into the state."""
-        if type(record) is GroupIs:
-            self.groups[record.group.group_id] = record.group
-            return
-        apply = REPLAYS.get(type(record.key))
+        kind = type(record)
+        if kind is Record:
+            kind = type(record.key)
+        apply = REPLAYS.get(kind)
         if apply is None:
             self.passed_over += 1
         else:
@@ -123,7 +116,7 @@ def _describe(shard: GroupShard, request: DescribeGroupsRequest, context: Contex
 
 def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -> Outcome:
     results = []
-    records: list[Record] = []
+    records: list[OffsetCommitted | Record] = []
     for group_id in dict.fromkeys(request.groups_names):
         result, tombstones = views.deleted(
             group_id, shard.groups.get(group_id), shard.offsets.get(group_id, {})
@@ -169,28 +162,26 @@ def _group_metadata(shard: GroupShard, record: Record) -> None:
         shard.groups.pop(key.group, None)
 
 
-def _offset_commit(shard: GroupShard, record: Record) -> None:
-    key, value = record
-    assert isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey)
-    where = (key.topic, key.partition)
-    if value is None:
-        known = shard.offsets.get(key.group)
-        if known is not None and known.pop(where, None) is not None and not known:
-            del shard.offsets[key.group]
-        return
-    if key.group not in shard.groups:
+def _group_is(shard: GroupShard, record: GroupIs) -> None:
+    shard.groups[record.group.group_id] = record.group
+
+
+def _offset_committed(shard: GroupShard, record: OffsetCommitted) -> None:
+    if record.committed is not None and record.group not in shard.groups:
         # Offsets without a group: a so-called simple one, which later records may replace.
-        shard.groups[key.group] = ClassicGroup(key.group)
-    if isinstance(value, OffsetCommitValue):
-        told = committed.from_record(value)
-    else:
-        assert isinstance(value, LegacyOffsetCommitValue)
-        told = committed.Committed(value.offset, metadata=value.metadata, commit_ms=value.commit_timestamp)
-    shard.offsets.setdefault(key.group, {})[where] = told
+        shard.groups[record.group] = ClassicGroup(record.group)
+    replay(shard.offsets, record)
 
 
-REPLAYS: dict[type[Struct], Callable[[GroupShard, Record], None]] = {
+def _offsets_committed(shard: GroupShard, record: OffsetsCommitted) -> None:
+    if record.group not in shard.groups:
+        shard.groups[record.group] = ClassicGroup(record.group)
+    replay_many(shard.offsets, record)
+
+
+REPLAYS: dict[type, Callable[[GroupShard, Any], None]] = {
+    GroupIs: _group_is,
     GroupMetadataKey: _group_metadata,
-    OffsetCommitKey: _offset_commit,
-    LegacyOffsetCommitKey: _offset_commit,
+    OffsetCommitted: _offset_committed,
+    OffsetsCommitted: _offsets_committed,
 }

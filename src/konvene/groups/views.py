@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from konvene.errors import Errors
 from konvene.groups.classic import log
 from konvene.groups.classic.group import ClassicGroup, Member, State
-from konvene.groups.offsets import committed
-from konvene.groups.offsets.committed import Offsets
+from konvene.groups.offsets.committed import OffsetCommitted, Offsets, forget
 from konvene.messages.delete_groups import DeletableGroupResult
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from konvene.messages.list_groups import ListedGroup
@@ -73,7 +72,7 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
 
 def deleted(
     group_id: str, group: ClassicGroup | None, offsets: Offsets
-) -> tuple[DeletableGroupResult, tuple[Record, ...]]:
+) -> tuple[DeletableGroupResult, tuple[OffsetCommitted | Record, ...]]:
     """Whether a group may be deleted, and the tombstones of its offsets and of itself."""
     if group is None:
         return DeletableGroupResult(
@@ -83,5 +82,4 @@ def deleted(
         ), ()
     if group.state is not State.EMPTY:
         return DeletableGroupResult(group_id=group_id, error_code=Errors.NON_EMPTY_GROUP), ()
-    tombstones = [committed.tombstone(group_id, topic, partition) for topic, partition in offsets]
-    return DeletableGroupResult(group_id=group_id), (*tombstones, log.tombstone(group_id))
+    return DeletableGroupResult(group_id=group_id), (*forget(group_id, offsets), log.tombstone(group_id))

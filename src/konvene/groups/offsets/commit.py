@@ -8,21 +8,20 @@ long; the others are told so one by one, and do not spoil the rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import session_key
-from konvene.groups.offsets.committed import Committed, to_record
+from konvene.groups.offsets.committed import Committed, OffsetCommitted
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 
@@ -37,7 +36,7 @@ def commit(groups: Mapping[str, ClassicGroup], request: OffsetCommitRequest, con
     expire_ms = -1
     if request.retention_time_ms != DEFAULT_RETENTION:
         expire_ms = context.now_ms + request.retention_time_ms
-    records: list[Record] = []
+    records: list[OffsetCommitted] = []
     topics = tuple(_commit_topic(request.group_id, t, expire_ms, context, records) for t in request.topics)
     return Outcome(
         (Reply(context.waiter, OffsetCommitResponse(topics=topics)),), tuple(records), timers=timers
@@ -68,7 +67,7 @@ def _check_committer(
 
 
 def _commit_topic(
-    group_id: str, topic: OffsetCommitRequestTopic, expire_ms: int, context: Context, records: list[Record]
+    group_id: str, topic: OffsetCommitRequestTopic, expire_ms: int, context: Context, records: list[Any]
 ) -> OffsetCommitResponseTopic:
     if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
         known = context.topics.by_id.get(topic.topic_id)
@@ -76,27 +75,28 @@ def _commit_topic(
     else:
         known = context.topics.by_name.get(topic.name)
         missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    longest: Any = context.config["offset.metadata.max.bytes"]
+    if known is None:
+        answers = [_answer(p.partition_index, missing) for p in topic.partitions]
+        return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
+    name, topic_id, there, now_ms = known.name, known.id, known.partitions, context.now_ms
+    longest: int = context.config["offset.metadata.max.bytes"]
     answers = []
     for p in topic.partitions:
-        error = _check_partition(p, known.partitions if known else -1, missing, longest)
-        if error is Errors.NONE and known is not None:
+        index, metadata = p.partition_index, p.committed_metadata or ""
+        if not 0 <= index < there:
+            answers.append(_answer(index, Errors.UNKNOWN_TOPIC_OR_PARTITION))
+        elif len(metadata) > longest:
+            answers.append(_answer(index, Errors.OFFSET_METADATA_TOO_LARGE))
+        else:
             committed = Committed(
-                p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", context.now_ms,
-                expire_ms, known.id,
-            )  # fmt: skip
-            records.append(to_record(group_id, known.name, p.partition_index, committed))
-        answers.append(OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error))
+                p.committed_offset, p.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
+            )
+            records.append(OffsetCommitted(group_id, name, index, committed))
+            answers.append(_answer(index))
     return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
 
 
-def _check_partition(
-    p: OffsetCommitRequestPartition, partitions: int, missing: Errors, longest: int
-) -> Errors:
-    if partitions < 0:
-        return missing
-    if not 0 <= p.partition_index < partitions:
-        return Errors.UNKNOWN_TOPIC_OR_PARTITION
-    if p.committed_metadata is not None and len(p.committed_metadata) > longest:
-        return Errors.OFFSET_METADATA_TOO_LARGE
-    return Errors.NONE
+@lru_cache(maxsize=16_384)
+def _answer(index: int, error: Errors = Errors.NONE) -> OffsetCommitResponsePartition:
+    """Always the same for the same: values are shared."""
+    return OffsetCommitResponsePartition(partition_index=index, error_code=error)

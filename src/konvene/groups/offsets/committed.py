@@ -1,53 +1,49 @@
-"""What a group remembers of a partition, and the record that says so."""
+"""What a group remembers of a partition."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from konvene.codec.uuid import ZERO_UUID, Uuid
-from konvene.records.coordinator import Record
-from konvene.records.offsets import OffsetCommitKey, OffsetCommitValue
+from konvene.records.commits import Committed, OffsetCommitted, OffsetsCommitted
 
 NO_OFFSET = -1
 
-
-class Committed(NamedTuple):
-    """A committed offset."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    commit_ms: int = -1
-    expire_ms: int = -1
-    topic_id: Uuid = ZERO_UUID
-
-
 NOT_COMMITTED = Committed(NO_OFFSET)
 
-Offsets = dict[tuple[str, int], Committed]
-"""A group's offsets by topic and partition."""
+Offsets = dict[str, dict[int, Committed]]
+"""A group's offsets by topic and partition. No topic is without partitions."""
 
 
-def to_record(group_id: str, topic: str, partition: int, committed: Committed) -> Record:
-    return Record(
-        OffsetCommitKey(group=group_id, topic=topic, partition=partition),
-        OffsetCommitValue(
-            offset=committed.offset,
-            leader_epoch=committed.leader_epoch,
-            metadata=committed.metadata,
-            commit_timestamp=committed.commit_ms,
-            expire_timestamp=committed.expire_ms,
-            topic_id=committed.topic_id,
-        ),
+def forget(group_id: str, offsets: Offsets) -> tuple[OffsetCommitted, ...]:
+    """The tombstones of all offsets of a group."""
+    return tuple(
+        OffsetCommitted(group_id, topic, partition, None)
+        for topic, partitions in offsets.items()
+        for partition in partitions
     )
 
 
-def tombstone(group_id: str, topic: str, partition: int) -> Record:
-    return Record(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+def replay(groups: dict[str, Offsets], record: OffsetCommitted) -> None:
+    """Take a record into the offsets of all groups."""
+    group, topic, partition, committed = record
+    if committed is not None:
+        groups.setdefault(group, {}).setdefault(topic, {})[partition] = committed
+        return
+    offsets = groups.get(group)
+    partitions = offsets.get(topic) if offsets is not None else None
+    if offsets is None or partitions is None or partitions.pop(partition, None) is None:
+        return
+    if not partitions:
+        del offsets[topic]
+        if not offsets:
+            del groups[group]
 
 
-def from_record(value: OffsetCommitValue) -> Committed:
-    return Committed(
-        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp,
-        value.topic_id,
-    )  # fmt: skip
+def replay_many(groups: dict[str, Offsets], record: OffsetsCommitted) -> None:
+    """The same for several records at once."""
+    group, topic, committed = record
+    groups.setdefault(group, {}).setdefault(topic, {}).update(committed)
+
+
+__all__ = [
+    "NOT_COMMITTED", "Committed", "OffsetCommitted", "Offsets", "OffsetsCommitted", "forget", "replay",
+    "replay_many",
+]  # fmt: skip

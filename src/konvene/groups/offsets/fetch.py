@@ -33,17 +33,14 @@ def fetch(
 
 
 def _everything(known: Offsets, version: int, topics: Topics) -> tuple[OffsetFetchResponseTopics, ...]:
-    by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
-    for (name, partition), committed in known.items():
-        by_topic.setdefault(name, []).append(_answer(partition, committed))
     found = []
-    for name in by_topic:
+    for name, partitions in known.items():
         topic = topics.by_name.get(name)
         if version >= FIRST_VERSION_WITH_TOPIC_IDS and topic is None:
             continue  # A deleted topic has no id by which it could be told.
         topic_id = topic.id if topic else ZERO_UUID
-        partitions = tuple(by_topic[name])
-        found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
+        answers = tuple(_answer(partition, committed) for partition, committed in partitions.items())
+        found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
     return tuple(found)
 
 
@@ -57,8 +54,9 @@ def _asked(
             return OffsetFetchResponseTopics(topic_id=topic_id, partitions=lost)
         name = topic.name
     answers = []
+    there = known.get(name, {})
     for partition in partitions:
-        committed = known.get((name, partition), NOT_COMMITTED)
+        committed = there.get(partition, NOT_COMMITTED)
         if topic_id != ZERO_UUID and committed.topic_id not in (ZERO_UUID, topic_id):
             committed = NOT_COMMITTED  # Committed for a topic of the same name that is gone.
         answers.append(_answer(partition, committed))
