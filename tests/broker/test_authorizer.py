@@ -38,8 +38,8 @@ from konvene.shard.image import Topic, Topics
 KNOWN = Uuid(b"k" * 16)
 BROKER: Any = SimpleNamespace(topics=Topics([Topic("known", KNOWN, 1)]))
 
-ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41}
-"""Who are you, how do you speak, and tokens, which are their owner's."""
+ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 71, 72}
+"""Who are you, how do you speak, tokens, which are their owner's, and a client's own metrics."""
 
 
 def asked(key: int, request: Struct) -> list[tuple[str, str, str]]:

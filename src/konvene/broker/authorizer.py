@@ -203,6 +203,8 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
     61: _topics(_O.READ, "topics.name"),
     68: (_group(_O.READ, "group_id"), *_topics(_O.DESCRIBE, "subscribed_topic_names")),
     69: (_group(_O.DESCRIBE, "group_ids"),),
+    71: (),  # Whoever has metrics to give may ask who wants them.
+    72: (),
     74: _cluster(_O.DESCRIBE_CONFIGS),
     75: _topics(_O.DESCRIBE, "topics.name"),
     76: (_group(_O.READ, "group_id"), *_topics(_O.DESCRIBE, "subscribed_topic_names")),

@@ -26,13 +26,15 @@ from konvene.broker.intake import Intake
 from konvene.broker.journal import Journal
 from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.remembered import Remembered
-from konvene.broker.router import HANDLERS
+from konvene.broker.router import HANDLERS, UNADVERTISED
+from konvene.broker.telemetry import Telemetry
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import FEATURES_CHANGED, SUPPORTED
 from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
+from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.effective import topic_values
 from konvene.errors import Errors
@@ -93,6 +95,7 @@ class Broker:
         self.partitions = Partitions()
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.remembered = Remembered()
+        self.telemetry = Telemetry(self.wall_clock_ms, self._fresh_id, config["telemetry.max.bytes"])
         self.intake = Intake(
             config["queued.max.request.bytes"] if config["queued.max.request.bytes"] > 0 else MOST_COMING
         )
@@ -157,6 +160,7 @@ class Broker:
                     api_key=key, min_version=ADVERTISED_FIRST.get(key, route.first), max_version=route.last
                 )
                 for key, route in sorted(self.routes.items())
+                if key not in UNADVERTISED
             ),
             supported_features=tuple(
                 SupportedFeatureKey(name=name, min_version=low, max_version=high)
@@ -174,6 +178,10 @@ class Broker:
         route = self.routes[API_VERSIONS]
         known = ApiVersion(api_key=API_VERSIONS, min_version=route.first, max_version=route.last)
         return ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=(known,))
+
+    @staticmethod
+    def _fresh_id() -> Uuid:
+        return Uuid(uuid.uuid4().bytes)
 
     def fresh_topic_ids(self, count: int) -> tuple[str, ...]:
         """Random ids as Kafka makes them: none of them starts with a dash, which tools would take badly."""

@@ -103,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         if self in self._broker.connections:
             self._broker.connections.discard(self)
             self._broker.admission.leave(self._host)
+            self._broker.telemetry.forget(self)
         self._ahead = b""
         if self._filling is not None:
             self._let_go_of(self._filling)
@@ -239,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         except CodecError as error:
             self._hang_up(str(error))
             return
-        call = Call(version, head.client_id, self._host)
+        call = Call(version, head.client_id, self._host, connection=self)
         try:
             answer = route.handler(self._broker, request, call)
         except Exception:

@@ -1,7 +1,8 @@
 """Which APIs the broker serves, and in which file each is answered.
 
 What ApiVersions advertises is read off this table. A file is imported when its API is first used. A protocol
-that is switched off stays in the table: its requests are answered UNSUPPORTED_VERSION, as by Kafka.
+that is switched off stays in the table: its requests are answered UNSUPPORTED_VERSION, as by Kafka. What is
+answered and not advertised stands in a table of its own besides.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ HANDLERS: dict[int, str] = {
     61: "describe_producers",
     68: "switched_off",
     69: "switched_off",
+    71: "telemetry",
+    72: "telemetry",
     74: "list_config_resources",
     75: "describe_topic_partitions",
     76: "switched_off",
@@ -61,3 +64,6 @@ HANDLERS: dict[int, str] = {
     88: "switched_off",
     89: "switched_off",
 }
+
+UNADVERTISED = frozenset((71, 72))
+"""Answered, and not told by ApiVersions: telemetry, which nobody here receives."""

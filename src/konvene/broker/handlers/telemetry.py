@@ -1,0 +1,26 @@
+"""GetTelemetrySubscriptions and PushTelemetry: a client's own metrics, of which none are wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.codec.uuid import Uuid
+from konvene.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from konvene.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+def handle_get_telemetry_subscriptions(
+    broker: Broker, request: GetTelemetrySubscriptionsRequest, call: Call
+) -> GetTelemetrySubscriptionsResponse:
+    return broker.telemetry.subscriptions(Uuid(request.client_instance_id), call.connection)
+
+
+def handle_push_telemetry(broker: Broker, request: PushTelemetryRequest, call: Call) -> PushTelemetryResponse:
+    return broker.telemetry.push(request, call.connection)
