@@ -12,6 +12,8 @@ from tests.broker.running import exchange, running
 from konvene.broker.broker import Broker
 from konvene.codec.compile import decode, encode
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from konvene.messages.find_coordinator import FindCoordinatorRequest
 from konvene.messages.metadata import MetadataRequest
 
 VERSIONS = b"\0\x12\0\3\0\0\0\1\0\1c\0" + encode(
@@ -67,6 +69,28 @@ def test_row_60_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> No
         (connection,) = [c for c in broker.connections if c.waits_for_its_client]
         assert connection.bytes_ahead < 4 << 20
         writer.transport.abort()
+
+    with_broker(tmp_path, test)
+
+
+def test_row_59_who_hangs_up_leaves_groups_a_coordinator(tmp_path: Path) -> None:
+    """The first who ask for a coordinator ask at once, and one of them does not wait for the answer."""
+
+    async def test(broker: Broker, port: int) -> None:
+        find = b"\0\x0a\0\4\0\0\0\1\0\1c\0" + encode(FindCoordinatorRequest(coordinator_keys=("g",)), 4)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame(find))
+        await writer.drain()
+        writer.close()
+        await asyncio.gather(*(exchange(port, find) for _ in range(5)))
+        describe = b"\0\x0f\0\5\0\0\0\1\0\1c\0" + encode(DescribeGroupsRequest(groups=("g",)), 5)
+        for _ in range(100):
+            told = decode(DescribeGroupsResponse, 5, await exchange(port, describe), 5)
+            if told.groups[0].error_code == 0:
+                break
+            await exchange(port, find)
+            await asyncio.sleep(0.02)
+        assert told.groups[0].error_code == 0
 
     with_broker(tmp_path, test)
 

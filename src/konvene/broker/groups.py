@@ -27,6 +27,7 @@ class Groups:
         self._coordinators: list[Coordinator | None] = []
         self._by_group: dict[str, Coordinator] = {}
         self._loading: asyncio.Task[None] | None = None
+        self._making: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<groups: {len(self._coordinators)} coordinators>"
@@ -52,7 +53,14 @@ class Groups:
         return [c for c in self._coordinators if c is not None]
 
     async def make_ready(self) -> None:
-        """Create the topics that groups need, if they are not there, and their coordinators."""
+        """Create the topics that groups need, if they are not there, and their coordinators.
+
+        Once for all who ask at the same time, and to its end even if they hang up."""
+        if self._making is None or self._making.done():
+            self._making = self._broker.loop.create_task(self._make_ready())
+        await asyncio.shield(self._making)
+
+    async def _make_ready(self) -> None:
         broker = self._broker
         await broker.create_internal(OFFSETS_TOPIC)
         if broker.config["konvene.audit.enable"]:
@@ -62,10 +70,18 @@ class Groups:
     def start(self) -> None:
         """Make and load the coordinators of the topic, if it is there."""
         topic = self._broker.topics.by_name.get(OFFSETS_TOPIC)
-        if topic is not None and not self._coordinators:
+        if topic is not None and not self._coordinators and self._is_open(topic.partitions):
             self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
             loading = [coordinator.load() for coordinator in self.all()]
             self._loading = self._broker.loop.create_task(self._when_loaded(loading))
+
+    def _is_open(self, count: int) -> bool:
+        """Whether the partitions are there: a topic is known a moment before its logs are."""
+        known = self._broker.partitions
+        return all(
+            known.get(OFFSETS_TOPIC, index) is not None or (OFFSETS_TOPIC, index) in known.offline
+            for index in range(count)
+        )
 
     async def _when_loaded(self, loading: list[asyncio.Task[None]]) -> None:
         if loading:
