@@ -216,6 +216,18 @@ def test_a_stamp_moves_a_batch_and_keeps_it_sound(base, epoch, append_time):
     assert [(base, time, b"k", b"v", ()), (base + 1, time, None, b"w", ())] == rb.records(data[:size])
 
 
+def test_another_newest_time_is_written_and_nothing_else_that_counts():
+    """The checksum follows; attributes that nobody defined are gone, as in Kafka."""
+    data = bytearray(rb.build_simple([(b"k", b"v")], 1000))
+    data[21:23] = b"\x07\x40"
+    rb.stamp(data, 4, 2, max_timestamp=2000)
+    header = rb.read_header(data)
+    rb.check(data, header)
+    assert (header.base_offset, header.partition_leader_epoch) == (4, 2)
+    assert (header.attributes, header.base_timestamp, header.max_timestamp) == (0x40, 1000, 2000)
+    assert [record.timestamp for record in rb.records(data)] == [1000]
+
+
 def test_a_claimed_broker_time_is_taken_back():
     """A producer cannot stamp the broker's time: under CreateTime the claim is cleared."""
     data = bytearray(rb.build_simple([(b"k", b"v")], 1000))
