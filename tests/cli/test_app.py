@@ -135,7 +135,9 @@ def test_serve_hands_its_options_to_the_broker(monkeypatch: pytest.MonkeyPatch, 
     handed: list[Any] = []
 
     def serve(*given: Any) -> int:
-        handed.append(given)
+        *options, progress = given
+        handed.append(tuple(options))
+        progress(1)("orders-0")  # No terminal is there to be shown anything.
         return 3
 
     monkeypatch.setattr(app, "serve", serve)
