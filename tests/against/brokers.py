@@ -5,6 +5,7 @@ started again.
 Kafka's jars come from Maven (kafka/pom.xml), or from the directory that `KONVENE_AGAINST_KAFKA_JARS` names.
 """
 
+import fcntl
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -165,22 +167,27 @@ def kafka_jars() -> Path:
     """The directory with Apache Kafka's jars, fetched by Maven the first time."""
     given = os.environ.get("KONVENE_AGAINST_KAFKA_JARS")
     jars = Path(given) if given else HERE / "kafka" / "target" / "dependency"
-    if not list(jars.glob("kafka_*.jar")):
-        if given:
-            raise Unavailable(f"no Kafka jars in {jars}")
-        maven(HERE / "kafka", "dependency:copy-dependencies")
+    if given and not list(jars.glob("kafka_*.jar")):
+        raise Unavailable(f"no Kafka jars in {jars}")
+    if not given:
+        maven(HERE / "kafka", "dependency:copy-dependencies", unless=lambda: any(jars.glob("kafka_*.jar")))
     return jars
 
 
-def maven(directory: Path, *goals: str) -> None:
-    """Run Maven, without the network when its cache is enough; Unavailable when it cannot be done."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        raise Unavailable("java and mvn are needed and not both on the PATH")
-    for mode in (["-o"], []):
-        words = ["mvn", "-q", "-B", *mode, *goals]
-        done = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=300)
-        if done.returncode == 0:
+def maven(directory: Path, *goals: str, unless: Callable[[], bool]) -> None:
+    """Run Maven, without the network when its cache is enough; Unavailable when it cannot be done. Of several
+    processes that need the same, one does it."""
+    with (directory / "pom.xml").open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if unless():
             return
+        if shutil.which("java") is None or shutil.which("mvn") is None:
+            raise Unavailable("java and mvn are needed and not both on the PATH")
+        for mode in (["-o"], []):
+            words = ["mvn", "-q", "-B", *mode, *goals]
+            done = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=300)
+            if done.returncode == 0:
+                return
     raise Unavailable(f"`{' '.join(words)}` failed in {directory.name}: {(done.stdout + done.stderr)[-600:]}")
 
 

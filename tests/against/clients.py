@@ -50,8 +50,13 @@ def java_classpath() -> str:
         raise Unavailable("no java on the PATH")
     jar = JAVA / "target" / "against.jar"
     sources = [JAVA / "pom.xml", *(JAVA / "src").rglob("*.java")]
-    if not jar.exists() or jar.stat().st_mtime < max(source.stat().st_mtime for source in sources):
-        maven(JAVA, "dependency:copy-dependencies", "package")
+    latest = max(source.stat().st_mtime for source in sources)
+    maven(
+        JAVA,
+        "dependency:copy-dependencies",
+        "package",
+        unless=lambda: jar.exists() and jar.stat().st_mtime >= latest,
+    )
     return f"{jar}:{JAVA / 'target' / 'dependency'}/*"
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from .clients import Client, Fleet, Refused
 from .conftest import Admins
+from .stories import read_again
 from .test_data import EACH
 
 QUICK = {"metadata_max_age_ms": 500}
@@ -30,7 +31,8 @@ def test_partitions_are_added_while_records_flow(library: str, fleet: Fleet, adm
     wanted = producer.acked()
     member.until("every acknowledged value", lambda: set(wanted) <= set(member.values()))
     assert totals["failed"] == 0
-    assert sorted(member.values()) == sorted(wanted)
+    assert set(member.values()) == set(wanted)
+    assert read_again([member]) == []
 
 
 @pytest.mark.parametrize("library", EACH)

@@ -156,8 +156,7 @@ def tools_classpath() -> str:
     """The tools' jars, fetched by Maven the first time, and the JSON lines around them; or Unavailable."""
     runner = java_classpath().split(":")[0]
     jars = TRANSCRIPTS / "target" / "dependency"
-    if not list(jars.glob("kafka-tools-*.jar")):
-        maven(TRANSCRIPTS, "dependency:copy-dependencies")
+    maven(TRANSCRIPTS, "dependency:copy-dependencies", unless=lambda: any(jars.glob("kafka-tools-*.jar")))
     return f"{runner}:{jars}/*"
 
 
