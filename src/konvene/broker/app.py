@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -18,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konvene import __version__
 from konvene.codec.uuid import Uuid
@@ -26,6 +27,9 @@ from konvene.configs import BrokerConfig, ConfigError
 from konvene.log.directory import META_NAME, Identity, LogDirectory
 from konvene.log.errors import LogError
 from konvene.log.files import RealDisk
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
 
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 9092
@@ -205,8 +209,10 @@ async def _main(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    gc.disable()
     try:
         await broker.start()
+        settling = loop.create_task(_settle(broker))
         directory.told = lambda _partition: None
         try:
             await server.listen(address.host, address.port)
@@ -227,9 +233,17 @@ async def _main(
         )
         sys.stdout.flush()
         await stop.wait()
+        settling.cancel()
     finally:
         await server.close()
         await broker.stop()
+
+
+async def _settle(broker: Broker) -> None:
+    """What was read from the logs stays: looking for garbage in it would take as long as reading it."""
+    await broker.groups.loaded()
+    gc.freeze()
+    gc.enable()
 
 
 def open_directory(path: Path, node_id: int) -> LogDirectory:

@@ -83,6 +83,11 @@ class Groups:
             for index in range(count)
         )
 
+    async def loaded(self) -> None:
+        """Return when the coordinators that are there have read their logs."""
+        if self._loading is not None:
+            await self._loading
+
     async def _when_loaded(self, loading: list[asyncio.Task[None]]) -> None:
         if loading:
             await asyncio.wait(loading)
