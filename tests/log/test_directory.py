@@ -140,6 +140,20 @@ def test_only_legal_names_become_paths(tmp_path, name: str):
     directory.close()
 
 
+def test_many_partitions_are_made_at_a_time(tmp_path):
+    """Each has its folder and the topic's id; a failure among them is one of the whole, and is told."""
+    wanted = [TopicPartition("t", number) for number in range(100)]
+    directory = LogDirectory.open(RealDisk(), str(tmp_path), ME)
+    made = directory.create(wanted, LogConfig(), NOW, topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
+    assert [log.directory for log in made] == [str(tmp_path / str(each)) for each in wanted]
+    assert {directory.topic_id(each) for each in wanted} == {"AAAAAAAAAAAAAAAAAAAAAQ"}
+    more = [TopicPartition("u", number) for number in range(100)]
+    (tmp_path / "u-63").write_bytes(b"in the way")
+    with pytest.raises(LogOffline):
+        directory.create(more, LogConfig(), NOW, topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
+    directory.close()
+
+
 def test_a_deleted_partition_is_gone_and_may_be_made_again():
     """Deleting at any point of a crash leaves the partition whole or gone; a new one starts at 0."""
     for at in range(1, 60):

@@ -19,6 +19,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -218,21 +219,29 @@ class LogDirectory:
 
         `topic_id` (Kafka's text form of the UUID) is kept in each folder's `partition.metadata`.
         """
-        made = []
+        wanted = list(partitions)
         if self.health.failure is not None:
             raise self.health.refusal()
         try:
-            for partition in partitions:
-                folder = self._folder(partition)
-                self.disk.mkdir(folder)
-                if topic_id is not None and not self.disk.exists(f"{folder}/{TOPIC_ID_NAME}"):
-                    text = f"version: 0\ntopic_id: {topic_id}"
-                    replace(self.disk, f"{folder}/{TOPIC_ID_NAME}", text.encode())
-                made.append(self.load(partition, config, now_ms))
+            if len(wanted) < MANY:
+                for partition in wanted:
+                    self._make_folder(partition, topic_id)
+            else:
+                # Each waits for the disk, and the disk does not mind to be waited for by several.
+                with ThreadPoolExecutor(8, thread_name_prefix="konvene-create") as pool:
+                    for _ in pool.map(lambda partition: self._make_folder(partition, topic_id), wanted):
+                        pass
+            made = [self.load(partition, config, now_ms) for partition in wanted]
             self.disk.sync_directory(self.path)
         except OSError as error:
             self.health.fail(f"cannot create partitions in {self.path}", error)
         return made
+
+    def _make_folder(self, partition: TopicPartition, topic_id: str | None) -> None:
+        folder = self._folder(partition)
+        self.disk.mkdir(folder)
+        if topic_id is not None and not self.disk.exists(f"{folder}/{TOPIC_ID_NAME}"):
+            replace(self.disk, f"{folder}/{TOPIC_ID_NAME}", f"version: 0\ntopic_id: {topic_id}".encode())
 
     def topic_id(self, partition: TopicPartition) -> str | None:
         """The topic id that a partition's folder was made for; None if it does not say."""
