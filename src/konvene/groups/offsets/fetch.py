@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
@@ -63,9 +64,11 @@ def _asked(
     return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=tuple(answers))
 
 
+@lru_cache(maxsize=16_384)
 def _answer(
     partition: int, committed: Committed, error: Errors = Errors.NONE
 ) -> OffsetFetchResponsePartitions:
+    """Values are shared: whoever watches lag asks for the same offsets again and again."""
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,
