@@ -1,4 +1,4 @@
-"""What becomes of a producer's batch on its way into a log: its time, its codec, what is told of its faults."""
+"""What becomes of a producer's batch on its way into a log: its times, its codec, what is told of faults."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from konvene.codec import batches
 from konvene.codec.batches import BatchHeader, TimestampType
 from konvene.codec.compression import Compression
-from konvene.codec.errors import CodecError, Malformed
+from konvene.codec.errors import CodecError
 from konvene.errors import Errors
 from konvene.log.config import LogConfig
 from konvene.log.errors import LogError
@@ -160,15 +160,13 @@ def the_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
         raise Refused(Errors.INVALID_RECORD, "no record batch")
     if data[_MAGIC_AT] != batches.MAGIC:
         raise Refused(Errors.INVALID_RECORD, f"a message of magic {data[_MAGIC_AT]}")
-    try:
-        header = batches.read_header(data)
-        compression = header.compression
-    except Malformed as error:
-        raise Refused(Errors.INVALID_RECORD, str(error)) from None
-    except CodecError as error:
-        raise Refused(Errors.CORRUPT_MESSAGE, str(error)) from None
-    if compression is Compression.ZSTD and not zstd:
+    if size < batches.HEADER_SIZE:
+        raise Refused(Errors.CORRUPT_MESSAGE, f"a batch of {size} bytes")
+    codec = data[_ATTRIBUTES_AT] & 0x07
+    if codec == Compression.ZSTD and not zstd:
         raise Refused(Errors.UNSUPPORTED_COMPRESSION_TYPE)
+    if codec > Compression.ZSTD:
+        raise Refused(Errors.INVALID_RECORD, f"compression {codec} does not exist")
     if size == len(data):
         return data
     if _whole(data, size):

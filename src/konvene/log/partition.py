@@ -223,7 +223,7 @@ class PartitionLog:
         sizes = [first.size] if first.size == len(data) else [header.size for header, _ in batches(data)]
         if origin is Origin.CLIENT and len(sizes) != 1:
             raise InvalidRecord(f"{len(sizes)} batches in one append of a client")
-        data, headers = self._admit(data, sizes, now_ms, origin, validate_records)
+        data, headers = self._admit(data, first, sizes, now_ms, origin, validate_records)
         for header, _ in headers:
             if header.producer_id > NO_PRODUCER_ID:
                 known = self.producers.check(header, origin=origin, sequence_zero=sequence_zero)
@@ -268,6 +268,7 @@ class PartitionLog:
             leader_epoch=leader_epoch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
+            base_sequence=0,  # As Kafka's coordinators, also where there is no producer.
             transactional=transactional,
         )
         if len(data) > self.config.max_message_bytes:
@@ -306,7 +307,13 @@ class PartitionLog:
         return Appended(self.end_offset - 1, self.end_offset - 1, len(data))
 
     def _admit(
-        self, data: Buffer, sizes: list[int], now_ms: int, origin: Origin, validate_records: bool
+        self,
+        data: Buffer,
+        first: BatchHeader,
+        sizes: list[int],
+        now_ms: int,
+        origin: Origin,
+        validate_records: bool,
     ) -> tuple[bytearray | memoryview, list[tuple[BatchHeader, int]]]:
         """Refuse what Kafka refuses. What is to be written, and of each batch its newest timestamp."""
         name = self.directory.rpartition("/")[2]
@@ -315,7 +322,7 @@ class PartitionLog:
         changed, at = False, 0
         with memoryview(data) as view:
             for size in sizes:
-                header, batch = read_header(data, at), view[at : at + size]
+                header, batch = read_header(data, at) if at else first, view[at : at + size]
                 parts.append(batch)
                 if validate_records:
                     newest, repacked = validate(batch, header, self.config, name, now_ms, origin)

@@ -11,8 +11,6 @@ timestamp too far from the clock) is told by its place, with Kafka's sentence. N
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from konvene.codec.batches import (
     NO_TIMESTAMP,
     BatchHeader,
@@ -37,21 +35,13 @@ _COMPRESSION = 0x07
 _LOG_APPEND_TIME = 0x08
 
 
-class Valid(NamedTuple):
-    """What is to be appended."""
-
-    max_timestamp: int
-    """The newest timestamp of its records, whatever the header says."""
-    repacked: bytes | None = None
-    """The batch anew, where the topic asks for another compression."""
-
-
 def validate(
     batch: memoryview, header: BatchHeader, config: LogConfig, partition: str, now_ms: int, origin: Origin
-) -> Valid:
+) -> tuple[int, bytes | None]:
     """Check one whole batch. A `Refused`; `CorruptBatch` where the checksum does not hold.
 
-    `partition` is the name that errors call it by.
+    The newest timestamp of its records, whatever the header says; and the batch anew, where the topic asks
+    for another compression. `partition` is the name that errors call it by.
     """
     validate_batch(batch, header, config, origin)
     keyed = config.compacts and not header.is_control
@@ -75,11 +65,11 @@ def validate(
     newest = now_ms if stamped else max(newest, NO_TIMESTAMP)
     target = config.compression
     if target is None or target == source or (header.is_control and not source):
-        return Valid(newest)
+        return newest, None
     again = repack(header, data, target, config.compression_level, config.message_timestamp_type, newest)
     if len(again) > config.max_message_bytes:
         raise too_large(len(again), config)
-    return Valid(newest, again)
+    return newest, again
 
 
 def validate_batch(batch: memoryview, header: BatchHeader, config: LogConfig, origin: Origin) -> None:

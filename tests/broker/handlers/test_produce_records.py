@@ -5,6 +5,7 @@ Where konvene answers otherwise than Kafka, both answers stand here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,12 @@ from tests.broker.hostile.wire import Target, started
 from konvene.codec import batches as rb
 from konvene.codec.compression import Compression
 from konvene.errors import Errors
+from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from konvene.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from konvene.messages.produce import (
     PartitionProduceResponse,
 )
@@ -231,3 +238,26 @@ def test_what_a_record_may_unpack_to(target: Target) -> None:
     assert answer(target, name, packed(GZIP, long)) == refused(Errors.INVALID_RECORD)
     assert answer(target, name, batch(long)) == taken(0)
     assert answer(target, name, packed(GZIP, three, 3)) == taken(1)
+
+
+def test_a_codec_that_is_changed_holds_from_then_on(target: Target) -> None:
+    """And what is written stays as it is."""
+    name = topic(target, "codec-changed")
+    assert answer(target, name, timed(now_ms())) == taken(0)
+    for offset, (setting, value) in enumerate(
+        (("compression.type", "gzip"), ("message.timestamp.type", "LogAppendTime")), 1
+    ):
+        changed = AlterableConfig(name=setting, config_operation=0, value=value)
+        asked = AlterConfigsResource(resource_type=2, resource_name=name, configs=(changed,))
+        target.ask(IncrementalAlterConfigsRequest(resources=(asked,)))
+        deadline = time.monotonic() + 10
+        while not settings_seen(target, name, setting, value):
+            assert time.monotonic() < deadline
+        assert answer(target, name, timed(now_ms())).base_offset == offset
+    assert [head.attributes for head, _ in stored(target, name)] == [0, GZIP, GZIP | 8]
+
+
+def settings_seen(target: Target, name: str, setting: str, value: str) -> bool:
+    asked = DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=(setting,))
+    (found,) = target.ask(DescribeConfigsRequest(resources=(asked,))).results
+    return bool(found.configs and found.configs[0].value == value)

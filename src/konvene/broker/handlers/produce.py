@@ -6,7 +6,6 @@ wrong is told by its code; in words only of single records (`konvene.log.validat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.later import HANG_UP
@@ -57,13 +56,12 @@ UNVERIFIED = (
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
+    wanted = _wanted(request)
     unsynced: dict[Key, Partition] = {}
-    answers: dict[Key, PartitionProduceResponse] = {}
-    if request.transactional_id is None and _speaks_of_transactions(request):
-        for key, _ in _wanted(request):
-            answers[key] = _refused(key, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.transactional_id is None and any(is_transactional(data) for _, data in wanted):
+        answers = {key: _refused(key, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) for key, _ in wanted}
     else:
-        _write(broker, request, call, answers, unsynced)
+        answers = _write(broker, request, wanted, call, unsynced)
     if request.acks == NO_ACKS:
         return HANG_UP if any(answer.error_code for answer in answers.values()) else None
     if request.acks == ALL_ACKS and unsynced:
@@ -74,19 +72,19 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
 def _write(
     broker: Broker,
     request: ProduceRequest,
+    wanted: list[tuple[Key, Buffer]],
     call: Call,
-    answers: dict[Key, PartitionProduceResponse],
     unsynced: dict[Key, Partition],
-) -> None:
+) -> dict[Key, PartitionProduceResponse]:
     """Append to all partitions that can be found. One that is named twice takes what is named last."""
     found: dict[Key, tuple[Partition, Buffer]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
-    for key, data in _wanted(request):
-        answers[key] = _refused(key, Errors.NONE)  # Here it stands, in the order of the request.
+    for key, data in wanted:
         try:
             found[key] = _find(broker, key, data, call)
         except Refused as error:
             refused[key] = _refused(key, error.error)
+    answers = {}
     for key, (partition, batch) in found.items():
         if request.transactional_id is not None and _needs_verification(batch):
             answers[key] = _refused(key, Errors.NOT_ENOUGH_REPLICAS, UNVERIFIED)
@@ -98,14 +96,19 @@ def _write(
             answers[key] = _append(partition, batch)
             if partition.syncs and not answers[key].error_code:
                 unsynced[key] = partition
-    answers.update(refused)
+    if refused:
+        answers |= refused
+        return {key: answers[key] for key, _ in wanted}
+    return answers
 
 
-def _wanted(request: ProduceRequest) -> Iterator[tuple[Key, Buffer]]:
+def _wanted(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
     """Each partition of a request and what is for it."""
-    for topic in request.topic_data:
-        for wanted in topic.partition_data:
-            yield (topic.name, topic.topic_id, wanted.index), wanted.records or b""
+    return [
+        ((topic.name, topic.topic_id, wanted.index), wanted.records or b"")
+        for topic in request.topic_data
+        for wanted in topic.partition_data
+    ]
 
 
 def _find(broker: Broker, key: Key, data: Buffer, call: Call) -> tuple[Partition, Buffer]:
@@ -145,10 +148,6 @@ def _append(partition: Partition, batch: Buffer) -> PartitionProduceResponse:
         log_append_time_ms=done.log_append_time_ms,
         log_start_offset=partition.start_offset,
     )
-
-
-def _speaks_of_transactions(request: ProduceRequest) -> bool:
-    return any(is_transactional(data) for _, data in _wanted(request))
 
 
 def _needs_verification(batch: Buffer) -> bool:
