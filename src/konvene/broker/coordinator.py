@@ -91,8 +91,6 @@ class Call(NamedTuple):
     deadline_ms: int = 0
     connection: object = None
     """What it came by, for those who remember that."""
-    connection: object = None
-    """What it came by, for those who remember that."""
 
 
 class Explained(NamedTuple):
