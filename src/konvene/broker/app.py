@@ -73,6 +73,8 @@ def serve(
         for notice in notices:
             logging.getLogger("konvene").warning("%s", notice)
         with _directory(settings, data_dir, ephemeral) as path:
+            chosen = _chosen(settings, address, path, by_option=host is not None or port is not None)
+            settings, _ = _configuration(config, [*(overrides or []), *chosen])
             return _run(settings, address, path, ephemeral, began, progress)
     except (CannotStart, ConfigError, LogError) as error:
         sys.stderr.write(f"konvene: {error}\n")
@@ -91,6 +93,17 @@ def _configuration(
     loaded, notices = BrokerConfig.load(text, overrides, file=str(file or "server.properties"))
     _no_security(loaded)
     return loaded, notices
+
+
+def _chosen(
+    config: BrokerConfig, address: Address, path: Path, *, by_option: bool
+) -> list[tuple[str, str]]:
+    """What was settled by options and defaults of the command, as the settings that a client may describe."""
+    chosen = [("log.dirs", str(path))]
+    if by_option or "listeners" not in config.static:
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        chosen.append(("listeners", f"PLAINTEXT://{host}:{address.port}"))
+    return chosen
 
 
 def _no_security(config: BrokerConfig) -> None:
