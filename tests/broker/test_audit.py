@@ -9,14 +9,15 @@ from pathlib import Path
 from tests.broker.running import running
 
 from konvene.broker.broker import Broker
-from konvene.broker.coordinator import Call
+from konvene.broker.coordinator import Call, Explained
 from konvene.cluster.names import AUDIT_TOPIC
 from konvene.codec import batches
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.sync_group import SyncGroupRequest
-from konvene.records.audit import RebalanceValue
+from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, decode_record
+from konvene.shard.contract import Rebalance
 
 V = Call(api_version=5, client_id="ann", client_host="/127.0.0.1", fresh_ids=("1",))
 
@@ -116,5 +117,36 @@ def test_rows_lost_in_a_crash_are_derived_and_say_so(tmp_path: Path) -> None:
                 (2, "Empty", True, ["member-gone"]),
             ]
             assert [(r.base_offset, r.last_offset) for r in rows(broker)] == [(1, 1), (2, 2)]
+
+    asyncio.run(main())
+
+
+def test_a_story_that_is_too_long_for_a_row_is_cut_and_says_so(tmp_path: Path) -> None:
+    """Long texts first, then half of what is listed, as often as need be; a shorter one is left alone."""
+
+    def story(members: int, text: str) -> RebalanceValue:
+        return RebalanceValue(
+            group_type="classic",
+            epoch=members,
+            causes=tuple(
+                Cause(kind="member-joined", member_id=f"m-{i}", client_id=text, reason=text)
+                for i in range(members)
+            ),
+            members=tuple(RebalancedMember(member_id=f"m-{i}", client_id=text) for i in range(members)),
+        )
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.groups.make_ready()
+            for told_of in (story(2, "x" * 300), story(20, "x" * 32_000), story(9000, "x" * 300)):
+                broker.audit.tell(0, Explained(Rebalance("g", told_of), 1, 2))
+            short, wordy, large = rows(broker)
+            assert short.causes[0].reason == "x" * 300
+            assert (len(wordy.members), wordy.members_left_out) == (20, 0)
+            assert wordy.causes[0].reason == wordy.members[0].client_id == "x" * 256
+            assert 0 < len(large.members) < 9000
+            assert len(large.members) + large.members_left_out == 9000
+            assert len(large.causes) + large.causes_left_out == 9000
+            assert large.members[0].member_id == "m-0"
 
     asyncio.run(main())

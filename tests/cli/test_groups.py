@@ -272,6 +272,8 @@ def test_the_audit_as_a_document_has_null_for_what_is_not_known() -> None:
             {"kind": "member-joined", "at_ms": 1_700_000_010_000, "member_id": "ann-1", "instance_id": None,
              "client_id": "ann", "client_host": "/127.0.0.1", "reason": "fresh start", "topic": None},
         ],
+        "causes_left_out": 0,
+        "members_left_out": 0,
         "members": [
             {"member_id": "ann-1", "instance_id": None, "client_id": "ann", "client_host": "/127.0.0.1",
              "joined_ms": None},

@@ -16,7 +16,7 @@ from konvene.cluster.names import AUDIT_TOPIC
 from konvene.codec import batches
 from konvene.groups.history import infer
 from konvene.log.errors import LogError
-from konvene.records.audit import RebalanceKey, RebalanceValue
+from konvene.records.audit import RebalanceKey, RebalanceValue, shortened
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import AUDIT_RECORDS, Record, decode_record, encode_record
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
 
 log = logging.getLogger("konvene.rebalance")
+
+
+BESIDE_A_ROW = 100
+"""Bytes of a batch with one record that are not its key and value."""
 
 
 class Audit:
@@ -50,7 +54,11 @@ class Audit:
         partition = self._broker.partitions.get(AUDIT_TOPIC, 0)
         if partition is None or not self._broker.config["konvene.audit.enable"]:
             return
-        pair = encode_record(Record(RebalanceKey(group=group_id), story), AUDIT_RECORDS)
+        key, room = RebalanceKey(group=group_id), partition.max_message_bytes - BESIDE_A_ROW
+        pair = encode_record(Record(key, story), AUDIT_RECORDS)
+        while len(pair[0]) + len(pair[1] or b"") > room and (story.causes or story.members):
+            story = shortened(story)
+            pair = encode_record(Record(key, story), AUDIT_RECORDS)
         try:
             partition.append([pair], self._broker.wall_clock_ms())
         except LogError as error:
@@ -115,7 +123,7 @@ def _line(group_id: str, story: RebalanceValue) -> str:
             "generation": story.epoch,
             "state": story.state,
             "duration_ms": story.ended_ms - story.started_ms if story.started_ms >= 0 else None,
-            "members": len(story.members),
+            "members": len(story.members) + story.members_left_out,
             "inferred": story.inferred,
             "causes": [
                 {"kind": c.kind, "member": c.member_id, "client": c.client_id, "reason": c.reason}

@@ -112,7 +112,7 @@ def table(rows: Sequence[RebalanceValue], notes: Sequence[str] = ()) -> Table:
         [
             (
                 v.epoch, iso(v.ended_ms), v.state, None if (ms := _duration_ms(v)) is None else duration(ms),
-                len(v.members), v.protocol, v.leader,
+                len(v.members) + v.members_left_out, v.protocol, v.leader,
             )
             for v in rows
         ],
@@ -161,6 +161,8 @@ def document(group: str, v: RebalanceValue) -> dict[str, Any]:
             }
             for m in v.members
         ],
+        "causes_left_out": v.causes_left_out,
+        "members_left_out": v.members_left_out,
     }
 
 

@@ -58,3 +58,29 @@ class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
     leader: str | None = string("0+", nullable="0+", default=None)
     causes: tuple[Cause, ...] = array(Cause, "0+")
     members: tuple[RebalancedMember, ...] = array(RebalancedMember, "0+")
+    causes_left_out: int = int32("0+", tag=0)
+    members_left_out: int = int32("0+", tag=1)
+    """So many more there were than a row has room for."""
+
+
+LONGEST_TEXT = 256
+
+
+def shortened(story: RebalanceValue) -> RebalanceValue:
+    """A story with less in it: first long texts are cut, then, each time, half of what is listed."""
+    causes = tuple(
+        c.replace(
+            client_id=c.client_id and c.client_id[:LONGEST_TEXT],
+            reason=c.reason and c.reason[:LONGEST_TEXT],
+        )
+        for c in story.causes
+    )
+    members = tuple(m.replace(client_id=m.client_id[:LONGEST_TEXT]) for m in story.members)
+    if (causes, members) == (story.causes, story.members):
+        causes, members = causes[: len(causes) // 2], members[: len(members) // 2]
+    return story.replace(
+        causes=causes,
+        members=members,
+        causes_left_out=story.causes_left_out + len(story.causes) - len(causes),
+        members_left_out=story.members_left_out + len(story.members) - len(members),
+    )
