@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +20,8 @@ from konvene.log.partition import Appended, PartitionLog, TimestampOffset
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
 
-_SIZE_AT, _MAGIC_AT, _ATTRIBUTES_AT = 8, 16, 22
+_SIZE_AND_MAGIC = struct.Struct(">8xi4xb")
+_MAGIC_AT, _ATTRIBUTES_AT = 16, 22
 _SMALLEST = 14
 """Bytes behind the length of the smallest message that there ever was."""
 _LZ4_ITSELF = 9
@@ -176,18 +178,21 @@ def the_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
 
 def _whole(data: bytes | memoryview, at: int) -> int:
     """The size of the batch that begins here; 0 if it is cut. Raises `Refused`."""
-    if len(data) - at <= _MAGIC_AT:
+    if len(data) - at < _SIZE_AND_MAGIC.size:
         return 0
-    size = int.from_bytes(data[at + _SIZE_AT : at + batches.PREFIX_SIZE], "big", signed=True)
-    if size < _SMALLEST or data[at + _MAGIC_AT] > batches.MAGIC:
-        raise Refused(Errors.CORRUPT_MESSAGE, f"{size} bytes of magic {data[at + _MAGIC_AT]}")
+    size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
+    if size < _SMALLEST:
+        why = f"Record size {size} is less than the minimum record overhead ({_SMALLEST})"
+        raise Refused(Errors.CORRUPT_MESSAGE, why)
+    if not 0 <= magic <= batches.MAGIC:
+        raise Refused(Errors.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
     size += batches.PREFIX_SIZE
-    return size if size <= len(data) - at else 0
+    return int(size) if size <= len(data) - at else 0
 
 
 def is_transactional(data: bytes | memoryview) -> bool:
-    """Whether a producer's batch says that it belongs to a transaction."""
-    return len(data) >= batches.HEADER_SIZE and data[_ATTRIBUTES_AT] & 0x10 != 0
+    """Whether a producer's batch says that it belongs to a transaction. `Refused` if it is none at all."""
+    return _whole(data, 0) >= batches.HEADER_SIZE and data[_ATTRIBUTES_AT] & 0x10 != 0
 
 
 def log_config(

@@ -55,6 +55,26 @@ def test_a_batch_is_refused_with_kafkas_code(case: str, target: Target) -> None:
     assert answer(target, topic(target, "batches"), data) == expected
 
 
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (batch(magic=3), "Invalid magic found in record: 3"),
+        (batch(magic=-1), "Invalid magic found in record: -1"),
+        (batch(batch_length=5), "Record size 5 is less than the minimum record overhead (14)"),
+        (batch(batch_length=-1), "Record size -1 is less than the minimum record overhead (14)"),
+    ],
+    ids=["magic 3", "magic -1", "length 5", "length -1"],
+)
+def test_what_is_no_batch_at_all_spoils_the_request(data: bytes, why: str, target: Target) -> None:
+    """No partition is written to, and this once there are words for it."""
+    name = topic(target, "spoilt", 2)
+    response = target.ask(request(name, (0, batch()), (1, data)), VERSION)
+    found = {p.index: p for t in response.responses for p in t.partition_responses}
+    expected = refused(Errors.CORRUPT_MESSAGE, -1).replace(error_message=why)
+    assert found == {0: expected, 1: expected.replace(index=1)}
+    assert stored(target, name) == []
+
+
 def test_what_is_cut_behind_a_batch_is_not_there(target: Target) -> None:
     name = topic(target, "cut")
     assert answer(target, name, batch() + batch()[:40]) == taken(0)

@@ -58,8 +58,10 @@ UNVERIFIED = (
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
     wanted = _wanted(request)
     unsynced: dict[Key, Partition] = {}
-    if request.transactional_id is None and any(is_transactional(data) for _, data in wanted):
-        answers = {key: _refused(key, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) for key, _ in wanted}
+    try:
+        _check_transactions(request, wanted)
+    except Refused as error:
+        answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
     else:
         answers = _write(broker, request, wanted, call, unsynced)
     if request.acks == NO_ACKS:
@@ -67,6 +69,18 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
     if request.acks == ALL_ACKS and unsynced:
         return _when_durable(answers, unsynced)
     return _response(answers)
+
+
+def _check_transactions(request: ProduceRequest, wanted: list[tuple[Key, Buffer]]) -> None:
+    """Whoever speaks of transactions says in which. Raises `Refused`, which is the whole request's answer.
+
+    So is, as by Kafka, what looks like no batch at all: this is where it is found.
+    """
+    for _, data in wanted:
+        if is_transactional(data):
+            if request.transactional_id is None:
+                raise Refused(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return
 
 
 def _write(
