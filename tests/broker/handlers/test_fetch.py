@@ -90,6 +90,27 @@ def test_what_is_refused(tmp_path: Path) -> None:
     told(tmp_path, story)
 
 
+def test_numbers_that_make_no_sense_are_answered_as_by_kafka(tmp_path: Path) -> None:
+    """A negative limit fails where there is something to read; an isolation level that is none, always."""
+
+    async def story(client: Asking) -> None:
+        topic = await client.topic("t")
+        wrong = fetch(topic, part(partition_max_bytes=-1)), fetch(topic, part(), max_bytes=-1)
+        for asked in wrong:
+            assert brief(await client.ask(asked)) == [(0, Errors.NONE, 0)]
+        client.write("t", b"a")
+        for asked in wrong:
+            assert brief(await client.ask(asked)) == [(0, Errors.UNKNOWN_SERVER_ERROR, 0)]
+        answer = await client.ask(fetch(topic, part(0), isolation_level=2))
+        assert (answer.error_code, answer.responses) == (Errors.UNKNOWN_SERVER_ERROR, ())
+        named = FetchRequest(topics=(FetchTopic(topic="t", partitions=(part(0),)),), isolation_level=2)
+        answer = await client.ask(named, 12)
+        assert answer.error_code == Errors.UNKNOWN_SERVER_ERROR
+        assert brief(answer) == [(0, Errors.UNKNOWN_SERVER_ERROR, 0)]
+
+    told(tmp_path, story)
+
+
 def test_followers_are_refused(tmp_path: Path) -> None:
     """There is one replica, and it is here. Negative ids are consumers."""
 

@@ -43,7 +43,7 @@ FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 FIRST_VERSION_WITH_LEADER = 16
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NO_EPOCH = -1
 
 
@@ -53,11 +53,31 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> Any:
         fetch = broker.fetch_sessions.begin(request, with_ids=with_ids, now_ms=_now_ms(broker))
     except SessionError as refused:
         return FetchResponse(error_code=refused.error)
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _unknown_isolation(request, with_ids=with_ids)
     reader = _Reader(broker, request, call, fetch)
     seen = reader.read()
     if seen.at_once or not seen.readable or seen.size >= reader.min_bytes or request.max_wait_ms <= 0:
         return reader.response(seen)
     return _Wait(reader, seen).later
+
+
+def _unknown_isolation(request: FetchRequest, *, with_ids: bool) -> FetchResponse:
+    """Kafka's answer to a number that stands for no isolation level."""
+    error = Errors.UNKNOWN_SERVER_ERROR
+    responses = tuple(
+        FetchableTopicResponse(
+            topic=topic.topic,
+            partitions=tuple(
+                PartitionData(
+                    partition_index=wanted.partition, error_code=error, high_watermark=-1, records=b""
+                )
+                for wanted in topic.partitions
+            ),
+        )
+        for topic in (() if with_ids else request.topics)
+    )
+    return FetchResponse(error_code=error, session_id=request.session_id, responses=responses)
 
 
 class _Seen(NamedTuple):
@@ -162,9 +182,9 @@ class _Reader:
             if diverging is not None:
                 return data.replace(diverging_epoch=diverging, aborted_transactions=None)
         limit = min(wanted.partition_max_bytes, left)
-        if limit < 0:
-            raise Refused(Errors.UNKNOWN_SERVER_ERROR)
         upto = stable if self.committed else end
+        if limit < 0 and log.start_offset <= wanted.fetch_offset < upto:
+            raise Refused(Errors.UNKNOWN_SERVER_ERROR)
         records = log.read(wanted.fetch_offset, limit, upto=upto, min_one=first)
         if not records:
             return data
