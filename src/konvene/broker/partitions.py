@@ -24,8 +24,10 @@ _SIZE_AND_MAGIC = struct.Struct(">8xi4xb")
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22
 _SMALLEST = 14
 """Bytes behind the length of the smallest message that there ever was."""
-_LZ4_ITSELF = 9
-"""The level of lz4 that Kafka takes for the codec's own: the quick one."""
+_QUICK_LZ4, _THOROUGH_LZ4 = 1, 3
+"""The codec's own levels: quick ones are below, thorough ones from the second on."""
+_ASKS_FOR_QUICK_LZ4 = 9
+"""The default of `compression.lz4.level`: with it Kafka takes the quick compressor, else the thorough one."""
 
 
 class Refused(Exception):
@@ -231,7 +233,7 @@ def _compression(values: Mapping[str, Any]) -> tuple[Compression | None, int | N
     lz4 = values["compression.lz4.level"]
     levels = {
         Compression.GZIP: values["compression.gzip.level"],
-        Compression.LZ4: None if lz4 == _LZ4_ITSELF else lz4,
+        Compression.LZ4: _QUICK_LZ4 if lz4 == _ASKS_FOR_QUICK_LZ4 else max(lz4, _THOROUGH_LZ4),
         Compression.ZSTD: values["compression.zstd.level"],
     }
     return codec, levels.get(codec)

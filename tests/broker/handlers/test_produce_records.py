@@ -5,6 +5,7 @@ Where konvene answers otherwise than Kafka, both answers stand here.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ from tests.broker.hostile.forged import batch, packed, record, records
 from tests.broker.hostile.wire import Target, started
 
 from konvene.codec import batches as rb
-from konvene.codec.compression import Compression
+from konvene.codec.compression import Compression, compress
 from konvene.errors import Errors
 from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from konvene.messages.incremental_alter_configs import (
@@ -261,3 +262,25 @@ def settings_seen(target: Target, name: str, setting: str, value: str) -> bool:
     asked = DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=(setting,))
     (found,) = target.ask(DescribeConfigsRequest(resources=(asked,))).results
     return bool(found.configs and found.configs[0].value == value)
+
+
+LZ4_LEVELS = {9: 1, 1: 3, 2: 3, 12: 12}
+"""`compression.lz4.level`, and the codec's own level: by its default Kafka means the quick compressor."""
+
+
+@pytest.mark.parametrize("kind", [GZIP, LZ4, Compression.ZSTD], ids=lambda kind: kind.label)
+def test_the_level_of_a_codec_is_the_topics(kind: Compression, target: Target) -> None:
+    """Here the bytes are compared; of Kafka's, which other libraries make, that the effort is to be seen."""
+    setting = f"compression_{kind.label}_level"
+    chance = random.Random(5)
+    words = [bytes(chance.choices(b"abcdefgh", k=chance.randrange(2, 9))) for _ in range(500)]
+    body = record(value=rb._sized(b" ".join(chance.choices(words, k=20_000))))
+    sizes = []
+    for level in LZ4_LEVELS if kind is LZ4 else (1, 9):
+        name = topic(target, f"level-{kind.label}-{level}", compression_type=kind.label, **{setting: level})
+        assert answer(target, name, batch(body)) == taken(0)
+        ((head, _),) = stored(target, name)
+        sizes.append(head.size - rb.HEADER_SIZE)
+        ours = compress(kind, body, LZ4_LEVELS[level] if kind is LZ4 else level)
+        assert target.is_kafka or sizes[-1] == len(ours)
+    assert sizes[0] > sizes[-1]
