@@ -270,6 +270,22 @@ STORAGE = {Errors.KAFKA_STORAGE_ERROR, Errors.NOT_COORDINATOR}
 """What a client may hear because of a disk; a topic that was not made is not known."""
 
 
+def test_topics_are_refused_for_the_disk_and_not_for_a_coordinator() -> None:
+    """The catalogue is no coordinator of groups: KAFKA_STORAGE_ERROR, for those who wait and those who come."""
+
+    async def main() -> None:
+        disk = MemoryDisk()
+        broker = await started(disk)
+        disk.fail[len(disk.operations) + 1] = errno.EIO
+        for name in ("waits", "comes"):
+            topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            answer = await broker.catalogue.submit(CreateTopicsRequest(topics=(topic,)), Call())
+            assert answer is Errors.KAFKA_STORAGE_ERROR
+        await broker.stop()
+
+    asyncio.run(main())
+
+
 def test_a_life_touches_the_disk_in_every_way() -> None:
     """Each word of the door is used, so failing each operation is failing each kind."""
     kinds = {kind for kind, _ in OPERATIONS}

@@ -112,6 +112,7 @@ class Broker:
             loop=loop,
             wall_clock_ms=self.wall_clock_ms,
             perform=self._perform,
+            lost=Errors.KAFKA_STORAGE_ERROR,
         )
         self._producer_ids = iter(range(0))
 

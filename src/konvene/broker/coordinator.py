@@ -4,8 +4,8 @@ One coordinator owns one shard and the log of its partition. Decisions are made 
 event loop; syncing runs beside it, one sync for all that was appended meanwhile (group commit). Every reply
 waits for the last record appended before it, so that nobody hears of what a crash could take back.
 
-If an append or a sync fails, all who wait are told NOT_COORDINATOR, the shard is dropped and read again
-from the log: reload rather than rewind.
+If an append or a sync fails, all who wait are told so (`lost`; NOT_COORDINATOR, if nothing else is said), the
+shard is dropped and read again from the log: reload rather than rewind.
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ class Coordinator:
         perform: Callable[[Effect], None] = lambda effect: None,
         tell: Callable[[Explained], None] = lambda explained: None,
         observe: Callable[[int, int, Any], None] = lambda offset, timestamp_ms, record: None,
+        lost: Errors = Errors.NOT_COORDINATOR,
     ) -> None:
         self.name = name
         self.core = make_core()
@@ -153,6 +154,7 @@ class Coordinator:
         self._perform = perform
         self._tell = tell
         self._observe = observe
+        self._lost = lost
         self._timers = Timers(loop, self._ring)
         self._waiting: dict[int, Later[Struct | Errors]] = {}
         self._last_waiter = 0
@@ -169,7 +171,7 @@ class Coordinator:
         """Decide a request. The answer is its response, or the error with which it is refused."""
         answer: Later[Struct | Errors] = Later()
         if self.state != "active":
-            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else Errors.NOT_COORDINATOR
+            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._lost
             answer.resolve(busy)
             return answer
         self._last_waiter += 1
@@ -339,7 +341,7 @@ class Coordinator:
         self._held.clear()
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
-            answer.resolve(Errors.NOT_COORDINATOR)
+            answer.resolve(self._lost)
 
     async def close(self) -> None:
         """Serve no more; what was appended is made durable, who waits is told NOT_COORDINATOR."""
