@@ -271,12 +271,12 @@ STORAGE = {Errors.KAFKA_STORAGE_ERROR, Errors.NOT_COORDINATOR}
 
 
 def test_topics_are_refused_for_the_disk_and_not_for_a_coordinator() -> None:
-    """The catalogue is no coordinator of groups: KAFKA_STORAGE_ERROR, for those who wait and those who come."""
+    """The catalogue is no coordinator of groups: KAFKA_STORAGE_ERROR, for who waits and who comes."""
 
     async def main() -> None:
         disk = MemoryDisk()
         broker = await started(disk)
-        disk.fail[len(disk.operations) + 1] = errno.EIO
+        disk.fail[disk.calls + 1] = errno.EIO
         for name in ("waits", "comes"):
             topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
             answer = await broker.catalogue.submit(CreateTopicsRequest(topics=(topic,)), Call())
