@@ -279,8 +279,8 @@ def test_topics_are_refused_for_the_disk_and_not_for_a_coordinator() -> None:
         disk.fail[disk.calls + 1] = errno.EIO
         for name in ("waits", "comes"):
             topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-            answer = await broker.catalogue.submit(CreateTopicsRequest(topics=(topic,)), Call())
-            assert answer is Errors.KAFKA_STORAGE_ERROR
+            answer = await create_topics.handle(broker, CreateTopicsRequest(topics=(topic,)), Call())
+            assert answer.topics[0].error_code == Errors.KAFKA_STORAGE_ERROR
         await broker.stop()
 
     asyncio.run(main())
