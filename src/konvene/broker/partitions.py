@@ -12,7 +12,7 @@ from konvene.codec.batches import BatchHeader, TimestampType
 from konvene.codec.compression import Compression
 from konvene.codec.errors import CodecError
 from konvene.errors import Errors
-from konvene.log.config import LogConfig
+from konvene.log.config import LONG_MAX, LogConfig
 from konvene.log.errors import LogError
 from konvene.log.errors import Refused as RefusedByLog
 from konvene.log.partition import Appended, PartitionLog, TimestampOffset
@@ -51,7 +51,7 @@ class Waiting(Protocol):
 class Partition:
     """One partition on this node, which leads it."""
 
-    __slots__ = ("_broker", "index", "leader_epoch", "log", "syncs", "topic", "waiting")
+    __slots__ = ("_broker", "_syncs", "index", "leader_epoch", "log", "synced_ms", "topic", "waiting")
 
     def __init__(self, broker: Broker, topic: str, index: int, log: PartitionLog, *, syncs: bool) -> None:
         self._broker = broker
@@ -59,8 +59,8 @@ class Partition:
         self.index = index
         self.log = log
         self.leader_epoch = 0
-        self.syncs = syncs
-        """Whether a write is on the disk before it is answered."""
+        self._syncs = syncs
+        self.synced_ms = broker.wall_clock_ms()
         self.waiting: set[Waiting] = set()
 
     def __repr__(self) -> str:
@@ -86,6 +86,19 @@ class Partition:
     @property
     def max_message_bytes(self) -> int:
         return self.log.config.max_message_bytes
+
+    @property
+    def syncs(self) -> bool:
+        """Whether what was just written has to be on the disk before it is answered."""
+        if self._syncs:
+            return True
+        most = self.log.config.flush_messages
+        return most != LONG_MAX and self.log.end_offset - self.log.synced_offset >= most
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether something has waited to be on the disk for longer than `flush.ms`."""
+        waited = now_ms - self.synced_ms
+        return self.log.synced_offset < self.log.end_offset and waited >= self.log.config.flush_ms
 
     # --- writing ---
 
@@ -115,6 +128,8 @@ class Partition:
                 waiting.look()
 
     async def sync(self) -> None:
+        """Make what is written durable. Raises `LogError`."""
+        self.synced_ms = self._broker.wall_clock_ms()
         await asyncio.get_running_loop().run_in_executor(self._broker.disk_thread, self.log.sync)
 
     # --- reading ---
@@ -220,6 +235,8 @@ def log_config(
         message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
         producer_id_expiration_ms=producer_id_expiration_ms,
+        flush_messages=values["flush.messages"],
+        flush_ms=values["flush.ms"],
         sync_on_roll=sync_on_roll,
     )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from typing import TYPE_CHECKING
 
 from konvene.broker.connection import Connection
+from konvene.log.config import LONG_MAX
+from konvene.log.errors import LogError
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -20,7 +23,7 @@ class Server:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._servers: list[asyncio.Server] = []
-        self._chores: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
         self.port = 0
 
     def __repr__(self) -> str:
@@ -37,7 +40,7 @@ class Server:
                     raise
         else:
             await self._listen_at(host or None, port)
-        self._chores = self._broker.loop.create_task(self._do_chores())
+        self._chores = [self._broker.loop.create_task(chore()) for chore in (self._do_chores, self._flush)]
 
     async def _listen_at(self, host: str | None, port: int) -> None:
         broker = self._broker
@@ -50,6 +53,17 @@ class Server:
         )
         self._servers.append(server)
         self.port = server.sockets[0].getsockname()[1]
+
+    async def _flush(self) -> None:
+        """Every `log.flush.scheduler.interval.ms`, what has waited for longer than its topic's `flush.ms`."""
+        broker = self._broker
+        every_ms = broker.config["log.flush.scheduler.interval.ms"]
+        while every_ms < LONG_MAX:
+            await asyncio.sleep(every_ms / 1000)
+            now_ms = broker.wall_clock_ms()
+            for partition in [p for p in broker.partitions if p.is_due(now_ms)]:
+                with contextlib.suppress(LogError):  # The log is offline, and has said so.
+                    await partition.sync()
 
     async def _do_chores(self) -> None:
         """Close idle connections, let retention work."""
@@ -73,7 +87,7 @@ class Server:
                 await broker.checkpoint()
 
     async def close(self) -> None:
-        if self._chores is not None:
-            self._chores.cancel()
+        for chore in self._chores:
+            chore.cancel()
         for server in self._servers:
             server.close()

@@ -155,8 +155,9 @@ def _unpack_snappy_block(block: memoryview, limit: int) -> bytes:
 
 
 def _pack_lz4(data: bytes, level: int | None) -> bytes:
-    """A frame of independent blocks: Kafka's reader knows no linked ones. By default quickly, as Kafka does."""
-    packer = cramjam.lz4.Compressor(level=1 if level is None else level, content_checksum=False, block_linked=False)
+    """A frame of independent blocks: Kafka's reader knows no linked ones. Quickly, if no level is given."""
+    wanted = 1 if level is None else level
+    packer = cramjam.lz4.Compressor(level=wanted, content_checksum=False, block_linked=False)
     packer.compress(data)
     return bytes(packer.finish())
 

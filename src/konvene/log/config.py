@@ -32,6 +32,10 @@ class LogConfig:
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    flush_messages: int = LONG_MAX
+    """So many records may wait to be durable."""
+    flush_ms: int = LONG_MAX
+    """So long may they."""
     #: Ours: a finished segment is durable before the next one takes a record, so that a power cut
     #: never leaves a gap between them. Off, recovery cuts at such a gap, as Kafka does, and the finished
     #: segments are left to `sync_finished`.

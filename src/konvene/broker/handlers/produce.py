@@ -65,8 +65,10 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
     else:
         answers = _write(broker, request, wanted, call, unsynced)
     if request.acks == NO_ACKS:
-        return HANG_UP if any(answer.error_code for answer in answers.values()) else None
-    if request.acks == ALL_ACKS and unsynced:
+        if any(answer.error_code for answer in answers.values()):
+            return HANG_UP
+        return _sync_untold(unsynced) if unsynced else None
+    if unsynced:
         return _when_durable(answers, unsynced)
     return _response(answers)
 
@@ -168,10 +170,20 @@ def _needs_verification(batch: Buffer) -> bool:
     return is_transactional(batch) and read_header(batch).has_producer_id
 
 
+async def _sync_untold(unsynced: dict[Key, Partition]) -> Any:
+    """Nobody waits for an answer, but the next request waits."""
+    for partition in unsynced.values():
+        try:
+            await partition.sync()
+        except LogError:
+            return HANG_UP
+    return None
+
+
 async def _when_durable(
     answers: dict[Key, PartitionProduceResponse], unsynced: dict[Key, Partition]
 ) -> ProduceResponse:
-    """`konvene.log.fsync.topics`: an acknowledged record is on the disk, or it is said that it is not."""
+    """`konvene.log.fsync.topics`, `flush.messages`: on the disk before it is acknowledged, or refused."""
     for key, partition in unsynced.items():
         try:
             await partition.sync()
