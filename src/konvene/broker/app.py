@@ -95,9 +95,7 @@ def _configuration(
     return loaded, notices
 
 
-def _chosen(
-    config: BrokerConfig, address: Address, path: Path, *, by_option: bool
-) -> list[tuple[str, str]]:
+def _chosen(config: BrokerConfig, address: Address, path: Path, *, by_option: bool) -> list[tuple[str, str]]:
     """What was settled by options and defaults of the command, as the settings that a client may describe."""
     chosen = [("log.dirs", str(path))]
     if by_option or "listeners" not in config.static:

@@ -162,9 +162,7 @@ class LogDirectory:
             self.health.fail(f"cannot list {self.path}", error)
         return sorted(TopicPartition(match[1], int(match[2])) for match in matches if match)
 
-    def load(
-        self, partition: TopicPartition, config: LogConfig, now_ms: int, *, accept_loss: bool = False
-    ) -> PartitionLog:
+    def load(self, partition: TopicPartition, config: LogConfig, now_ms: int) -> PartitionLog:
         """Open one partition's log, recovering it where needed; `recovered` remembers what was done.
 
         `DamagedLog` (remembered in `damaged`) where a person has to decide, see `recovery`.
@@ -181,7 +179,6 @@ class LogDirectory:
                 now_ms=now_ms,
                 start_offset=self._start_offsets.get(partition, 0),
                 recovery_point=self._recovery_points.get(partition, 0),
-                accept_loss=accept_loss,
                 settled=self._settled,
                 left=self._left.pop(str(partition), None),
                 health=self.health,

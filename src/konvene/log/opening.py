@@ -29,13 +29,12 @@ _BESIDE_A_LOG = frozenset({".index", ".timeindex", ".txnindex"})
 class Opening:
     """One opening of one log. `open` is called once."""
 
-    def __init__(self, log: PartitionLog, recovery_point: int, accept_loss: bool, settled: bool) -> None:
+    def __init__(self, log: PartitionLog, recovery_point: int, settled: bool) -> None:
         self._log = log
         self._disk = log._disk
         self._directory = log.directory
         self._interval = log.config.index_interval_bytes
         self._recovery_point = recovery_point
-        self._accept_loss = accept_loss
         self._settled = settled
         #: Whether a batch of an idempotent producer was read, or may be among those that were not.
         self._producers_wrote = True
@@ -59,7 +58,7 @@ class Opening:
         if log.segments and not (clean and self._trust_last()):
             recovered, read_from = self._read_again(clean)
         end = log.segments[-1].next_offset if log.segments else start_offset
-        if end < self._recovery_point and not self._accept_loss:
+        if end < self._recovery_point:
             why = f"the log ends at offset {end}, but {self._recovery_point} was durable"
             path = log.segments[-1].path if log.segments else self._directory
             raise DamagedLog(path, log.segments[-1].size if log.segments else 0, why)
@@ -145,9 +144,7 @@ class Opening:
                 scanned += end.position
                 fault, expected = end.fault, end.next_offset
             if fault is not None:
-                if not self._accept_loss:
-                    in_order = log.config.sync_on_roll
-                    refuse_unless_torn(segments, at, end, fault, in_order=in_order)
+                refuse_unless_torn(segments, at, end, fault, in_order=log.config.sync_on_roll)
                 cut = self._cut(segments, at, end.position)
                 where = (expected, segment.path, fault)
                 break

@@ -166,7 +166,6 @@ class PartitionLog:
         now_ms: int,
         start_offset: int = 0,
         recovery_point: int = 0,
-        accept_loss: bool = False,
         settled: bool = False,
         left: LeftLog | None = None,
         health: Health | None = None,
@@ -176,13 +175,13 @@ class PartitionLog:
         `clean`: it was closed properly, so nothing needs to be read, and hardly anything where `left`
         still says what is there. Otherwise everything from the segment of `recovery_point` on is read
         with checksums; it is durable already where the disk is `settled`. `DamagedLog` where more than
-        a torn tail would be lost, unless `accept_loss`; `LogOffline` where the disk fails.
+        a torn tail would be lost; `LogOffline` where the disk fails.
         """
         from konvene.log.opening import Opening  # it fills a PartitionLog, so it knows this file
 
         log = PartitionLog(disk, directory, config, health or Health())
         try:
-            opening = Opening(log, recovery_point, accept_loss, settled)
+            opening = Opening(log, recovery_point, settled)
             found = opening.open(clean, now_ms, start_offset, left)
         except OSError as error:
             log.health.fail(f"cannot open {directory}", error)
