@@ -11,6 +11,7 @@ import uvloop
 from tests.broker.running import exchange, running
 
 from konvene.broker.broker import Broker
+from konvene.broker.handlers import produce
 from konvene.broker.intake import KEPT_BYTES, Intake
 from konvene.codec.batches import build_simple
 from konvene.codec.compile import decode, encode
@@ -179,3 +180,50 @@ def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path)
             late[1].close()
 
     asyncio.run(main())
+
+
+def test_a_request_for_many_partitions_lets_others_in_and_keeps_its_bytes(tmp_path: Path) -> None:
+    """It is appended in slices; meanwhile small and large frames of others come and go, in other buffers."""
+    count = 100
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            topic = CreatableTopic(name="many", num_partitions=count, replication_factor=1)
+            request = CreateTopicsRequest(topics=(topic,))
+            await exchange(broker.advertised[1], _frame(19, 5, request, 1, True)[4:])
+            await _topic(broker)
+            port = broker.advertised[1]
+            batches = {i: build_simple([(b"%d" % i, bytes([i]) * 20_000)], 1) for i in range(count)}
+            data = TopicProduceData(
+                name="many",
+                partition_data=tuple(PartitionProduceData(index=i, records=b) for i, b in batches.items()),
+            )
+            produce.SLICE_S = 0  # A turn of the loop for each partition.
+            many = await asyncio.open_connection("127.0.0.1", port)
+            other = await asyncio.open_connection("127.0.0.1", port)
+            many[1].write(_frame(0, 9, ProduceRequest(acks=-1, topic_data=(data,)), 5, True))
+            for i in range(50, 53):
+                many[1].write(_produce(i, 300_000))
+            for i in range(30):
+                other[1].write(_produce(i, 300_000))
+            for i in range(30):
+                assert (await _answer(other[0]))[:4] == i.to_bytes(4, "big")
+            answer = decode(ProduceResponse, 9, await _answer(many[0]), 5)
+            for i in range(50, 53):
+                assert (await _answer(many[0]))[:4] == i.to_bytes(4, "big")
+            told = answer.responses[0].partition_responses
+            assert [(p.index, p.error_code, p.base_offset) for p in told] == [(i, 0, 0) for i in range(count)]
+            for i in range(count):
+                partition = broker.partitions.get("many", i)
+                assert partition is not None
+                ((_, view),) = partition.batches()
+                assert bytes(view[21:]) == batches[i][21:]
+            assert broker.intake.held == 0
+            many[1].close()
+            other[1].close()
+
+    before = produce.SLICE_S
+    try:
+        asyncio.run(main())
+    finally:
+        produce.SLICE_S = before

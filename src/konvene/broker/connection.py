@@ -106,7 +106,9 @@ class Connection(asyncio.BufferedProtocol):
             self._broker.telemetry.forget(self)
         self._ahead = b""
         if self._filling is not None:
-            self._let_go_of(self._filling)
+            self._broker.intake.done(self)
+            self._broker.intake.give_back(self._filling)
+            self._filling = None
         self._busy = True  # Whatever is answered from now on is answered to nobody.
         if self._task is not None:
             self._task.cancel()
@@ -160,18 +162,18 @@ class Connection(asyncio.BufferedProtocol):
         intake.came(self, have)
 
     def _whole(self, buffer: bytearray) -> None:
-        """Answer a large frame. Nobody keeps a Produce beyond the call; every other request is copied."""
+        """Answer a large frame. Nobody keeps a Produce beyond its answer; every other request is copied."""
         self._filling, self._busy = None, True
+        lent = buffer[4:6] == PRODUCE
         try:
-            lent = buffer[4:6] == PRODUCE
             self._request(buffer if lent else bytes(memoryview(buffer)[: self._need]), self._need)
         finally:
-            self._let_go_of(buffer)
-
-    def _let_go_of(self, buffer: bytearray) -> None:
-        self._filling = None
-        self._broker.intake.done(self)
-        self._broker.intake.give_back(buffer)
+            intake = self._broker.intake
+            intake.done(self)
+            if lent and self._task is not None:
+                self._task.add_done_callback(lambda _task: intake.give_back(buffer))
+            else:
+                intake.give_back(buffer)
 
     def pause_filling(self) -> None:
         self._transport.pause_reading()

@@ -6,6 +6,8 @@ wrong is told by its code; in words only of single records (`konvene.log.validat
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.later import HANG_UP
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
     from konvene.broker.coordinator import Call
 
 NO_ACKS, ALL_ACKS = 0, -1
+
+AT_ONCE = 16
+"""A request for more partitions lets others be served in between."""
+
+SLICE_S = 0.005
+"""How long such a request may hold the event loop at a time."""
+
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 
@@ -57,13 +66,41 @@ UNVERIFIED = (
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
     wanted = _wanted(request)
+    answers: dict[Key, PartitionProduceResponse] = {}
     unsynced: dict[Key, Partition] = {}
     try:
         _check_transactions(request, wanted)
     except Refused as error:
         answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
-    else:
-        answers = _write(broker, request, wanted, call, unsynced)
+        return _finish(request, answers, unsynced)
+    steps = _write(broker, request, wanted, call, answers, unsynced)
+    if len(wanted) > AT_ONCE:
+        return _slowly(broker, request, steps, answers, unsynced)
+    for _ in steps:
+        pass
+    return _finish(request, answers, unsynced)
+
+
+async def _slowly(
+    broker: Broker,
+    request: ProduceRequest,
+    steps: Iterator[None],
+    answers: dict[Key, PartitionProduceResponse],
+    unsynced: dict[Key, Partition],
+) -> Any:
+    """Others are served in between: each batch may be unpacked, and that may take its time."""
+    until = broker.loop.time() + SLICE_S
+    for _ in steps:
+        if broker.loop.time() > until:
+            await asyncio.sleep(0)
+            until = broker.loop.time() + SLICE_S
+    answer = _finish(request, answers, unsynced)
+    return await answer if asyncio.iscoroutine(answer) else answer
+
+
+def _finish(
+    request: ProduceRequest, answers: dict[Key, PartitionProduceResponse], unsynced: dict[Key, Partition]
+) -> Any:
     if request.acks == NO_ACKS:
         if any(answer.error_code for answer in answers.values()):
             return HANG_UP
@@ -90,9 +127,13 @@ def _write(
     request: ProduceRequest,
     wanted: list[tuple[Key, Buffer]],
     call: Call,
+    answers: dict[Key, PartitionProduceResponse],
     unsynced: dict[Key, Partition],
-) -> dict[Key, PartitionProduceResponse]:
-    """Append to all partitions that can be found. One that is named twice takes what is named last."""
+) -> Iterator[None]:
+    """Append to all partitions that can be found. One that is named twice takes what is named last.
+
+    Partition by partition, into `answers`; those that have to be synced, into `unsynced`.
+    """
     found: dict[Key, tuple[Partition, Buffer]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
     for key, data in wanted:
@@ -100,7 +141,6 @@ def _write(
             found[key] = _find(broker, key, data, call)
         except Refused as error:
             refused[key] = _refused(key, error.error)
-    answers = {}
     for key, (partition, batch) in found.items():
         if request.transactional_id is not None and _needs_verification(batch):
             answers[key] = _refused(key, Errors.NOT_ENOUGH_REPLICAS, UNVERIFIED)
@@ -112,10 +152,11 @@ def _write(
             answers[key] = _append(partition, batch)
             if partition.syncs and not answers[key].error_code:
                 unsynced[key] = partition
+        yield
     if refused:
-        answers |= refused
-        return {key: answers[key] for key, _ in wanted}
-    return answers
+        written = answers | refused
+        answers.clear()
+        answers.update((key, written[key]) for key, _ in wanted)
 
 
 def _wanted(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
