@@ -42,6 +42,7 @@ from konvene.codec.varint import read_unsigned_varint, read_unsigned_varlong, re
 from konvene.configs import ConfigError
 from konvene.configs.properties import read_properties
 from konvene.groups.classic.subscriptions import read_subscription
+from konvene.log import summary
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, read_checkpoint
 from konvene.log.epochs import LeaderEpochs
@@ -270,6 +271,8 @@ TABLES = {
     "audit": coordinator.AUDIT_RECORDS,
 }
 
+LEFT = summary.LeftLog(1, 0, 9, [[0, 0]], "", None, [summary.LeftSegment(0, 9, 500, 1, 1, 5, 3, 0, 1, 2)])
+
 DECODERS = [
     *(Decoder(cls.__name__, partial(a_message, cls), partial(messages_of, cls), count=500) for cls in WHOLE),
     *(
@@ -277,6 +280,9 @@ DECODERS = [
                 count=40, memory=500)
         for cls in WHOLE
     ),
+    Decoder("what a clean close wrote down", summary.decode,
+            lambda: [summary.encode([("t-0", LEFT)]), b"[" * 20_000, b'{"version":1,"logs":{"t-0":[]}}'],
+            memory=400),
     Decoder("the header of a request", a_head,
             lambda: [bytes.fromhex("0012000300000001000163") + tags for tags in (b"\0", b"\2\5\0\6\1a")]),
     *(

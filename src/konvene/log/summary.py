@@ -136,5 +136,5 @@ def decode(data: bytes) -> dict[str, LeftLog]:
             name: LeftLog._make([*row[:-1], [LeftSegment(*segment) for segment in row[-1]]])
             for name, row in document["logs"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Malformed(f"summary: {error}") from None
