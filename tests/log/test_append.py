@@ -15,6 +15,7 @@ from konvene.log import validation
 from konvene.log.config import LogConfig
 from konvene.log.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge, Refused
 from konvene.log.memory_disk import MemoryDisk
+from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import Origin
 
@@ -24,7 +25,7 @@ COMPACT = frozenset({"compact"})
 
 
 def opened(**settings: Any) -> PartitionLog:
-    log, _ = PartitionLog.open(MemoryDisk(), "/d/t-0", LogConfig(**settings), clean=False, now_ms=NOW)
+    log, _ = open_log(MemoryDisk(), "/d/t-0", LogConfig(**settings), clean=False, now_ms=NOW)
     return log
 
 

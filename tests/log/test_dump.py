@@ -12,7 +12,7 @@ from konvene.log.config import LogConfig
 from konvene.log.dump import Batch, Damage, Folder, NotALog, find, first_position, listing, walk
 from konvene.log.files import RealDisk
 from konvene.log.memory_disk import MemoryDisk
-from konvene.log.partition import PartitionLog
+from konvene.log.opening import open_log
 from konvene.log.read_only import ReadOnlyDisk
 from konvene.log.segment import CHUNK_BYTES
 
@@ -26,7 +26,7 @@ FIRST = f"{PLACE}/00000000000000000000.log"
 def written(*values: bytes, config: LogConfig = CONFIG) -> MemoryDisk:
     """A log that was closed properly, with a batch for each value."""
     disk = MemoryDisk()
-    log, _ = PartitionLog.open(disk, PLACE, config, clean=True, now_ms=NOW)
+    log, _ = open_log(disk, PLACE, config, clean=True, now_ms=NOW)
     for at, value in enumerate(values):
         log.append_built([(b"k", value)], 0, NOW + at)
     log.sync()

@@ -15,7 +15,7 @@ from konvene.codec.batches import TimestampType
 from konvene.log.config import LogConfig
 from konvene.log.files import RealDisk
 from konvene.log.index import OffsetIndex, TimeIndex
-from konvene.log.partition import PartitionLog
+from konvene.log.opening import open_log
 
 LOGS = Path(__file__).parents[1] / "vectors" / "logs"
 SCENARIOS = sorted(folder.name for folder in LOGS.iterdir() if folder.is_dir())
@@ -66,7 +66,7 @@ def test_a_log_of_kafka_opens_and_says_the_same(tmp_path, scenario: str, clean: 
     for folder in folders:
         place = tmp_path / folder.name
         shutil.copytree(folder, place)
-        log, found = PartitionLog.open(RealDisk(), str(place), LogConfig(), clean=clean, now_ms=NOW)
+        log, found = open_log(RealDisk(), str(place), LogConfig(), clean=clean, now_ms=NOW)
         assert found.cut_bytes == 0
         shown = []
         for header, view in log.batches_from():
@@ -109,7 +109,7 @@ def test_the_indexes_we_derive_are_kafkas(tmp_path):
         place.mkdir()
         name = "00000000000000000000"
         shutil.copy(folder / f"{name}.log", place)
-        log, _ = PartitionLog.open(RealDisk(), str(place), LogConfig(), clean=False, now_ms=NOW)
+        log, _ = open_log(RealDisk(), str(place), LogConfig(), clean=False, now_ms=NOW)
         log.close()
         for suffix in (".index", ".timeindex"):
             assert (place / (name + suffix)).read_bytes() == (folder / (name + suffix)).read_bytes()

@@ -24,6 +24,7 @@ from konvene.log.errors import (
 )
 from konvene.log.files import RealDisk
 from konvene.log.memory_disk import MemoryDisk
+from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import Origin
 
@@ -31,9 +32,7 @@ NOW = 1_760_000_000_000
 
 
 def opened(disk=None, *, clean: bool = False, **settings_) -> PartitionLog:
-    log, _ = PartitionLog.open(
-        disk or MemoryDisk(), "/d/t-0", LogConfig(**settings_), clean=clean, now_ms=NOW
-    )
+    log, _ = open_log(disk or MemoryDisk(), "/d/t-0", LogConfig(**settings_), clean=clean, now_ms=NOW)
     return log
 
 
@@ -237,7 +236,7 @@ def test_old_segments_go_by_time_and_the_active_one_only_when_all_of_it_is_old()
 
 def test_a_reader_of_deleted_segments_is_told_and_harms_nobody(tmp_path):
     """A loader that is overtaken by retention gets OffsetOutOfRange; the log stays in use."""
-    log, _ = PartitionLog.open(
+    log, _ = open_log(
         RealDisk(), str(tmp_path / "t-0"), LogConfig(segment_bytes=300), clean=False, now_ms=NOW
     )
     for _ in range(10):
@@ -329,7 +328,7 @@ def test_sync_says_how_far_the_log_is_durable():
     disk.sync_directory("/d")
     disk.sync_directory("/")
     log.append_built([(b"a", b"2")], 0, NOW)
-    after, _ = PartitionLog.open(disk.crash(), "/d/t-0", LogConfig(), clean=False, now_ms=NOW)
+    after, _ = open_log(disk.crash(), "/d/t-0", LogConfig(), clean=False, now_ms=NOW)
     assert entries(after.read(0, 1000)) == [(0, b"1")]
 
 
@@ -339,7 +338,7 @@ def test_a_log_comes_back_as_it_was_left(tmp_path, clean: bool):
     disk = RealDisk()
     path = str(tmp_path / "t-0")
     config = LogConfig(segment_bytes=600, index_interval_bytes=100)
-    log, _ = PartitionLog.open(disk, path, config, clean=False, now_ms=NOW)
+    log, _ = open_log(disk, path, config, clean=False, now_ms=NOW)
     for at in range(30):
         log.append_built(
             [(b"k", bytes(50))], at // 10, NOW + at, producer_id=7, producer_epoch=0, transactional=True
@@ -351,7 +350,7 @@ def test_a_log_comes_back_as_it_was_left(tmp_path, clean: bool):
     log.append_built([(b"k", b"open")], 3, NOW, producer_id=8, producer_epoch=1, transactional=True)
     log.sync()
     log.close(clean=clean)
-    again, found = PartitionLog.open(
+    again, found = open_log(
         disk,
         path,
         config,
@@ -385,7 +384,7 @@ def test_what_is_derived_is_derived_again(tmp_path, suffix: str, how: str):
     disk = RealDisk()
     path = tmp_path / "t-0"
     config = LogConfig(segment_bytes=600, index_interval_bytes=100)
-    log, _ = PartitionLog.open(disk, str(path), config, clean=False, now_ms=NOW)
+    log, _ = open_log(disk, str(path), config, clean=False, now_ms=NOW)
     for at in range(40):
         log.append_built([(b"k", bytes(50))], at // 10, NOW + at)
     log.close()
@@ -395,7 +394,7 @@ def test_what_is_derived_is_derived_again(tmp_path, suffix: str, how: str):
                 file.unlink()
             else:
                 file.write_bytes(file.read_bytes()[:-1] if how == "torn" else b"\xff" * 24)
-    again, _ = PartitionLog.open(disk, str(path), config, clean=True, now_ms=NOW)
+    again, _ = open_log(disk, str(path), config, clean=True, now_ms=NOW)
     assert again.end_offset == 40
     for at in range(40):
         assert again.read(at, 1) == log.read(at, 1)
@@ -430,7 +429,7 @@ def test_a_coordinator_may_append_several_batches_at_once():
 def test_another_thread_may_sync_while_this_one_appends_and_rolls(tmp_path):
     """`synced_offset` only grows, never passes what was written, and all of it comes back, indexes too."""
     config = LogConfig(segment_bytes=2000, index_interval_bytes=200)
-    log, _ = PartitionLog.open(RealDisk(max_open=16), str(tmp_path / "t-0"), config, clean=False, now_ms=NOW)
+    log, _ = open_log(RealDisk(max_open=16), str(tmp_path / "t-0"), config, clean=False, now_ms=NOW)
     stop = threading.Event()
     seen: list[int] = []
 
@@ -448,7 +447,7 @@ def test_another_thread_may_sync_while_this_one_appends_and_rolls(tmp_path):
     assert log.sync() == 2000
     assert seen == sorted(seen)
     log.close()
-    again, found = PartitionLog.open(RealDisk(), str(tmp_path / "t-0"), config, clean=False, now_ms=NOW)
+    again, found = open_log(RealDisk(), str(tmp_path / "t-0"), config, clean=False, now_ms=NOW)
     assert (again.end_offset, found.cut_bytes) == (2000, 0)
     assert again.epochs.starts == [(0, 0), (1, 500), (2, 1000), (3, 1500)]
     assert all(segment.load_indexes() for segment in again.segments[:-1])

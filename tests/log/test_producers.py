@@ -16,6 +16,7 @@ from konvene.log.errors import (
     TransactionCoordinatorFenced,
 )
 from konvene.log.memory_disk import MemoryDisk
+from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import AbortedTransaction, Origin, Producers
 
@@ -47,7 +48,7 @@ def header(*args: int, **options: int) -> BatchHeader:
 
 
 def opened() -> PartitionLog:
-    return PartitionLog.open(MemoryDisk(), "/t-0", LogConfig(), clean=False, now_ms=NOW)[0]
+    return open_log(MemoryDisk(), "/t-0", LogConfig(), clean=False, now_ms=NOW)[0]
 
 
 def test_each_of_the_last_five_batches_is_known_again():

@@ -15,6 +15,7 @@ from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
 from konvene.log.errors import DamagedLog, LogOffline
 from konvene.log.memory_disk import MemoryDisk, PowerCut
+from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.recovery import Recovered
 
@@ -25,7 +26,7 @@ FIRST = f"{PLACE}/00000000000000000000.log"
 
 
 def reopened(disk: MemoryDisk, **options) -> tuple[PartitionLog, Recovered]:
-    return PartitionLog.open(disk, PLACE, CONFIG, clean=False, now_ms=NOW, **options)
+    return open_log(disk, PLACE, CONFIG, clean=False, now_ms=NOW, **options)
 
 
 def values(log: PartitionLog) -> list[bytes | None]:
@@ -170,7 +171,7 @@ def test_garbage_behind_a_clean_close_is_noticed():
     log.close()
     file = disk.open(FIRST)
     file.append(b"garbage")
-    again, found = PartitionLog.open(disk, PLACE, CONFIG, clean=True, now_ms=NOW)
+    again, found = open_log(disk, PLACE, CONFIG, clean=True, now_ms=NOW)
     assert found.cut_bytes == 7
     assert values(again) == [b"value 0", b"value 1", b"value 2"]
 

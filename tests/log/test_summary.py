@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from konvene.codec import batches as rb
+from konvene.codec.errors import Malformed
 from konvene.log import directory as directories
 from konvene.log import summary
 from konvene.log.config import LogConfig
@@ -311,3 +312,9 @@ def test_after_a_crash_many_logs_are_made_durable_before_they_are_read(monkeypat
         assert loaded(disk).synced_offset == 9
         third = opened(disk.crash())
         assert third.load(T0, CONFIG, NOW).end_offset == 9
+
+
+@pytest.mark.parametrize("data", [b"[" * 20_000, b'{"version":1,"logs":{"t-0":[]}}', b"", b"[]", b"\xff"])
+def test_what_is_no_summary_is_refused_as_such(data: bytes):
+    with pytest.raises(Malformed):
+        summary.decode(data)

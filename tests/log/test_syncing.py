@@ -6,6 +6,7 @@ import pytest
 
 from konvene.log.config import LogConfig
 from konvene.log.memory_disk import MemoryDisk
+from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 
 NOW = 1_760_000_000_000
@@ -13,7 +14,7 @@ NOW = 1_760_000_000_000
 
 def segments_unsynced(count: int, config: LogConfig) -> tuple[MemoryDisk, PartitionLog]:
     disk = MemoryDisk()
-    log, _ = PartitionLog.open(disk, "/d/t-0", config, clean=False, now_ms=NOW)
+    log, _ = open_log(disk, "/d/t-0", config, clean=False, now_ms=NOW)
     for folder in ("/", "/d"):
         disk.sync_directory(folder)
     while len(log.segments) < count:
@@ -33,7 +34,7 @@ def test_retention_deletes_segments_that_nobody_has_synced():
         f"{segment.base_offset:020d}.log" for segment in log.segments
     ]
     log.sync()
-    again, _ = PartitionLog.open(disk.crash(), "/d/t-0", log.config, clean=False, now_ms=NOW)
+    again, _ = open_log(disk.crash(), "/d/t-0", log.config, clean=False, now_ms=NOW)
     assert (again.start_offset, again.end_offset) == (log.start_offset, log.end_offset)
 
 
@@ -52,7 +53,7 @@ def test_finished_segments_are_made_durable_without_the_active_one():
     log.append_built([(b"k", b"v")], 2, NOW)
     assert log.synced_offset == 0
     assert log.sync_finished() == log.segments[-1].base_offset == log.synced_offset
-    again, found = PartitionLog.open(
+    again, found = open_log(
         disk.crash(), "/d/t-0", config, clean=False, now_ms=NOW, recovery_point=log.synced_offset
     )
     assert again.end_offset == log.synced_offset
@@ -69,5 +70,5 @@ def test_a_roll_syncs_only_where_it_is_to(syncs: bool):
     disk.sync_directory("/d/t-0")
     log.active_segment.file.sync()
     log.segments[1].file.sync()
-    again, found = PartitionLog.open(disk.crash(), "/d/t-0", config, clean=False, now_ms=NOW)
+    again, found = open_log(disk.crash(), "/d/t-0", config, clean=False, now_ms=NOW)
     assert (again.end_offset, found.cut_bytes > 0) == ((log.end_offset, False) if syncs else (0, True))

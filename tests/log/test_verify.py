@@ -12,7 +12,7 @@ from konvene.log.dump import find
 from konvene.log.errors import DamagedLog
 from konvene.log.files import RealDisk
 from konvene.log.memory_disk import MemoryDisk
-from konvene.log.partition import PartitionLog
+from konvene.log.opening import open_log
 from konvene.log.producers import AbortedTransaction, write_aborted
 from konvene.log.verify import Checked, Finding, verify
 
@@ -25,7 +25,7 @@ FIRST = f"{PLACE}/00000000000000000000.log"
 
 def written(count: int = 3, *, config: LogConfig = LogConfig(), epochs: int = 1) -> MemoryDisk:  # noqa: B008
     disk = MemoryDisk()
-    log, _ = PartitionLog.open(disk, PLACE, config, clean=True, now_ms=NOW)
+    log, _ = open_log(disk, PLACE, config, clean=True, now_ms=NOW)
     for at in range(count):
         log.append_built([(b"k", b"value %d" % at)], at * epochs // count, NOW + at)
     log.sync()
@@ -99,7 +99,7 @@ def test_what_a_start_would_cut_is_a_torn_tail() -> None:
         (finding,) = checked(torn).findings
         assert (finding.kind, finding.path, finding.position, finding.offset) == ("torn-tail", FIRST, last, 2)
         assert torn.read(FIRST) == data[:end]
-        _, recovered = PartitionLog.open(torn, PLACE, SMALL, clean=False, now_ms=NOW)
+        _, recovered = open_log(torn, PLACE, SMALL, clean=False, now_ms=NOW)
         assert (recovered.cut_bytes, recovered.cut_at_offset) == (end - last, finding.offset)
 
 
@@ -114,7 +114,7 @@ def test_what_a_start_would_refuse_is_damage() -> None:
         damaged = with_file(disk, bytes(flipped))
         verdict = checked(damaged)
         try:
-            PartitionLog.open(damaged.copy(), PLACE, SMALL, clean=False, now_ms=NOW)
+            open_log(damaged.copy(), PLACE, SMALL, clean=False, now_ms=NOW)
         except DamagedLog as error:
             refused += 1
             finding = verdict.findings[0]

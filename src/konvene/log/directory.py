@@ -29,6 +29,7 @@ from konvene.log.closing import forget_written, is_written_down, write_down
 from konvene.log.config import LogConfig
 from konvene.log.errors import DamagedLog, LogError, LogGone, LogOffline, WrongDirectory
 from konvene.log.files import Disk, Lock, replace
+from konvene.log.opening import open_log
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.recovery import Recovered
 from konvene.log.summary import LeftLog, leave
@@ -171,7 +172,7 @@ class LogDirectory:
         if known is not None:
             return known
         try:
-            log, found = PartitionLog.open(
+            log, found = open_log(
                 self.disk,
                 self._folder(partition),
                 config,

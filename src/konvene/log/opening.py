@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from konvene.codec.batches import NO_PRODUCER_ID, BatchHeader
 from konvene.codec.errors import CodecError, Malformed
+from konvene.log.config import LogConfig
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import DamagedLog
-from konvene.log.partition import PartitionLog
+from konvene.log.files import Disk
+from konvene.log.partition import Health, PartitionLog
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted
 from konvene.log.recovery import OnBatch, Recovered, ScanEnd, refuse_unless_torn, scan
 from konvene.log.segment import Segment
@@ -24,6 +26,34 @@ from konvene.log.summary import LeftLog, take_up
 
 _LEFTOVERS = frozenset({".deleted", ".cleaned", ".tmp"})
 _BESIDE_A_LOG = frozenset({".index", ".timeindex", ".txnindex"})
+
+
+def open_log(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    *,
+    clean: bool,
+    now_ms: int,
+    start_offset: int = 0,
+    recovery_point: int = 0,
+    settled: bool = False,
+    left: LeftLog | None = None,
+    health: Health | None = None,
+) -> tuple[PartitionLog, Recovered]:
+    """The log in `directory` (made if it is not there), and what was found.
+
+    `clean`: it was closed properly, so nothing needs to be read, and hardly anything where `left`
+    still says what is there. Otherwise everything from the segment of `recovery_point` on is read
+    with checksums; it is durable already where the disk is `settled`. `DamagedLog` where more than
+    a torn tail would be lost; `LogOffline` where the disk fails.
+    """
+    log = PartitionLog(disk, directory, config, health or Health())
+    try:
+        found = Opening(log, recovery_point, settled).open(clean, now_ms, start_offset, left)
+    except OSError as error:
+        log.health.fail(f"cannot open {directory}", error)
+    return log, found
 
 
 class Opening:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from konvene.codec.batches import (
     NO_PRODUCER_EPOCH,
@@ -55,12 +55,8 @@ from konvene.log.errors import (
 )
 from konvene.log.files import Disk, replace
 from konvene.log.producers import AbortedTransaction, Origin, Producers
-from konvene.log.recovery import Recovered
 from konvene.log.segment import Segment
 from konvene.log.validation import too_large, validate, validate_batch
-
-if TYPE_CHECKING:
-    from konvene.log.summary import LeftLog
 
 _INDEX_ENTRY_BYTES = 8
 
@@ -107,7 +103,7 @@ class TimestampOffset(NamedTuple):
 
 
 class PartitionLog:
-    """See the top of this file. Make one with `open`."""
+    """See the top of this file. Make one with `konvene.log.opening.open_log`."""
 
     __slots__ = (
         "_active",
@@ -155,37 +151,6 @@ class PartitionLog:
             f"PartitionLog({self.directory}: {self.start_offset}..{self.end_offset}, "
             f"synced to {self.synced_offset}, {len(self.segments)} segments)"
         )
-
-    @staticmethod
-    def open(
-        disk: Disk,
-        directory: str,
-        config: LogConfig,
-        *,
-        clean: bool,
-        now_ms: int,
-        start_offset: int = 0,
-        recovery_point: int = 0,
-        settled: bool = False,
-        left: LeftLog | None = None,
-        health: Health | None = None,
-    ) -> tuple[PartitionLog, Recovered]:
-        """The log in `directory` (made if it is not there), and what was found.
-
-        `clean`: it was closed properly, so nothing needs to be read, and hardly anything where `left`
-        still says what is there. Otherwise everything from the segment of `recovery_point` on is read
-        with checksums; it is durable already where the disk is `settled`. `DamagedLog` where more than
-        a torn tail would be lost; `LogOffline` where the disk fails.
-        """
-        from konvene.log.opening import Opening  # it fills a PartitionLog, so it knows this file
-
-        log = PartitionLog(disk, directory, config, health or Health())
-        try:
-            opening = Opening(log, recovery_point, settled)
-            found = opening.open(clean, now_ms, start_offset, left)
-        except OSError as error:
-            log.health.fail(f"cannot open {directory}", error)
-        return log, found
 
     @property
     def size(self) -> int:
