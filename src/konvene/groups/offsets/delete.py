@@ -1,4 +1,6 @@
-"""OffsetDelete: a group forgets partitions; not those of topics that its members read."""
+"""OffsetDelete: a group forgets partitions; not those of topics that its members read.
+
+What does not exist is told so, though the group may have an offset for it from a time when it did."""
 
 from __future__ import annotations
 
@@ -33,17 +35,29 @@ def delete(
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise GroupError(Errors.NON_EMPTY_GROUP)
     known = offsets.get(request.group_id, {})
+    exists = context.topics.has
     records: list[OffsetCommitted] = []
-    topics = []
+    answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    # Kafka answers first for what does not exist, whatever the group thinks of it.
+    for topic in request.topics:
+        for p in topic.partitions:
+            if not exists(topic.name, p.partition_index):
+                answer = _answer(p.partition_index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+                answers.setdefault(topic.name, []).append(answer)
     for topic in request.topics:
         subscribed = subscribes_to(group, topic.name)
         error = Errors.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else Errors.NONE
-        answers = []
         committed = known.get(topic.name, {})
         for p in topic.partitions:
-            if not subscribed and p.partition_index in committed:
-                records.append(OffsetCommitted(request.group_id, topic.name, p.partition_index, None))
-            answers.append(OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=error))
-        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(answers)))
-    reply = Reply(context.waiter, OffsetDeleteResponse(topics=tuple(topics)))
-    return Outcome((reply,), tuple(dict.fromkeys(records)))
+            if exists(topic.name, p.partition_index):
+                if not subscribed and p.partition_index in committed:
+                    records.append(OffsetCommitted(request.group_id, topic.name, p.partition_index, None))
+                answers.setdefault(topic.name, []).append(_answer(p.partition_index, error))
+    topics = tuple(OffsetDeleteResponseTopic(name=t, partitions=tuple(p)) for t, p in answers.items())
+    return Outcome(
+        (Reply(context.waiter, OffsetDeleteResponse(topics=topics)),), tuple(dict.fromkeys(records))
+    )
+
+
+def _answer(index: int, error: Errors) -> OffsetDeleteResponsePartition:
+    return OffsetDeleteResponsePartition(partition_index=index, error_code=error)
