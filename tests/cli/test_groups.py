@@ -13,6 +13,13 @@ from konvene.client.protocol import Assigned, Subscription, write_assignment, wr
 from konvene.codec.batches import build_simple
 from konvene.codec.hashes import group_partition
 from konvene.codec.schema import Struct
+from konvene.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeResponse,
+    Member,
+    TopicPartitions,
+)
+from konvene.messages.consumer_group_describe import DescribedGroup as Moving
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from konvene.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from konvene.messages.list_groups import ListedGroup, ListGroupsResponse
@@ -174,7 +181,55 @@ def test_a_group_that_is_not_there_is_told_with_what_to_do() -> None:
     )
 
 
-@pytest.mark.parametrize("words", [[], ["--group", "g", "--all-groups"]])
+def test_a_group_that_moves_between_protocols_shows_who_speaks_which() -> None:
+    """Only where some members do and some do not."""
+
+    def answer(*kinds: int) -> ConsumerGroupDescribeResponse:
+        held = Assignment(topic_partitions=(TopicPartitions(topic_name="orders", partitions=(0,)),))
+        members = tuple(
+            Member(
+                member_id=f"m{i}", client_id="c", client_host="/h", member_epoch=4, member_type=kind,
+                assignment=held if i == 0 else Assignment(), target_assignment=held,
+            )
+            for i, kind in enumerate(kinds)
+        )  # fmt: skip
+        group = Moving(
+            group_id="billing", group_state="Reconciling", group_epoch=5, assignment_epoch=5,
+            assignor_name="uniform", members=members,
+        )  # fmt: skip
+        return ConsumerGroupDescribeResponse(groups=(group,))
+
+    with ScriptedBroker(ConsumerGroupDescribe=[answer(0, 1), answer(1, 1)]) as broker:
+        moving = call(broker, "groups", "describe", "billing", "--members", "--verbose")
+        moved = call(broker, "groups", "describe", "billing", "--members", "--verbose")
+    assert [line[-5:] for line in moving.lines] == [
+        ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT", "UPGRADED"],
+        ["4", "orders:0", "5", "orders:0", "false"],
+        ["4", "-", "5", "orders:0", "true"],
+    ]
+    assert [line[-1] for line in moved.lines] == ["TARGET-ASSIGNMENT", "orders:0", "orders:0"]
+
+
+def test_all_groups_are_those_that_consumers_are_in() -> None:
+    """As for Kafka's tool: others are described only where they are named."""
+    rows = (("a", "classic", "consumer"), ("b", "consumer", "consumer"), ("c", "classic", "connect"),
+            ("d", "share", "share"), ("e", "classic", ""), ("f", "", "consumer"))  # fmt: skip
+    listed = tuple(ListedGroup(group_id=g, group_type=t, protocol_type=p) for g, t, p in rows)
+    named: list[str] = []
+
+    def described_(request: Any) -> DescribeGroupsResponse:
+        named.extend(request.groups)
+        return described("Empty")
+
+    with ScriptedBroker(ListGroups=ListGroupsResponse(groups=listed), DescribeGroups=described_) as broker:
+        assert call(broker, "groups", "describe", "--all-groups", "--state").code == 0
+        assert named == ["a", "b", "e", "f"]
+        named.clear()
+        assert call(broker, "groups", "describe", "c", "--group", "a", "c", "--state").code == 0
+        assert named == ["c", "a"]
+
+
+@pytest.mark.parametrize("words", [[], ["g", "--all-groups"], ["--group", "g", "--all-groups"]])
 def test_describe_needs_one_way_to_name_groups(words: list[str]) -> None:
     assert call(None, "groups", "describe", *words).code == 2
 

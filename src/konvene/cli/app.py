@@ -16,7 +16,10 @@ from konvene import __version__
 
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
-    "groups": ("groups", "List, describe and delete groups, and tell why they rebalanced."),
+    "groups": (
+        "groups",
+        "List, describe and delete groups, move their offsets, and tell why they rebalanced.",
+    ),
     "topics": ("topics", "List, create, describe, alter and delete topics."),
     "configs": ("configs", "Describe and alter the settings of topics, brokers and groups."),
     "produce": ("produce", "Write lines from standard input to a topic."),

@@ -8,7 +8,7 @@ or a user can cause; one that does appear is a mistake of ours and worth a repor
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -17,7 +17,7 @@ import click
 if TYPE_CHECKING:
     from konvene.client.cluster import Cluster
 
-__all__ = ["Failure", "cluster_options", "fail", "json_option", "run"]
+__all__ = ["Failure", "cluster_options", "fail", "fail_all", "failure_of", "json_option", "run"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -42,6 +42,15 @@ class Failure(click.ClickException):
 
 def fail(message: str, hint: str = "") -> NoReturn:
     raise Failure(message, hint)
+
+
+def fail_all(failures: Iterable[Failure]) -> None:
+    """Tell them all, and end with the last, if there is any."""
+    told = list(failures)
+    for each in told[:-1]:
+        each.show()
+    if told:
+        raise told[-1]
 
 
 def cluster_options(command: F) -> F:
@@ -121,7 +130,12 @@ def run(job: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise click.exceptions.Exit(130) from None
     except ClientError as error:
-        raise Failure(str(error), _hint(error)) from error
+        raise failure_of(error) from error
+
+
+def failure_of(error: Exception) -> Failure:
+    """What a user is told of an error of the client."""
+    return Failure(str(error), _hint(error))
 
 
 def _hint(error: Exception) -> str:

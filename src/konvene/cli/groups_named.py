@@ -1,0 +1,76 @@
+"""Which groups a command is about: those that are named, or all that Kafka's tool would take for all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+import click
+
+from konvene.cli.options import fail
+
+if TYPE_CHECKING:
+    from konvene.client.admin import Admin
+    from konvene.client.groups import GroupListing
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Named(NamedTuple):
+    """The groups that the command line names; none means all."""
+
+    names: tuple[str, ...]
+
+    async def of(self, admin: Admin) -> list[str]:
+        """Their names, in the order in which they were given, or by name where all are meant."""
+        if self.names:
+            return list(self.names)
+        return [g.group_id for g in await admin.list_groups() if is_consumer_group(g)]
+
+
+def is_consumer_group(group: GroupListing) -> bool:
+    """Whether it counts where all groups are meant: groups of consumers, and offsets without members.
+
+    Others, such as Kafka Connect's, are left alone unless they are named."""
+    return group.type in ("", "classic", "consumer") and group.protocol_type in ("", "consumer")
+
+
+def no_such_group(name: str) -> NoReturn:
+    fail(f"there is no classic or consumer group {name}", "`konvene groups list` shows the groups there are.")
+
+
+def several_groups(verb: str) -> Callable[[F], F]:
+    """GROUP... or --group (repeatable), or --all-groups: the parameter `groups`, a `Named`."""
+
+    def decorate(command: F) -> F:
+        @click.argument("words", nargs=-1, metavar="[GROUP]...")
+        @click.option("--group", "options", multiple=True, metavar="GROUP", help="The same; repeatable.")
+        @click.option("--all-groups", is_flag=True, help=f"{verb} all classic and consumer groups.")
+        @functools.wraps(command)
+        def wrapped(
+            *args: Any, words: tuple[str, ...], options: tuple[str, ...], all_groups: bool, **kwargs: Any
+        ) -> Any:
+            names = tuple(dict.fromkeys((*words, *options)))
+            if bool(names) == all_groups:
+                raise click.UsageError("Give GROUP... (or --group GROUP) or --all-groups.")
+            return command(*args, groups=Named(names), **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
+
+
+def one_group(command: F) -> F:
+    """GROUP or --group: the parameter `group`."""
+
+    @click.argument("word", required=False, metavar="GROUP")
+    @click.option("--group", "option", metavar="GROUP", help="The same.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, word: str | None, option: str | None, **kwargs: Any) -> Any:
+        names = {each for each in (word, option) if each is not None}
+        if len(names) != 1:
+            raise click.UsageError("Give one GROUP (or --group GROUP).")
+        return command(*args, group=names.pop(), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
