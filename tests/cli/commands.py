@@ -54,7 +54,7 @@ def call(broker: Reachable | None, *words: str, stdin: bytes | str | None = None
 
 
 class Serving:
-    """A broker in a thread of this process, and what tests need before they call a command."""
+    """A broker that is there, and what tests need before they call a command."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -67,7 +67,8 @@ class Serving:
 
         async def job() -> None:
             async with Cluster(self.address) as cluster:
-                await Admin(cluster).create_topic(topic, partitions=len(records))
+                forever = {"retention.ms": "-1"}
+                await Admin(cluster).create_topic(topic, partitions=len(records), configs=forever)
                 async with Producer(cluster) as producer:
                     for partition, count in enumerate(records):
                         for i in range(count):
