@@ -22,6 +22,9 @@ from konvene.messages.produce import PartitionProduceData, ProduceRequest, Produ
 
 MIB = 1 << 20
 
+Run = Callable[[Coroutine[None, None, None]], None]
+RUNS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+
 
 class Filling:
     """Somebody whose frame is being read."""
@@ -111,10 +114,8 @@ async def _topic(broker: Broker) -> None:
     await exchange(broker.advertised[1], _frame(19, 5, request, 1, True)[4:])
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_large_and_small_frames_in_one_stream_are_answered_in_order(
-    tmp_path: Path, run: Callable[[Coroutine[None, None, None]], None]
-) -> None:
+@RUNS
+def test_large_and_small_frames_in_one_stream_are_answered_in_order(tmp_path: Path, run: Run) -> None:
     """Frames of 1 byte to 9 MiB, in pieces of every size, on one connection: each keeps its own bytes."""
 
     async def main() -> None:
@@ -151,7 +152,8 @@ async def _send_in_pieces(writer: asyncio.StreamWriter, stream: bytes) -> None:
         step = step * 3 % 1_000_003 + 1
 
 
-def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path) -> None:
+@RUNS
+def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path, run: Run) -> None:
     """`queued.max.request.bytes`: beyond it only the first goes on; who leaves lets others go on."""
     settings = {"socket.request.max.bytes": str(8 * MIB), "queued.max.request.bytes": str(8 * MIB)}
 
@@ -179,7 +181,7 @@ def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path)
             small[1].close()
             late[1].close()
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_request_for_many_partitions_lets_others_in_and_keeps_its_bytes(tmp_path: Path) -> None:
