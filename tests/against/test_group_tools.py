@@ -76,9 +76,10 @@ def rows(text: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def groups(stage: Stage) -> None:
-    """A group with offsets and nobody in it, one with two members, one with two static members."""
+    """A group with offsets and nobody in it, one with members of which one has nothing to do, one with two
+    static members."""
     stage.prepared("idle")
-    stage.own.join("busy", ["orders"], None, None)
+    stage.own.join("busy", ["orders"], None, None, None, None)
     stage.own.join("static", ["orders", LONG], "s-1", "s-2")
 
 
@@ -271,6 +272,9 @@ def test_members_are_removed_one_by_one_and_all(stage: Stage) -> None:
         {"member_id": None, "instance_id": "nobody", "error": "UNKNOWN_MEMBER_ID"},
     ]
     assert left() == 2
+    assert stage.konvene("remove-members nobody --member m --json").json == [
+        {"member_id": "m", "instance_id": None, "error": "UNKNOWN_MEMBER_ID"}
+    ]
     assert stage.konvene("remove-members crowd --all-members").code == 0
     assert left() == 0
     assert rows(stage.konvene("describe crowd --state").out)[0][-2:] == ["Empty", "0"]

@@ -147,6 +147,18 @@ def test_offsets_of_a_topic_that_is_gone_have_no_end() -> None:
     assert said.err == "Consumer group 'billing' has no active members.\n"
 
 
+def test_offsets_leave_out_members_without_partitions() -> None:
+    """As Kafka's tool does; --members shows them."""
+    idle = MEMBER.replace(member_id="bob-2", member_assignment=write_assignment(Assigned(())))
+    with a_group("Stable", MEMBER, idle, p0=90) as broker:
+        said = call(broker, "groups", "describe", "billing")
+        document = call(broker, "groups", "describe", "billing", "--offsets", "--json").json
+    assert [line[1:3] + line[6:7] for line in said.lines[1:]] == [
+        ["orders", "0", "ann-1"], ["orders", "1", "ann-1"],
+    ]  # fmt: skip
+    assert [row["member_id"] for row in document[0]["offsets"]] == ["ann-1", "ann-1"]
+
+
 def test_members_show_instance_ids_where_there_are_any_and_assignments_when_verbose() -> None:
     static = MEMBER.replace(member_id="bob-2", group_instance_id="i-2", member_assignment=b"")
     with a_group("PreparingRebalance", MEMBER, static) as broker:
@@ -172,6 +184,7 @@ def test_state_shows_the_coordinator() -> None:
 
 def test_a_group_that_is_not_there_is_told_with_what_to_do() -> None:
     with a_group("Dead") as broker:
+        broker.answers["ListGroups"] = [ListGroupsResponse()]
         said = call(broker, "groups", "describe", "--group", "billing")
     assert said == (
         1,
@@ -227,6 +240,27 @@ def test_all_groups_are_those_that_consumers_are_in() -> None:
         named.clear()
         assert call(broker, "groups", "describe", "c", "--group", "a", "c", "--state").code == 0
         assert named == ["c", "a"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("describe", "billing"),
+        ("remove-members", "billing", "--all-members"),
+        ("reset-offsets", "billing", "--topic", "orders", "--to-latest", "--dry-run"),
+    ],
+)
+def test_a_group_of_another_type_is_told_by_its_type(words: tuple[str, ...]) -> None:
+    """A coordinator says only that it has no such consumer group."""
+    listed = (ListedGroup(group_id="billing", group_type="share", protocol_type="share"),)
+    with a_group("Dead") as broker:
+        broker.answers["ListGroups"] = [ListGroupsResponse(groups=listed)]
+        said = call(broker, "groups", *words)
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        "konvene: group billing is a share group, and this is for classic and consumer groups\n"
+        "  `konvene groups list` shows the type of each group.\n"
+    )
 
 
 @pytest.mark.parametrize("words", [[], ["g", "--all-groups"], ["--group", "g", "--all-groups"]])

@@ -62,7 +62,7 @@ def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, v
 class OffsetRow(NamedTuple):
     """A partition that the group has a member or an offset for."""
 
-    partition: TopicPartition | None
+    partition: TopicPartition
     committed: CommittedOffset | None
     log_end_offset: int | None
     member: MemberDescription | None
@@ -89,12 +89,12 @@ async def _group(admin: Admin, name: str, *, must_exist: bool) -> GroupDescripti
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
         if must_exist:
-            no_such_group(name)
+            await no_such_group(admin, name)
         return None
 
 
 async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
-    """Assigned partitions first, then those with an offset and no member, then members without partitions."""
+    """Assigned partitions first, then those with an offset and no member. Idle members are not among them."""
     from konvene.client.fetch import LATEST
 
     committed = await admin.committed_offsets(group.group_id)
@@ -113,9 +113,7 @@ async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
         OffsetRow(tp, committed.get(tp), ends[tp].offset if tp in ends else None, owner.get(tp))
         for tp in everything
     ]
-    rows.sort(key=lambda row: (row.member is None, row.partition))
-    rows += (OffsetRow(None, None, None, m) for m in group.members if not m.assignment)
-    return rows
+    return sorted(rows, key=lambda row: (row.member is None, row.partition))
 
 
 # as tables ------------------------------------------------------------------------------------
@@ -134,7 +132,7 @@ def _offsets_table(found: Described, verbose: bool) -> Table:
         leader_epoch = at.leader_epoch if at and at.leader_epoch >= 0 else None
         rows.append(
             (
-                group.group_id, tp.topic if tp else None, tp.partition if tp else None,
+                group.group_id, tp.topic, tp.partition,
                 *((leader_epoch,) if verbose else ()),
                 at.offset if at else None, row.log_end_offset, row.lag,
                 m.member_id if m else None, m.client_host if m else None, m.client_id if m else None,
@@ -239,7 +237,6 @@ def _document(found: Described, part: str | None) -> dict[str, Any]:
                 "client_id": row.member.client_id if row.member else None,
             }
             for row in found.offsets
-            if row.partition is not None
         ]
     return out
 

@@ -36,7 +36,19 @@ def is_consumer_group(group: GroupListing) -> bool:
     return group.type in ("", "classic", "consumer") and group.protocol_type in ("", "consumer")
 
 
-def no_such_group(name: str) -> NoReturn:
+async def refuse_other_types(admin: Admin, name: str) -> None:
+    """A coordinator says of a share or streams group that it is not found; people want to know better."""
+    for group in await admin.list_groups():
+        if group.group_id == name and group.type in ("share", "streams"):
+            fail(
+                f"group {name} is a {group.type} group, and this is for classic and consumer groups",
+                "`konvene groups list` shows the type of each group.",
+            )
+
+
+async def no_such_group(admin: Admin, name: str) -> NoReturn:
+    """Nothing was found: say what there is instead."""
+    await refuse_other_types(admin, name)
     fail(f"there is no classic or consumer group {name}", "`konvene groups list` shows the groups there are.")
 
 

@@ -179,7 +179,7 @@ async def _everybody(admin: Admin, group: str) -> tuple[tuple[str, ...], tuple[s
         found = (await admin.describe_group(group)).members
     except KafkaError as error:
         if error.name == "GROUP_ID_NOT_FOUND":
-            no_such_group(group)
+            await no_such_group(admin, group)
         raise
     members = tuple(m.member_id for m in found if not m.instance_id)
     return members, tuple(m.instance_id for m in found if m.instance_id)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from konvene.cli.groups_named import Named, several_groups
+from konvene.cli.groups_named import Named, refuse_other_types, several_groups
 from konvene.cli.options import (
     Connect,
     Failure,
@@ -209,6 +209,7 @@ async def _refuse_members(admin: Admin, group: str) -> None:
     except KafkaError as error:
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
+        await refuse_other_types(admin, group)
         return
     if state not in ("Empty", "Dead"):
         raise Failure(
