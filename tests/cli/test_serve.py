@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,10 +108,12 @@ def test_an_interrupted_consumer_leaves_its_group(broker: Any) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "konvene", "consume", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    for _ in range(100):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
         said = call(broker, "groups", "describe", "--group", "waiting", "--state", "--json")
         if said.code == 0 and said.json[0]["state"] == "Stable":
             break
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (130, b"Processed a total of 0 messages\n")
