@@ -2,7 +2,7 @@
 #
 #   make serve ARGS="--port 9092 --ephemeral"    a broker, in a virtual environment made on the way
 #   make test                                    linters, types, import contracts, all tests
-#   make bench                                   figures
+#   make bench                                   figures, beside those of Apache Kafka
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,7 +25,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(ARGS)
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m konvene.configs.reference docs/reference/configs.md

@@ -1,31 +1,97 @@
-"""`python -m bench [codec] [start] [heartbeat] …`: all benchmarks, or those that are named."""
+"""`python -m bench [NAME …]`: all benchmarks, or those that are named, beside what Apache Kafka reaches."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import sys
+import time
+from collections.abc import Iterator, Sequence
 
-from bench import broker, codec
+from tests.against.brokers import Unavailable
 
-BENCHMARKS = {
-    "codec": codec.main,
-    "start": broker.start,
-    "idle": broker.idle,
-    "api-versions": broker.api_versions,
-    "heartbeat": broker.heartbeat,
-    "commit": broker.commit,
-    "produce": broker.produce,
-}
+from bench import report
+from bench.drive import Windows
+from bench.report import Result
+from bench.rows import ROWS, Row, Unknown, chosen
+from bench.systems import Lab, tell
+
+#: Seconds before the first window: a JVM compiles what it runs often, we only touch our memory.
+WARM_S = {"konvene": 2.0, "kafka": 20.0}
+SECONDS = 3.0
+RUNS = 3
 
 
-def main() -> int:
-    asked = sys.argv[1:] or list(BENCHMARKS)
-    unknown = [name for name in asked if name not in BENCHMARKS]
-    if unknown:
-        print(f"no benchmark is called {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}")
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measures konvene, and Apache Kafka if asked to. A family has a NAME too: commit.",
+        epilog="benchmarks:\n" + "\n".join(f"  {row.name:<18}{row.says}" for row in ROWS),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure [default: everything]")
+    parser.add_argument(
+        "--kafka",
+        action="store_true",
+        default=os.environ.get("KONVENE_BENCH_KAFKA", "") not in ("", "0"),
+        help="measure Apache Kafka as well, from Maven's jars (or KONVENE_BENCH_KAFKA=1)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and no table")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="length of a window [%(default)g]")
+    parser.add_argument("--runs", type=int, default=RUNS, help="windows of each figure [%(default)d]")
+    parser.add_argument("--warm", type=float, help="seconds before the first window [2, for Kafka 20]")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    asked = arguments(words)
+    try:
+        rows = chosen(asked.names)
+    except Unknown as error:
+        tell(str(error))
         return 2
-    for name in asked:
-        BENCHMARKS[name]()
-    return 0
+    began_at, loads = report.now(), [report.load_average()]
+    if not asked.json:
+        print(f"{began_at}, {os.cpu_count()} CPUs, load average {loads[0]}\n\n{report.heading(asked.kafka)}")
+    results = []
+    systems = ["konvene", "kafka"] if asked.kafka else ["konvene"]
+    for result in measured(rows, systems, asked):
+        results.append(result)
+        loads.append(report.load_average())
+        if not asked.json:
+            print(report.table(result, asked.kafka), flush=True)
+    if asked.json:
+        print(json.dumps(report.document(results, began_at, loads), indent=1, ensure_ascii=False))
+    else:
+        print(f"\nload average {loads[-1]}\n{report.LEGEND}")
+    return 1 if any(result.failures for result in results) else 0
+
+
+def measured(rows: Sequence[Row], systems: Sequence[str], asked: argparse.Namespace) -> Iterator[Result]:
+    """The results row by row; with two systems all rows of Kafka come first, on a JVM that stays warm."""
+    results = [Result(row) for row in rows]
+    for system in reversed(systems):
+        warm_s = WARM_S[system] if asked.warm is None else asked.warm
+        with Lab(system, Windows(asked.seconds, asked.runs, warm_s)) as lab:
+            for result in results:
+                if system == "konvene" or result.row.beside is None:
+                    _measure(result, lab)
+                if system == "konvene":
+                    yield result
+
+
+def _measure(result: Result, lab: Lab) -> None:
+    tell(f"{lab.system} {result.row.name} (load average {report.load_average()})")
+    began = time.monotonic()
+    try:
+        result.figures[lab.system] = result.row.measure(lab)
+    except Unavailable as error:
+        raise SystemExit(str(error)) from None
+    except Exception as error:
+        result.failures[lab.system] = f"{type(error).__name__}: {error}"
+        tell(f"  failed: {result.failures[lab.system]}")
+    tell(f"  {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,252 @@
+"""A closed loop over many connections: each has so many requests in flight, and sends the next one when an
+answer has come.
+
+The broker's CPU time and the wall clock are read at both ends of a window, while the load goes on. Answers
+that came in one piece are followed by requests in one piece. Nothing here knows what is asked.
+
+There is no event loop, only epoll and what must be done: a generator that is slower than the broker hands it
+one request at a time, and what the broker gains where many come at once would not be seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import select
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from bench.wire import BEHIND_NUMBER, HOST, NUMBER_AT, WAIT_S, BadAnswer
+
+#: A request of this size is not copied to be given its number.
+LARGE = 1 << 16
+MOST_PARTS = 64
+
+Result = TypeVar("Result")
+
+
+class Caller(Protocol):
+    """What one connection asks, and what it makes of the answers. They come in the order of the requests."""
+
+    buffer_size: int
+
+    def frame(self) -> bytes: ...
+
+    def answered(self, body: memoryview) -> int:
+        """Bytes of records that went with this request or answer; raises BadAnswer."""
+
+
+class Repeated:
+    """The same frames in turn. Answers are held to one that was proven right, up to `same` bytes: what
+    follows there, such as a new offset, differs from answer to answer."""
+
+    buffer_size = 1 << 16
+
+    def __init__(
+        self, frames: Sequence[bytes], proven: bytes, same: int | None = None, carries: int = 0
+    ) -> None:
+        self.frames = frames
+        self.size = len(proven)
+        self.same = len(proven) if same is None else same
+        self.expected = proven[4 : self.same]
+        self.carries = carries
+        self.turn = 0
+
+    def __repr__(self) -> str:
+        return f"<{len(self.frames)} frames in turn, at {self.turn}>"
+
+    def frame(self) -> bytes:
+        frame = self.frames[self.turn]
+        self.turn = (self.turn + 1) % len(self.frames)
+        return frame
+
+    def answered(self, body: memoryview) -> int:
+        if len(body) != self.size or bytes(body[4 : self.same]) != self.expected:
+            raise BadAnswer(f"expected {self.expected.hex(' ')}, got {bytes(body[4:200]).hex(' ')}")
+        return self.carries
+
+
+class Windows(NamedTuple):
+    """How long is measured, and how often, after how long a warm-up."""
+
+    seconds: float
+    runs: int
+    warm_s: float
+
+
+class Window(NamedTuple):
+    """What was answered between two looks at the clock."""
+
+    requests: int
+    size: int
+    wall_s: float
+    cpu_s: float
+
+
+class Tally:
+    """What all connections have been answered so far."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.size = 0
+
+    def __repr__(self) -> str:
+        return f"<{self.requests} answers, {self.size} bytes>"
+
+
+class Driven:
+    """A connection in the loop. It reads into one buffer, and sends as much as the socket takes."""
+
+    def __init__(self, port: int, caller: Caller, tally: Tally) -> None:
+        self.caller = caller
+        self.tally = tally
+        self.buffer = bytearray(caller.buffer_size)
+        self.view = memoryview(self.buffer)
+        self.end = 0
+        self.correlation_id = 0
+        self.unsent: list[bytes | memoryview] = []
+        self.armed = False
+        self.socket = socket.create_connection((HOST, port), timeout=WAIT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+
+    def __repr__(self) -> str:
+        return f"<{self.caller!r}, {self.correlation_id} sent>"
+
+    def ask(self) -> None:
+        """Make the next request ready to be sent."""
+        frame = self.caller.frame()
+        self.correlation_id += 1
+        number = self.correlation_id.to_bytes(4, "big")
+        if len(frame) < LARGE:
+            self.unsent.append(b"%b%b%b" % (frame[:NUMBER_AT], number, frame[BEHIND_NUMBER:]))
+        else:
+            self.unsent += (frame[:NUMBER_AT] + number, memoryview(frame)[BEHIND_NUMBER:])
+
+    def read(self) -> None:
+        """Take in what has come, and send a request for each answer that is whole."""
+        came = self.socket.recv_into(self.view[self.end :] if self.end else self.view)
+        if not came:
+            raise ConnectionError("the broker closed the connection")
+        self.end += came
+        at, end, view, tally = 0, self.end, self.view, self.tally
+        while end - at >= 4:
+            behind = at + 4 + int.from_bytes(view[at : at + 4], "big")
+            if behind > end:
+                self._make_room(behind - at)
+                break
+            tally.size += self.caller.answered(view[at + 4 : behind])
+            tally.requests += 1
+            self.ask()
+            at = behind
+        if at:
+            self.end = end - at
+            if self.end:
+                self.buffer[: self.end] = self.buffer[at:end]
+            self.send()
+
+    def _make_room(self, size: int) -> None:
+        if size > len(self.buffer):
+            self.buffer = self.buffer + bytes(2 * size - len(self.buffer))
+            self.view = memoryview(self.buffer)
+
+    def send(self) -> None:
+        """Send what is ready, or as much of it as the socket takes."""
+        parts = self.unsent
+        try:
+            sent = self.socket.send(parts[0]) if len(parts) == 1 else self.socket.sendmsg(parts[:MOST_PARTS])
+        except BlockingIOError:
+            return
+        while parts and sent >= len(parts[0]):
+            sent -= len(parts.pop(0))
+        if parts and sent:
+            parts[0] = memoryview(parts[0])[sent:]
+
+
+class Driving:
+    """All connections, and the one loop that serves them."""
+
+    def __init__(self, port: int, callers: Sequence[Caller]) -> None:
+        self.tally = Tally()
+        self.lines: dict[int, Driven] = {}
+        self.epoll = select.epoll()
+        for caller in callers:
+            line = Driven(port, caller, self.tally)
+            self.lines[line.socket.fileno()] = line
+            self.epoll.register(line.socket, select.EPOLLIN)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.lines)} connections, {self.tally}>"
+
+    def begin(self, depth: int) -> None:
+        for line in self.lines.values():
+            for _ in range(depth):
+                line.ask()
+            line.send()
+            self._arm(line)
+
+    def go_on(self, seconds: float) -> None:
+        """Serve all connections for so long."""
+        clock, lines, poll = time.perf_counter, self.lines, self.epoll.poll
+        until = clock() + seconds
+        while (now := clock()) < until:
+            for number, mask in poll(until - now):
+                line = lines[number]
+                if mask & ~select.EPOLLOUT:
+                    line.read()
+                else:
+                    line.send()
+                if line.armed != bool(line.unsent):
+                    self._arm(line)
+
+    def _arm(self, line: Driven) -> None:
+        """Look at this connection again when it takes more, as long as there is more to send."""
+        line.armed = bool(line.unsent)
+        self.epoll.modify(line.socket, select.EPOLLIN | select.EPOLLOUT if line.armed else select.EPOLLIN)
+
+    def close(self) -> None:
+        for line in self.lines.values():
+            line.socket.close()
+        self.epoll.close()
+
+
+def drive(
+    port: int, callers: Sequence[Caller], depth: int, windows: Windows, cpu_s: Callable[[], float]
+) -> list[Window]:
+    """Run the load, and look at it through the windows."""
+    driving = Driving(port, callers)
+    tally, seen = driving.tally, []
+    with without_garbage(), contextlib.closing(driving):
+        driving.begin(depth)
+        driving.go_on(windows.warm_s)
+        for _ in range(windows.runs):
+            requests, size, cpu, began = tally.requests, tally.size, cpu_s(), time.perf_counter()
+            driving.go_on(windows.seconds)
+            wall = time.perf_counter() - began
+            seen.append(Window(tally.requests - requests, tally.size - size, wall, cpu_s() - cpu))
+    return seen
+
+
+@contextlib.contextmanager
+def without_garbage() -> Iterator[None]:
+    """No search for garbage meanwhile."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def run(story: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine on uvloop where there is one."""
+    with without_garbage():
+        try:
+            import uvloop
+        except ImportError:
+            return asyncio.run(story)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(story)

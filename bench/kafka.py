@@ -1,0 +1,44 @@
+"""What Apache Kafka 4.4.0 reached on two cores: medians of three windows, on a JVM that was warm.
+
+One KRaft node with a heap of 1 GB (OpenJDK 17, G1), 4 partitions of `__consumer_offsets`,
+`group.initial.rebalance.delay.ms=0`, defaults otherwise. Kafka never waits for the disk; its figures stand
+beside ours with and without. The load came from a generator in Go, which costs less than ours, so rates per
+second of the wall clock are the less comparable ones. `--kafka` measures both with the same generator.
+"""
+
+from __future__ import annotations
+
+from bench.figures import MIB_PER_CPU_S, MIB_PER_S, PER_CPU_S, PER_S, RSS
+
+VERSION = "4.4.0"
+
+
+def _rates(per_cpu_s: float, per_s: float) -> dict[str, float]:
+    return {PER_CPU_S: per_cpu_s, PER_S: per_s}
+
+
+def _with_bytes(per_cpu_s: float, per_s: float, mib_per_cpu_s: float, mib_per_s: float) -> dict[str, float]:
+    return _rates(per_cpu_s, per_s) | {MIB_PER_CPU_S: mib_per_cpu_s, MIB_PER_S: mib_per_s}
+
+
+TOLD: dict[str, dict[str, float]] = {
+    "start": {"start, ms": 2_630},
+    "idle": {RSS: 376, "idle CPU, %": 4.2},
+    "api-versions": _rates(20_020, 24_752),
+    "heartbeat-64": _rates(38_503, 48_364),
+    "heartbeat-1": _rates(9_582, 6_229),
+    "commit-1": _rates(26_076, 33_955),
+    "commit-10": _rates(21_767, 29_668),
+    "commit-100": _rates(4_742, 8_006),
+    "offset-fetch": _rates(22_523, 27_681),
+    "produce-1": _with_bytes(20_741, 23_839, 1.978, 2.273),
+    "produce-100": _with_bytes(13_075, 15_417, 124.7, 147.0),
+    "produce-1000": _with_bytes(288, 455, 281.1, 444.8),
+    "fetch-1": _with_bytes(5_105, 4_812, 2_587, 2_439),
+    "fetch-100": _with_bytes(2_566, 2_349, 2_501, 2_289),
+    "fetch-1000": _with_bytes(3_483, 3_410, 3_481, 3_409),
+    "latency": {"p50, ms": 0.780, "p99, ms": 1.77},
+    "join-100": {"ms": 34.3, "CPU ms": 40},
+    "join-1000": {"ms": 136, "CPU ms": 180},
+    "load": {"first right OffsetFetch, ms": 4_467, "all partitions right, ms": 5_371, RSS: 693},
+}

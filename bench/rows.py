@@ -1,0 +1,118 @@
+"""The table of what can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial as with_
+from typing import NamedTuple
+
+from bench import codec, members, records, requests, whole
+from bench.figures import Figure
+from bench.systems import Lab
+
+
+class Row(NamedTuple):
+    """A benchmark: its name, what it does in a sentence, how."""
+
+    name: str
+    says: str
+    measure: Callable[[Lab], list[Figure]]
+    beside: str | None = None
+    """The row whose figures of Kafka stand beside these, where it is not this one."""
+
+    @property
+    def kafka(self) -> str:
+        return self.beside or self.name
+
+
+ROWS = (
+    Row("codec", "microseconds to read and write the commonest messages, no broker", codec.figures, "none"),
+    Row("start", "process start to the first ApiVersions answer", whole.start),
+    Row("idle", "memory and CPU of a broker that nobody talks to", whole.idle),
+    Row("api-versions", "ApiVersions, 64 connections", requests.api_versions),
+    Row(
+        "heartbeat-64",
+        "classic Heartbeat, 1,000 members, 64 connections",
+        with_(requests.heartbeat, connections=64),
+    ),
+    Row(
+        "heartbeat-1",
+        "classic Heartbeat, 1,000 members, 1 connection",
+        with_(requests.heartbeat, connections=1),
+    ),
+    Row("commit-1", "OffsetCommit of 1 partition, 64 connections", with_(requests.commit, partitions=1)),
+    Row("commit-10", "OffsetCommit of 10 partitions", with_(requests.commit, partitions=10)),
+    Row("commit-100", "OffsetCommit of 100 partitions", with_(requests.commit, partitions=100)),
+    Row(
+        "commit-1-nosync",
+        "the same of 1 without fsync, which is what Kafka does",
+        with_(requests.commit, partitions=1, sync=False),
+        "commit-1",
+    ),
+    Row(
+        "commit-10-nosync",
+        "the same of 10 without fsync",
+        with_(requests.commit, partitions=10, sync=False),
+        "commit-10",
+    ),
+    Row(
+        "commit-100-nosync",
+        "the same of 100 without fsync",
+        with_(requests.commit, partitions=100, sync=False),
+        "commit-100",
+    ),
+    Row(
+        "offset-fetch", "OffsetFetch of all 100 partitions of a group, 64 connections", requests.offset_fetch
+    ),
+    Row(
+        "produce-1",
+        "Produce acks=all of 1 x 100 B, 8 connections, 5 in flight",
+        with_(records.produce, count=1),
+    ),
+    Row(
+        "produce-100",
+        "Produce acks=all of 100 x 100 B, 8 connections, 5 in flight",
+        with_(records.produce, count=100),
+    ),
+    Row(
+        "produce-1000",
+        "Produce acks=all of 1000 x 1 KiB, 4 connections, 2 in flight",
+        with_(records.produce, count=1000),
+    ),
+    Row("fetch-1", "Fetch of 1 MiB, 8 connections, batches of 1 x 100 B", with_(records.fetch, count=1)),
+    Row(
+        "fetch-100", "Fetch of 1 MiB, 8 connections, batches of 100 x 100 B", with_(records.fetch, count=100)
+    ),
+    Row(
+        "fetch-1000",
+        "Fetch of 1 MiB, 8 connections, batches of 1000 x 1 KiB",
+        with_(records.fetch, count=1000),
+    ),
+    Row("latency", "produce to fetch, 200 records/s, one consumer that waits", records.latency),
+    Row(
+        "join-100",
+        "100 classic members join at once, until all are in one generation",
+        with_(members.storm, size=100),
+    ),
+    Row("join-1000", "1,000 classic members join at once", with_(members.storm, size=1000)),
+    Row("connections", "5,000 idle connections", whole.connections),
+    Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),
+    Row("partitions", "10,000 partitions: starts, close, memory, descriptors", whole.partitions),
+)
+
+
+class Unknown(Exception):
+    """A name that no row and no family of rows has."""
+
+
+def chosen(names: list[str]) -> list[Row]:
+    """The rows of these names, or whose names begin so (`commit`, `produce`); all of them for no name."""
+    for name in names:
+        if not any(_is(row, name) for row in ROWS):
+            raise Unknown(f"no benchmark is called {name}; there are: {', '.join(row.name for row in ROWS)}")
+    return [row for row in ROWS if not names or any(_is(row, name) for name in names)]
+
+
+def _is(row: Row, name: str) -> bool:
+    exact = any(row.name == name for row in ROWS)
+    return row.name == name or (not exact and row.name.startswith(name + "-"))

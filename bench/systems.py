@@ -1,0 +1,189 @@
+"""The brokers that are measured: konvene from this checkout, Apache Kafka from Maven's jars.
+
+How each is started is what the tests with real clients know; here come the settings of a benchmark, and what
+/proc tells of a process. So these figures need Linux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.against import brokers
+
+from bench.drive import Windows
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+START_WITHIN_S = 180
+STOP_WITHIN_S = 180
+
+SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+NO_SYNC = {"konvene.log.fsync.internal": "false"}
+
+
+class Kafka(brokers.Kafka):
+    """With the heap of a small server and Kafka's default collector."""
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+        super().__init__(directory, {"log.cleaner.enable": "true"} | (settings or {}))
+
+    def java(self) -> list[str]:
+        return ["java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-cp", f"{self.jars}/*"]
+
+
+SYSTEMS: dict[str, type[brokers.Broker]] = {"konvene": brokers.Konvene, "kafka": Kafka}
+
+
+class Running:
+    """A broker process of our own, that can be stopped, killed and started again on its data."""
+
+    def __init__(self, broker: brokers.Broker) -> None:
+        self.broker = broker
+        self.ready_s = 0.0
+        self.process: subprocess.Popen[bytes]
+
+    def __repr__(self) -> str:
+        return repr(self.broker)
+
+    @property
+    def port(self) -> int:
+        return self.broker.port
+
+    def start(self) -> None:
+        """Start, and return when ApiVersions is answered; `ready_s` is how long that took."""
+        broker = self.broker
+        if broker.process is None:
+            broker.directory.mkdir(parents=True, exist_ok=True)
+            broker.prepare()
+        environment = os.environ | {"KONVENE_LOG": "WARNING"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed package has its bytecode.
+        with broker.log.open("ab") as log:
+            self.began = time.perf_counter()
+            self.process = subprocess.Popen(
+                broker.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
+        broker.process = self.process
+        while not brokers.answers(self.port):
+            if self.process.poll() is not None or self.age_s() > START_WITHIN_S:
+                self.kill()
+                raise RuntimeError(f"{broker.name} does not start:\n{broker.tail()}")
+            time.sleep(0.002)
+        self.ready_s = self.age_s()
+
+    def age_s(self) -> float:
+        """Seconds since the process was started."""
+        return time.perf_counter() - self.began
+
+    def stop(self) -> float:
+        """End politely; how many seconds that took."""
+        began = time.perf_counter()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+        return time.perf_counter() - began
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def cpu_s(self) -> float:
+        """CPU seconds that the process and its threads have used."""
+        text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * TICK_S
+
+    def rss_mib(self) -> float:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS"):
+                return int(line.split()[1]) / 1024
+        return 0.0
+
+    def descriptors(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+
+class Lab:
+    """Where one system is measured: its brokers, how long to look, and how small everything is made.
+
+    Rows that only send requests share a broker, which is warm after the first of them; a row about a start,
+    or about memory, has one of its own, and then no other is running."""
+
+    def __init__(self, system: str, windows: Windows, shrink: int = 1) -> None:
+        self.system = system
+        self.windows = windows
+        self.shrink = shrink
+        self._shared: dict[str, Running] = {}
+        self._warm: set[tuple[str, str]] = set()
+        self._directories = contextlib.ExitStack()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    def __repr__(self) -> str:
+        return f"<lab of {self.system} with {len(self._shared)} brokers>"
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_shared()
+
+    def of(self, count: int) -> int:
+        """So many of something, or fewer where everything is made small."""
+        return max(2, count // self.shrink)
+
+    def shared(self, settings: dict[str, str] | None = None) -> Running:
+        """The broker with these settings that rows share."""
+        name = repr(settings)
+        if name not in self._shared:
+            running = self._make(self._directories, settings)
+            running.start()
+            self._shared[name] = running
+        return self._shared[name]
+
+    def warmed(self, running: Running, family: str) -> Windows:
+        """The windows, with the whole warm-up where this broker has not seen such requests yet."""
+        known = (str(running.broker.directory), family)
+        first = known not in self._warm
+        self._warm.add(known)
+        return self.windows if first else self.windows._replace(warm_s=min(5.0, self.windows.warm_s))
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[Running]:
+        """A broker for one row alone, not started yet."""
+        self.stop_shared()
+        with contextlib.ExitStack() as directories:
+            running = self._make(directories, None)
+            try:
+                yield running
+            finally:
+                if running.broker.process is not None:
+                    running.kill()
+
+    def stop_shared(self) -> None:
+        for running in self._shared.values():
+            running.kill()
+        self._shared.clear()
+        self._directories.close()
+
+    def _make(self, directories: contextlib.ExitStack, settings: dict[str, str] | None) -> Running:
+        directory = directories.enter_context(tempfile.TemporaryDirectory(prefix="konvene-bench-"))
+        return Running(SYSTEMS[self.system](Path(directory), SETTINGS | (settings or {})))
+
+
+def tell(text: str) -> None:
+    """Say how it goes, beside the output."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,108 @@
+"""The benchmarks run: each row gives figures that can be, with everything made small. How large they are is
+nobody's business here."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from bench import kafka
+from bench.__main__ import main
+from bench.drive import Repeated, Windows
+from bench.figures import Figure
+from bench.report import Result, document, table
+from bench.rows import ROWS, Row, Unknown, chosen
+from bench.systems import Lab
+from bench.wire import BadAnswer
+
+TINY = Windows(seconds=0.05, runs=1, warm_s=0.02)
+#: What may be nothing, or less, in so short a time and with so few.
+MAY_BE_ANYTHING = {"idle CPU, %", "KiB per connection", "CPU ms"}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab("konvene", TINY, shrink=500) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_row_gives_figures(lab: Lab, row: Row) -> None:
+    """Every figure has a value for each window, and each that Kafka is told to have is among ours."""
+    figures = row.measure(lab)
+    assert figures
+    for figure in figures:
+        assert len(figure.values) >= 1
+        assert figure.what in MAY_BE_ANYTHING or min(figure.values) > 0, figure
+    assert kafka.TOLD.get(row.kafka, {}).keys() <= {figure.what for figure in figures}
+
+
+def test_kafka_is_told_of_rows_that_are_there() -> None:
+    """No constant of Kafka's is left without its row."""
+    assert kafka.TOLD.keys() <= {row.name for row in ROWS}
+
+
+def test_names_choose_rows_and_families() -> None:
+    """A whole name is one row, even where others begin so; a first word is all rows that begin with it."""
+    assert [row.name for row in chosen(["commit-1"])] == ["commit-1"]
+    assert [row.name for row in chosen(["fetch", "idle"])] == ["idle", "fetch-1", "fetch-100", "fetch-1000"]
+    assert chosen([]) == list(ROWS)
+    with pytest.raises(Unknown, match="no benchmark is called comm; there are: codec, start, "):
+        chosen(["comm"])
+
+
+def test_table_and_document() -> None:
+    """The median with its spread, what Kafka is told to reach, and the ratio to what it reached here, if it
+    ran."""
+    row = next(row for row in ROWS if row.name == "commit-1")
+    result = Result(row, {"konvene": [Figure("requests per CPU s", (13_038.0, 10_000.0, 20_000.0))]})
+    assert table(result, here=False).splitlines()[1].split() == (
+        ["requests", "per", "CPU", "s", "↑", "13,040", "(10,000–20,000)", "26,076", "0.50"]
+    )
+    result.figures["kafka"] = [Figure("requests per CPU s", (39_114.0,))]
+    assert table(result, here=True).splitlines()[1].split() == (
+        ["requests", "per", "CPU", "s", "↑", "13,040", "(10,000–20,000)", "26,076", "39,110", "0.33"]
+    )
+    (told,) = document([result], "2026-01-01T00:00:00Z", ["0.1"])["rows"]
+    assert told["figures"] == [
+        {
+            "what": "requests per CPU s",
+            "kafka_told": 26_076,
+            "less_is_better": False,
+            "konvene": {"median": 13040.0, "min": 1e4, "max": 2e4, "windows": [13040.0, 1e4, 2e4]},
+            "kafka": {"median": 39110.0, "min": 39110.0, "max": 39110.0, "windows": [39110.0]},
+            "ratio": 0.3334,
+        }
+    ]
+
+
+def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` prints nothing else; how it goes is told on stderr."""
+    assert main(["start", "--json", "--runs", "1"]) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["rows"]
+    assert row["row"] == "start" and row["figures"][0]["konvene"]["median"] > 0
+    assert err.startswith("konvene start (load average ")
+
+
+def test_wrong_answer_is_no_figure() -> None:
+    """An answer that is not the one that was proven right ends the benchmark; only what may differ may."""
+    caller = Repeated([b"frame"], proven=b"\0\0\0\1right, at 17", same=9)
+    assert caller.answered(memoryview(b"\0\0\0\2right, at 18")) == 0
+    for wrong in (b"\0\0\0\2wrong, at 18", b"\0\0\0\2right, at 181"):
+        with pytest.raises(BadAnswer):
+            caller.answered(memoryview(wrong))
+
+
+def test_failed_row_is_told_and_fails_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are measured all the same."""
+
+    def fails(lab: Lab) -> list[Figure]:
+        raise BadAnswer("no")
+
+    rows = (Row("bad", "fails", fails), Row("good", "does not", lambda lab: [Figure("things", (1.0,))]))
+    monkeypatch.setattr("bench.rows.ROWS", rows)
+    assert main([]) == 1
+    out = capsys.readouterr().out
+    assert "konvene failed: BadAnswer: no" in out and "things ↑" in out
