@@ -220,6 +220,11 @@ class Fleet:
     def admin(self, library: str, name: str | None = None, **settings: Any) -> Client:
         return self._start("admin", library, name, settings)
 
+    def streams(self, name: str, **settings: Any) -> Client:
+        """An instance of the application that counts words (java/.../StreamsRole.java)."""
+        settings.setdefault("state_dir", str(self.directory / f"{name}-state"))
+        return self._start("streams", "java", name, settings)
+
     def _start(self, role: str, library: str, name: str | None, settings: dict[str, Any]) -> Client:
         client = self.launch(library, name)
         self.give(client, role, **settings)

@@ -170,6 +170,7 @@ public final class Driver {
             case "consumer": return new ConsumerRole(command);
             case "producer": return new ProducerRole(command);
             case "admin": return new AdminRole(command);
+            case "streams": return new StreamsRole(command);
             default: throw new Unsupported("role " + command.text("role"));
         }
     }
