@@ -46,6 +46,7 @@ class World:
     last_waiter: int = 0
     last_id: int = 0
     happened: list[str] = field(default_factory=list)
+    topics: Topics = TOPICS
 
     def __post_init__(self) -> None:
         self.config, _ = BrokerConfig.load(overrides=list(self.settings.items()))
@@ -70,7 +71,7 @@ class World:
             client_id or who,
             "/127.0.0.1",
             (f"{self.last_id}",),
-            TOPICS,
+            self.topics,
         )
         try:
             outcome = self.shard.handle(request, context)
@@ -117,7 +118,7 @@ class World:
             self.now_ms = max(self.now_ms, at)
             del self.timers[key]
             self.happened.append(f"timer {' '.join(key)}")
-            self.carry_out(self.shard.expire(key, Context(self.now_ms, self.config, topics=TOPICS)))
+            self.carry_out(self.shard.expire(key, Context(self.now_ms, self.config, topics=self.topics)))
         self.now_ms = end
 
     def restart(self) -> None:
@@ -128,7 +129,7 @@ class World:
             self.happened.append(f"{who} <- NOT_COORDINATOR")
         self.shard = replayed(self.log)
         self.timers.clear()
-        self.carry_out(self.shard.load(Context(self.now_ms, self.config, topics=TOPICS)))
+        self.carry_out(self.shard.load(Context(self.now_ms, self.config, topics=self.topics)))
 
     def group(self, group_id: str) -> ClassicGroup:
         return self.shard.groups[group_id]

@@ -117,13 +117,16 @@ def _describe(shard: GroupShard, request: DescribeGroupsRequest, context: Contex
 def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -> Outcome:
     results = []
     records: list[OffsetCommitted | Record] = []
+    timers: list[Disarm] = []
     for group_id in dict.fromkeys(request.groups_names):
-        result, tombstones = views.deleted(
-            group_id, shard.groups.get(group_id), shard.offsets.get(group_id, {})
-        )
+        group = shard.groups.get(group_id)
+        result, tombstones = views.deleted(group_id, group, shard.offsets.get(group_id, {}))
         results.append(result)
         records += tombstones
-    return Outcome((Reply(context.waiter, DeleteGroupsResponse(results=tuple(results))),), tuple(records))
+        if group is not None and tombstones:
+            timers += (Disarm(session_key(group_id, member)) for member in sorted(group.pending_joins))
+    reply = Reply(context.waiter, DeleteGroupsResponse(results=tuple(results)))
+    return Outcome((reply,), tuple(records), timers=tuple(timers))
 
 
 HANDLERS: dict[type[Struct], Callable[[GroupShard, Any, Context], Outcome]] = {

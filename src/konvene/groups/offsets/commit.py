@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import session_key
@@ -78,7 +79,9 @@ def _commit_topic(
     if known is None:
         answers = [_answer(p.partition_index, missing) for p in topic.partitions]
         return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
-    name, topic_id, there, now_ms = known.name, known.id, known.partitions, context.now_ms
+    name, there, now_ms = known.name, known.partitions, context.now_ms
+    # The one form of the record that says when an offset expires has no room for the topic's id.
+    topic_id = known.id if expire_ms == -1 else ZERO_UUID
     longest: int = context.config["offset.metadata.max.bytes"]
     answers = []
     for p in topic.partitions:

@@ -1,0 +1,335 @@
+"""What once went wrong with classic groups, static members and offsets, in Kafka and elsewhere: 45 to 60.
+
+Each test says what the bug was, and that it does not happen here. 61 to 68 are about transactions, which are
+not there yet. The lives of these tests keep all of `promises` at every event, too.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.groups.asking import REBALANCE_MS, SESSION_MS, Cast, commit_request, fetch_request, join_request
+from tests.groups.world import State
+
+from konvene.codec.compile import encode
+from konvene.errors import Errors
+from konvene.groups.shard import TIMERS
+from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.leave_group import MemberIdentity
+from konvene.records.commits import OffsetCommitted, decode_group_record
+from konvene.records.offsets import OffsetCommitKey, OffsetCommitValue
+
+DECADE_MS = 10 * 365 * 24 * 3600 * 1000
+NONE, FENCED, UNKNOWN = Errors.NONE, Errors.FENCED_INSTANCE_ID, Errors.UNKNOWN_MEMBER_ID
+
+
+def test_bug_45_static_rejoin_was_not_persisted() -> None:
+    """KAFKA-10284: after a failover the coordinator knew the old member id, and fenced the living member."""
+    cast = Cast()
+    cast.stable("ANN", "BOB")
+    old = cast.ids["BOB"]
+    assert cast.anew("BOB").error_code == NONE
+    cast.life.restart()
+    assert cast.heartbeat("BOB", group_instance_id="BOB").error_code == NONE
+    assert cast.sync("BOB", group_instance_id="BOB").assignment == f"{old}@1".encode()
+    assert cast.heartbeat("BOB", member_id=old, group_instance_id="BOB") is FENCED
+
+
+def test_bug_46_failed_static_rejoin_was_reverted_halfway() -> None:
+    """KAFKA-18263: where the new id could not be written, it was taken back by hand, and raced.
+    Here nothing is taken back: the state is loaded again, and nobody has heard of the new id."""
+    cast = Cast()
+    cast.stable("ANN", "BOB")
+    old, before = cast.ids["BOB"], cast.group.copy()
+    cast.life.fail_append = True
+    assert cast.anew("BOB") is Errors.NOT_COORDINATOR
+    assert cast.group.instances == before.instances
+    cast.ids["BOB"] = old
+    assert cast.heartbeat("BOB", group_instance_id="BOB").error_code == NONE
+    assert cast.anew("BOB").error_code == NONE
+    assert cast.heartbeat("BOB", member_id=old, group_instance_id="BOB") is FENCED
+
+
+@pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE])
+def test_bug_47_two_readers_under_one_instance_id(state: State) -> None:
+    """KAFKA-8500: outside Stable the member id was not replaced, and two processes both were the member."""
+    cast = Cast()
+    cast.stable("ANN", "BOB")
+    cast.join("ANN", protocols=("range", "sticky"))
+    cast.join("BOB", member_id=cast.ids["BOB"])
+    if state is State.PREPARING_REBALANCE:
+        cast.join("ANN", protocols=("range",))
+    assert cast.group.state is state
+    old = cast.ids["BOB"]
+    # The second process; the first still waits, or is about to ask for its assignment.
+    second = cast.ask("second", join_request(instance_id="BOB"), 9)
+    assert second is None or not second.error_code
+    assert cast.group.instances["BOB"] != old
+    assert old not in cast.group.members
+    for ask in (cast.heartbeat, cast.sync):
+        assert ask("BOB", member_id=old, group_instance_id="BOB") is FENCED
+    assert cast.commit("BOB", member_id=old, instance_id="BOB") is FENCED
+    assert cast.join("BOB", member_id=old) is FENCED
+
+
+def test_bug_47_who_waits_is_told_that_it_was_replaced() -> None:
+    """KAFKA-8500, its other half: the first process's JoinGroup is answered FENCED_INSTANCE_ID."""
+    cast = Cast()
+    cast.stable("ANN", "BOB")
+    cast.join("ANN", protocols=("range", "sticky"))
+    assert cast.group.state is State.PREPARING_REBALANCE
+    assert cast.answer("ANN") is None
+    cast.ask("second", join_request(instance_id="ANN"), 9)
+    assert cast.answer("ANN").error_code == FENCED
+
+
+def test_bug_48_member_ids_of_the_same_moment_were_the_same() -> None:
+    """KAFKA-8715: a static member's id was made of the time, and crashed the coordinator when it loaded."""
+    cast = Cast()
+    ids = []
+    for _ in range(5):
+        cast.anew("ANN")
+        ids.append(cast.group.instances["ANN"])
+    cast.advance(1000)
+    cast.sync("ANN")
+    cast.life.restart()
+    cast.anew("ANN")
+    ids.append(cast.ids["ANN"])
+    assert len(set(ids)) == 6
+    assert set(cast.group.members) == {ids[-1]}
+
+
+def test_bug_49_static_join_while_the_leader_assigns_got_nothing() -> None:
+    """KAFKA-9801: back under a new id in CompletingRebalance, a member found no assignment under it."""
+    cast = Cast()
+    for who in ("ANN", "BOB"):
+        cast.join(who)
+    cast.advance(1000)
+    assert cast.group.state is State.COMPLETING_REBALANCE
+    late = {"generation_id": cast.generations["ANN"]}
+    assert cast.anew("BOB") is None  # It waits for a generation that has its new id.
+    assert cast.sync("ANN", **late) is Errors.REBALANCE_IN_PROGRESS
+    cast.join("ANN")
+    assert cast.group.generation == 2
+    cast.sync("ANN")
+    assert cast.sync("BOB").assignment == f"{cast.ids['BOB']}@2".encode()
+
+
+def test_bug_50_static_member_was_kicked_by_the_rebalance_timeout() -> None:
+    """KAFKA-8220: a static member that was late to rejoin was out, before its session ended."""
+    cast = Cast()
+    cast.stable("ANN", "BOB", session_timeout_ms=300_000)
+    cast.join("ANN", protocols=("range", "sticky"), session_timeout_ms=300_000)
+    cast.advance(REBALANCE_MS)
+    assert cast.group.state is State.COMPLETING_REBALANCE
+    assert set(cast.group.instances) == {"ANN", "BOB"}
+
+
+def test_bug_51_new_rebalance_timeout_was_ignored_at_static_rejoin() -> None:
+    """KAFKA-14009: the group waited as long as the member's last life had said; also after a restart."""
+    cast = Cast()
+    cast.stable("ANN", "BOB", rebalance_timeout_ms=300_000)
+    cast.anew("ANN", rebalance_timeout_ms=7000)
+    cast.anew("BOB", rebalance_timeout_ms=8000)
+    cast.life.restart()
+    assert cast.group.rebalance_timeout_ms == 8000
+    cast.join("ANN", protocols=("range", "sticky"), rebalance_timeout_ms=7000)
+    assert cast.life.timers["join", "g"] == cast.life.now_ms + 8000
+
+
+@pytest.mark.parametrize(("version", "skips"), [(9, True), (8, False)])
+def test_bug_52_rejoining_static_leader_assigned_again(version: int, skips: bool) -> None:
+    """KAFKA-13435, KIP-814: it computed an assignment that nobody took. It is told to skip that; an older
+    client is shown its old id as leader's, and does not think of it."""
+    cast = Cast()
+    cast.stable("ANN", "BOB")
+    old = cast.ids["ANN"]
+    answer = cast.anew("ANN", version)
+    assert answer.error_code == NONE
+    assert answer.skip_assignment is skips
+    assert (answer.leader == answer.member_id) is skips
+    assert [m.group_instance_id for m in answer.members] == (["BOB", "ANN"] if skips else [])
+    assert cast.sync("ANN", assignments=()).assignment == f"{old}@1".encode()
+    assert cast.group.state is State.STABLE
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_bug_53_simple_commit_with_an_instance_id(known: bool) -> None:
+    """KAFKA-14201: a consumer without a group that had group.instance.id set could not commit."""
+    cast = Cast()
+    if known:
+        cast.ask("simple", commit_request(1), 8)
+    answer = cast.ask("simple", commit_request(9, instance_id="ANN"), 8)
+    assert answer.topics[0].partitions[0].error_code == NONE
+    assert cast.fetched() == 9
+
+
+def test_bug_54_new_member_that_timed_out_left_the_rebalance_stuck() -> None:
+    """KAFKA-9752: a new member of an old client waited for five minutes, was removed, and nobody looked
+    whether the rebalance was complete now."""
+    cast = Cast()
+    long = {"rebalance_timeout_ms": 600_000, "session_timeout_ms": 400_000}
+    cast.stable("ann", "bob", **long)
+    assert cast.join("cas", 2, **long) is None
+    assert cast.join("ann", **long) is None
+    cast.advance(299_999)
+    assert cast.answer("cas") is None
+    cast.advance(1)
+    assert cast.answer("cas").error_code == UNKNOWN
+    assert cast.group.state is State.PREPARING_REBALANCE
+    assert cast.join("bob", **long).error_code == NONE
+    assert cast.answer("ann").generation_id == 2
+
+
+def test_bug_55_stuck_where_one_never_asked_for_its_assignment() -> None:
+    """KAFKA-12890: a member joined, its SyncGroup never came, and the group waited for ever."""
+    cast = Cast()
+    for who in ("ann", "bob", "CAS"):
+        cast.join(who)
+    cast.advance(1000)
+    leader = next(who for who in ("ann", "bob") if cast.ids[who] == cast.group.leader)
+    other, lost = "bob" if leader == "ann" else "ann", "CAS"
+    cast.sync(leader)
+    cast.sync(other)
+    for _ in range(2):
+        cast.advance(REBALANCE_MS // 2 - 1000)
+        for who in (leader, other):
+            cast.heartbeat(who)
+        cast.heartbeat(lost)
+        assert cast.ids[lost] in cast.group.members
+    cast.advance(2000)
+    assert cast.ids[lost] not in cast.group.members
+    assert cast.group.state is State.PREPARING_REBALANCE
+    for who in (leader, other):
+        cast.join(who)
+    assert cast.group.state is State.COMPLETING_REBALANCE
+    assert len(cast.group.members) == 2
+
+
+def test_bug_55_stuck_where_the_leader_never_assigns() -> None:
+    """KAFKA-12890: nor does the group wait for a leader that is gone."""
+    cast = Cast()
+    for who in ("ann", "bob"):
+        cast.join(who)
+    cast.advance(1000)
+    leader = next(who for who in ("ann", "bob") if cast.ids[who] == cast.group.leader)
+    other = "bob" if leader == "ann" else "ann"
+    assert cast.sync(other) is None
+    cast.advance(SESSION_MS)
+    assert cast.answer(other) is not None
+    assert cast.ids[leader] not in cast.group.members
+    cast.join(other)
+    cast.sync(other)
+    assert cast.group.state is State.STABLE
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_bug_56_more_members_than_group_max_size(version: int) -> None:
+    """KAFKA-9844: members that came at the same time were counted too late. One after the other is let in
+    here, and an id that was handed out is no place in the group."""
+    cast = Cast(group_max_size="2")
+    answers = [cast.join(who, version) for who in ("ann", "bob", "cas", "dan")]
+    assert [a.error_code if a is not None else None for a in answers] == [None, None, 81, 81]
+    cast.advance(1000)
+    assert len(cast.group.members) == 2
+    assert cast.join("eve", version).error_code == Errors.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize("until", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE])
+def test_bug_57_reload_in_a_rebalance_left_partitions_without_owner(until: State) -> None:
+    """kfake 12889e13: a group loaded in the middle of a rebalance was Stable at once with what nobody had
+    been told. Here it is in the last generation that was written; who knows another one has to rejoin."""
+    cast = Cast()
+    cast.stable("ann", "BOB")
+    cast.join("cas")
+    if until is State.COMPLETING_REBALANCE:
+        cast.join("ann")
+        cast.join("BOB")
+    assert cast.group.state is until
+    cast.life.restart()
+    assert (cast.group.state, cast.group.generation) == (State.STABLE, 1)
+    assert set(cast.group.members) == {cast.ids["ann"], cast.ids["BOB"]}
+    told = [cast.heartbeat(who) for who in ("ann", "BOB")]
+    if until is State.COMPLETING_REBALANCE:
+        assert told == [Errors.ILLEGAL_GENERATION] * 2
+    cast.anew("cas")
+    for who in ("ann", "BOB"):
+        cast.join(who)
+    assert cast.group.generation == 2
+    assert len(cast.group.members) == 3
+    for who in sorted(("ann", "BOB", "cas"), key=lambda who: cast.ids[who] != cast.group.leader):
+        assert cast.sync(who).assignment == f"{cast.ids[who]}@2".encode()
+
+
+def test_bug_58_offsets_expired_in_a_rebalance() -> None:
+    """KAFKA-13636: while a group rebalanced, it counted as one without members, and lost its offsets.
+    Here no timer takes offsets at all: retention is not there yet."""
+    cast = Cast()
+    cast.stable("ANN", "BOB", session_timeout_ms=1_800_000)
+    cast.commit("ANN", 7)
+    cast.join("ANN", protocols=("range", "sticky"), session_timeout_ms=1_800_000)
+    assert cast.group.state is State.PREPARING_REBALANCE
+    cast.advance(DECADE_MS)
+    assert cast.fetched() == 7
+    assert set(TIMERS) == {"session", "join", "sync"}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_bug_59_no_expiry_was_read_as_one_long_past(version: int) -> None:
+    """KAFKA-8069, KAFKA-7403: -1, "when the broker likes", was taken for a time, and offsets went at once."""
+    value = OffsetCommitValue(offset=7, metadata="", commit_timestamp=1, expire_timestamp=-1)
+    key = OffsetCommitKey(group="g", topic="orders", partition=0)
+    data = version.to_bytes(2, "big") + encode(value, version)
+    record = decode_group_record(b"\0\1" + encode(key, 0), data)
+    assert isinstance(record, OffsetCommitted)
+    assert record.committed is not None
+    assert record.committed.expire_ms == -1
+    cast = Cast()
+    cast.life.shard.replay(record)
+    assert cast.life.shard.offsets["g"]["orders"][0].offset == 7
+
+
+@pytest.mark.parametrize(("retention_ms", "expires"), [(-1, -1), (0, 0), (5000, 5000)])
+def test_bug_59_the_default_retention_was_added_to_the_time(retention_ms: int, expires: int) -> None:
+    """KoP#303: a commit that leaves its retention to the broker has no time of expiry; another one has."""
+    cast = Cast()
+    cast.ask("simple", commit_request(7).replace(retention_time_ms=retention_ms), 4)
+    committed = cast.life.shard.offsets["g"]["orders"][0]
+    assert committed.expire_ms == (-1 if expires == -1 else cast.life.now_ms + expires)
+    cast.life.restart()
+    assert cast.life.shard.offsets["g"]["orders"][0] == committed
+
+
+def test_bug_60_refused_partition_left_a_pending_commit() -> None:
+    """KAFKA-16371: a commit whose metadata was too long stayed pending for ever. Here nothing is pending:
+    what is refused is not kept, what is accepted is there when it is answered."""
+    cast = Cast()
+    long = commit_request(1, partitions=(0, 1), metadata="m" * 4097)
+    answer = cast.ask("simple", long, 8)
+    assert [p.error_code for p in answer.topics[0].partitions] == [Errors.OFFSET_METADATA_TOO_LARGE] * 2
+    assert cast.ask("simple", commit_request(2, partitions=(1, 6)), 8) is not None
+    fetched = cast.ask("admin", fetch_request((0, 1), stable=True), 9).groups[0]
+    assert fetched.error_code == NONE
+    told = [(p.committed_offset, p.error_code) for p in fetched.topics[0].partitions]
+    assert told == [(-1, NONE), (2, NONE)]
+    deleted = cast.ask("admin", DeleteGroupsRequest(groups_names=("g",)), 2)
+    assert deleted.results[0].error_code == NONE
+    assert cast.life.shard.offsets == {}
+
+
+def test_ours_pending_member_of_a_deleted_group_left_its_timer() -> None:
+    """Found by the lives of this project: a group was deleted, and the session of an id that had been handed
+    out went on."""
+    cast = Cast()
+    assert cast.ask("ann", join_request(), 9).error_code == Errors.MEMBER_ID_REQUIRED
+    assert len(cast.life.timers) == 1
+    assert not cast.ask("admin", DeleteGroupsRequest(groups_names=("g",)), 2).results[0].error_code
+    assert cast.life.timers == {}
+
+
+def test_ours_who_is_taken_out_while_it_waits_is_told() -> None:
+    """G12: a static member that an administrator removes hears of it on the request that it waits with."""
+    cast = Cast()
+    cast.stable("ANN", "BOB")
+    cast.join("ANN", protocols=("range", "sticky"))
+    cast.leave(MemberIdentity(member_id="", group_instance_id="ANN"))
+    assert cast.answer("ANN").error_code == UNKNOWN
