@@ -59,14 +59,14 @@ def described(group_id: str, group: ClassicGroup | None, version: int) -> Descri
 
 
 def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
-    """Metadata and assignment are told of stable groups only; else they are about to change."""
+    """Metadata is told of stable groups only; the assignment is the last one that was handed out."""
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata(protocol) if protocol else b"",
-        member_assignment=member.assignment if protocol else b"",
+        member_assignment=member.assignment,
     )
 
 

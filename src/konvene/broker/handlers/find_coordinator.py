@@ -15,6 +15,16 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_KEYS = 4
 FIRST_VERSION_WITH_SHARE = 6
 
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was "
+    "sent to an incompatible broker. See the broker logs for more details."
+)
+MESSAGES = {
+    Errors.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    Errors.INVALID_REQUEST: MALFORMED,
+}
+"""Kafka's own words for its errors."""
+
 
 def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Any:
     if request.key_type == GROUP and not broker.groups.ready:
@@ -29,28 +39,24 @@ async def _make_ready(broker: Broker, request: FindCoordinatorRequest, call: Cal
 
 def _answer(broker: Broker, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     host, port = broker.advertised
+    error = _check(broker, request.key_type, call)
     if call.api_version >= FIRST_VERSION_WITH_KEYS:
-        found = []
-        for key in request.coordinator_keys:
-            error, why = _check(broker, request.key_type, key, call)
-            if error is Errors.NONE:
-                found.append(
-                    Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)
-                )
-            else:
-                found.append(Coordinator(key=key, node_id=-1, port=-1, error_code=error, error_message=why))
-        return FindCoordinatorResponse(coordinators=tuple(found))
-    error, why = _check(broker, request.key_type, request.key, call)
+        found = Coordinator(node_id=broker.node_id, host=host, port=port)
+        if error is not Errors.NONE:
+            # Of what goes wrong only a kind that is none is put into words.
+            why = MALFORMED if request.key_type not in (GROUP, TRANSACTION, SHARE) else ""
+            found = Coordinator(node_id=-1, port=-1, error_code=error, error_message=why)
+        return FindCoordinatorResponse(
+            coordinators=tuple(found.replace(key=key) for key in request.coordinator_keys)
+        )
     if error is Errors.NONE:
         return FindCoordinatorResponse(error_message=error.name, node_id=broker.node_id, host=host, port=port)
-    return FindCoordinatorResponse(error_code=error, error_message=why, node_id=-1, port=-1)
+    return FindCoordinatorResponse(error_code=error, error_message=MESSAGES[error], node_id=-1, port=-1)
 
 
-def _check(broker: Broker, key_type: int, key: str, call: Call) -> tuple[Errors, str | None]:
+def _check(broker: Broker, key_type: int, call: Call) -> Errors:
     if key_type == GROUP:
-        if broker.groups.ready:
-            return Errors.NONE, None
-        return Errors.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."
+        return Errors.NONE if broker.groups.ready else Errors.COORDINATOR_NOT_AVAILABLE
     if key_type == TRANSACTION or (key_type == SHARE and call.api_version >= FIRST_VERSION_WITH_SHARE):
-        return Errors.COORDINATOR_NOT_AVAILABLE, "There is no coordinator of this kind on this broker."
-    return Errors.INVALID_REQUEST, f"Unknown coordinator key type {key_type}."
+        return Errors.COORDINATOR_NOT_AVAILABLE
+    return Errors.INVALID_REQUEST

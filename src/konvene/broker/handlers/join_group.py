@@ -16,12 +16,23 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 
+WITH_MEMBER_ID = frozenset(
+    {
+        Errors.INVALID_GROUP_ID,
+        Errors.INVALID_SESSION_TIMEOUT,
+        Errors.UNKNOWN_MEMBER_ID,
+        Errors.FENCED_INSTANCE_ID,
+    }
+)
+"""Refusals that are told to the member that asked; the others are told to whom it may concern."""
+
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> Any:
     fresh = call._replace(fresh_ids=(str(uuid.uuid4()),))
 
     def refused(error: Errors) -> JoinGroupResponse:
-        return JoinGroupResponse(member_id=request.member_id, error_code=error, protocol_name=None)
+        member_id = request.member_id if error in WITH_MEMBER_ID else ""
+        return JoinGroupResponse(member_id=member_id, error_code=error, protocol_name=None)
 
     answer = ask(broker, request.group_id, request, fresh, refused)
     if call.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL:

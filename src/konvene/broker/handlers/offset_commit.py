@@ -1,4 +1,4 @@
-"""OffsetCommit: refused as a whole, every partition is told so."""
+"""OffsetCommit: refused as a whole, every partition is told so, but for those that do not exist."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.groups_call import ask
 from konvene.errors import Errors
+from konvene.groups.offsets.commit import FIRST_VERSION_WITH_TOPIC_IDS
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -16,22 +18,34 @@ from konvene.messages.offset_commit import (
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.coordinator import Call
+    from konvene.shard.image import Topics
 
 
 def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Any:
     def refused(error: Errors) -> OffsetCommitResponse:
-        return OffsetCommitResponse(
-            topics=tuple(
-                OffsetCommitResponseTopic(
-                    name=t.name,
-                    topic_id=t.topic_id,
-                    partitions=tuple(
-                        OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error)
-                        for p in t.partitions
-                    ),
-                )
-                for t in request.topics
-            )
-        )
+        topics = tuple(_refused(broker.topics, t, call.api_version, error) for t in request.topics)
+        return OffsetCommitResponse(topics=topics)
 
     return ask(broker, request.group_id, request, call, refused)
+
+
+def _refused(
+    topics: Topics, topic: OffsetCommitRequestTopic, version: int, error: Errors
+) -> OffsetCommitResponseTopic:
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    known = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
+    there = known.partitions if known is not None else 0
+    missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    if known is None and by_id:
+        missing = Errors.UNKNOWN_TOPIC_ID
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            OffsetCommitResponsePartition(
+                partition_index=p.partition_index,
+                error_code=error if 0 <= p.partition_index < there else missing,
+            )
+            for p in topic.partitions
+        ),
+    )

@@ -1,10 +1,13 @@
-"""SyncGroup: the answer comes when the leader's assignment is stored."""
+"""SyncGroup: the answer comes when the leader's assignment is stored.
+
+Since version 5 a request names its group's protocol; one that does not is refused."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.groups_call import ask
+from konvene.errors import Errors
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -12,5 +15,13 @@ if TYPE_CHECKING:
     from konvene.broker.coordinator import Call
 
 
+FIRST_VERSION_WITH_PROTOCOL = 5
+
+
 def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> Any:
+    if call.api_version >= FIRST_VERSION_WITH_PROTOCOL and None in (
+        request.protocol_type,
+        request.protocol_name,
+    ):
+        return SyncGroupResponse(error_code=Errors.INCONSISTENT_GROUP_PROTOCOL)
     return ask(broker, request.group_id, request, call, lambda error: SyncGroupResponse(error_code=error))

@@ -20,9 +20,11 @@ becomes the state by way of `GroupIs`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from konvene.codec.hashes import java_string_hash
 from konvene.errors import Errors
 from konvene.records.audit import Cause
 from konvene.shard.contract import Waiter
@@ -199,16 +201,29 @@ class ClassicGroup:
         )
 
     def vote(self) -> str:
-        """The protocol that all members have and most like best; at a tie the name decides."""
+        """The protocol that all members have and most like best; at a tie the first in Java's hash map."""
         everyone = len(self.members)
         candidates = frozenset(name for name, n in self.protocol_counts.items() if n == everyone)
         votes = Counter(member.vote(candidates) for member in self.members.values())
-        return max(sorted(votes), key=lambda name: votes[name])
+        return max(in_hash_order(votes), key=lambda name: votes[name])
 
     @property
     def is_simple(self) -> bool:
         """Only there because somebody commits offsets under its name."""
         return self.protocol_type is None
+
+
+def in_hash_order(names: Collection[str]) -> list[str]:
+    """Names in the order in which Java's HashMap gives them: by the bucket of their hash."""
+    buckets = 16
+    while len(names) > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(name: str) -> int:
+        code = java_string_hash(name) & 0xFFFF_FFFF
+        return (code ^ code >> 16) & (buckets - 1)
+
+    return sorted(names, key=bucket)
 
 
 @dataclass(frozen=True, slots=True)

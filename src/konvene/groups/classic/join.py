@@ -24,9 +24,9 @@ from dataclasses import replace
 from konvene.errors import Errors
 from konvene.groups.classic import log
 from konvene.groups.classic.group import ClassicGroup, Member, Protocols, State
-from konvene.groups.classic.step import Step, session_key
+from konvene.groups.classic.step import Step, join_refused, session_key
 from konvene.groups.classic.subscriptions import read_subscription
-from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.shard import causes
 from konvene.shard.contract import Context, Outcome
@@ -56,19 +56,14 @@ def join(groups: MutableMapping[str, ClassicGroup], request: JoinGroupRequest, c
     step = Step(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
     group = step.group
     if not _has_room(group, request.member_id, config["group.max.size"]):
-        step.reply(context.waiter, JoinGroupResponse(error_code=Errors.GROUP_MAX_SIZE_REACHED))
+        step.reply(context.waiter, join_refused(Errors.GROUP_MAX_SIZE_REACHED))
         if request.member_id:
-            # A member, or an id that was handed out, that finds no room any more is out.
+            # A member, or an id that was handed out, that finds no room any more is out. The others go on
+            # when one of them asks, or when the time to join is up.
             group.drop(request.member_id)
             step.disarm(session_key(group.group_id, request.member_id))
-            step.go_on()
     elif not group.supports(request.protocol_type, [p.name for p in request.protocols]):
-        step.reply(
-            context.waiter,
-            JoinGroupResponse(
-                member_id=request.member_id, error_code=Errors.INCONSISTENT_GROUP_PROTOCOL, protocol_name=None
-            ),
-        )
+        step.reply(context.waiter, join_refused(Errors.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
     elif not request.member_id:
         _join_new(step, request)
     else:
@@ -105,10 +100,7 @@ def _join_new(step: Step, request: JoinGroupRequest) -> None:
     elif context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
         group.pending_joins.add(member_id)
         step.arm(session_key(group.group_id, member_id), request.session_timeout_ms)
-        step.reply(
-            context.waiter,
-            JoinGroupResponse(member_id=member_id, error_code=Errors.MEMBER_ID_REQUIRED, protocol_name=None),
-        )
+        step.reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id))
     else:
         _add(step, request, member_id)
 
@@ -117,8 +109,8 @@ def _join_known(step: Step, request: JoinGroupRequest) -> None:
     group = step.group
     if request.member_id in group.pending_joins:
         if request.group_instance_id is not None:
-            # Ids are handed out to dynamic members only; somebody made this one up.
-            raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+            # Ids are handed out to dynamic members only. Kafka did not expect this either.
+            raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
         _add(step, request, request.member_id)
         return
     member = group.check_member(request.member_id, request.group_instance_id)
@@ -165,8 +157,7 @@ def _update(step: Step, request: JoinGroupRequest, member: Member) -> None:
     """The member as it comes back, waiting for its answer."""
     if member.join_waiter is not None and member.join_waiter != step.context.waiter:
         # The same member asks again on another connection; the older question is not left open.
-        again = JoinGroupResponse(member_id=member.member_id, error_code=Errors.REBALANCE_IN_PROGRESS)
-        step.reply(member.join_waiter, again)
+        step.reply(member.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, member.member_id))
     if member.sync_waiter is not None:
         step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
     step.group.put(
@@ -186,20 +177,20 @@ def _replace_static(step: Step, request: JoinGroupRequest, old: Member, member_i
     """A static member is back under a new member id: same place, same assignment (KIP-345)."""
     group = step.group
     fenced = Errors.FENCED_INSTANCE_ID
-    step.answer_join(old, JoinGroupResponse(member_id=old.member_id, error_code=fenced, protocol_name=None))
+    step.answer_join(old, join_refused(fenced, old.member_id))
     if old.sync_waiter is not None:
         step.reply(old.sync_waiter, SyncGroupResponse(error_code=fenced))
     new = _take_place(group, group.members[old.member_id], member_id)
     step.disarm(session_key(group.group_id, old.member_id))
+    # The session that began here is the old one's; a new timeout counts from the next heartbeat on.
+    step.arm_session(new)
     changed = old.protocols != _protocols(request)
     if group.state is State.COMPLETING_REBALANCE:
         step.cause(causes.STATIC_MEMBER_REJOINS, new, request.reason)
         _update(step, request, new)
-        step.arm_session(group.members[member_id])
         step.start_rebalance()
         return
     _update(step, request, new)
-    step.arm_session(group.members[member_id])
     if group.state is not State.STABLE:
         step.go_on()
     elif group.vote() == group.protocol:

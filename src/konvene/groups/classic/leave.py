@@ -26,7 +26,7 @@ def leave(groups: MutableMapping[str, ClassicGroup], request: LeaveGroupRequest,
     step = Step(known, context)
     answers = tuple(_answered(identity, _take_out(step, identity)) for identity in leaving)
     if any(a.error_code == Errors.NONE for a in answers):
-        _close_ranks(step, known)
+        _close_ranks(step)
     return step.outcome()._replace(replies=(*step.replies, *_answer(context, answers).replies))
 
 
@@ -39,6 +39,8 @@ def _take_out(step: Step, identity: MemberIdentity) -> Errors:
         _remove(step, group.members[holder], causes.REMOVED_BY_ADMIN, identity.reason)
         return Errors.NONE
     if identity.member_id in group.pending_joins:
+        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            step.cause(causes.MEMBER_LEFT, _with_id_only(step, identity.member_id), identity.reason)
         group.drop(identity.member_id)
         step.disarm(session_key(group.group_id, identity.member_id))
         return Errors.NONE
@@ -48,6 +50,11 @@ def _take_out(step: Step, identity: MemberIdentity) -> Errors:
         return refused.error
     _remove(step, member, _kind(step, member), identity.reason)
     return Errors.NONE
+
+
+def _with_id_only(step: Step, member_id: str) -> Member:
+    """Who was handed an id and gives it back, as far as it is known."""
+    return Member(member_id, None, step.context.client_id, step.context.client_host, 0, 0, "", ())
 
 
 def _kind(step: Step, member: Member) -> str:
@@ -60,10 +67,10 @@ def _remove(step: Step, member: Member, kind: str, reason: str | None) -> None:
     step.remove(member)
 
 
-def _close_ranks(step: Step, known: ClassicGroup) -> None:
-    if known.state in (State.STABLE, State.COMPLETING_REBALANCE):
-        if len(step.group.members) < len(known.members):
-            step.start_rebalance()
+def _close_ranks(step: Step) -> None:
+    """Whoever left: a group that has a generation makes another one, also when only an id was given back."""
+    if step.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        step.start_rebalance()
     else:
         step.go_on()
 

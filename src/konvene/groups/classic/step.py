@@ -50,6 +50,11 @@ def initial_delay_ms(context: Context) -> int:
     return max(told, SHORTEST_INITIAL_DELAY_MS)
 
 
+def join_refused(error: Errors, member_id: str = "") -> JoinGroupResponse:
+    """A JoinGroup's answer that is no generation: there is no protocol to tell."""
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
+
+
 class Step:
     """One decision. `group` is a copy that nobody else sees yet."""
 
@@ -300,7 +305,7 @@ class Step:
 
     def remove(self, member: Member) -> None:
         """Take a member out. If it waits for a join, it is told to come back as a new one."""
-        self.answer_join(member, JoinGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
+        self.answer_join(member, join_refused(Errors.UNKNOWN_MEMBER_ID))
         if member.sync_waiter is not None:
             self.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
         self.disarm(session_key(self.group.group_id, member.member_id))
