@@ -14,6 +14,7 @@ Commands (a client remembers its member id and generation from the answers it go
     sync WHO [assign=WHO:text,...] [generation=N] [protocol=NAME]
     heartbeat WHO [generation=N]           leave WHO [reason=..]       remove BY instance=ID[,ID]
     commit WHO topic-partition:offset,...  fetch WHO                   describe GROUP | list | delete GROUP
+    forget GROUP topic-partition,...       untopic TOPIC
     advance MS                             restart                     show GROUP
 
 Run the tests with KONVENE_REWRITE=1 to rewrite the expectations, then read the diff.
@@ -23,11 +24,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.groups.world import World
+from tests.groups.world import TOPICS, World
 
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -37,6 +39,11 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from konvene.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -206,6 +213,20 @@ class Transcript:
 
     def do_delete(self, plain: list[str], o: dict[str, str]) -> None:
         self.world.ask("admin", DeleteGroupsRequest(groups_names=(plain[0],)), 3)
+
+    def do_forget(self, plain: list[str], o: dict[str, str]) -> None:
+        named = (where.rpartition("-") for where in plain[1].split(","))
+        topics = tuple(
+            OffsetDeleteRequestTopic(
+                name=name, partitions=(OffsetDeleteRequestPartition(partition_index=int(index)),)
+            )
+            for name, _, index in named
+        )
+        self.world.ask("admin", OffsetDeleteRequest(group_id=plain[0], topics=topics), 0)
+
+    def do_untopic(self, plain: list[str], o: dict[str, str]) -> None:
+        gone = DeleteTopicState(name=plain[0], topic_id=TOPICS.by_name[plain[0]].id)
+        self.world.ask("broker", DeleteTopicsRequest(topics=(gone,)), 6)
 
     def do_advance(self, plain: list[str], o: dict[str, str]) -> None:
         self.world.advance(int(plain[0]))

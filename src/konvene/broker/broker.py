@@ -50,6 +50,7 @@ from konvene.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from konvene.messages.broker_registration import BrokerRegistrationRequest
 from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from konvene.records.cluster_log import decode_cluster_record, encode_cluster_record
 from konvene.shard.contract import Effect
@@ -267,6 +268,7 @@ class Broker:
                 partition = self.partitions.drop(gone.name, index)
                 if partition is not None:
                     self.directory.delete(TopicPartition(gone.name, index), uuid.uuid4().hex)
+            self.groups.topic_deleted(gone.name, gone.id)
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
         elif effect.verb == FEATURES_CHANGED:
@@ -305,7 +307,8 @@ class Broker:
 
     def _partition(self, wanted: TopicPartition, opened: PartitionLog) -> Partition:
         syncs = self.config["konvene.log.fsync.topics"]
-        return Partition(self, wanted.topic, wanted.partition, opened, syncs=syncs)
+        epoch = 0 if wanted.topic == CLUSTER_METADATA_TOPIC else self.state.leader_epoch(wanted.topic)
+        return Partition(self, wanted.topic, wanted.partition, opened, leader_epoch=epoch, syncs=syncs)
 
     def _log_config(self, topic: str) -> LogConfig:
         values = topic_values(self.config, self.settings_of(ResourceType.TOPIC, topic))
@@ -337,10 +340,23 @@ class Broker:
         """Load the catalogue, open the partitions, start the coordinators."""
         await self.catalogue.load()
         self._reconfigure(ResourceType.BROKER, "")
+        await self._register()
         for topic in self.state.topics.values():
             self._perform(Effect(CREATE_PARTITIONS, topic))
         self._drop_orphans()
         self.groups.start()
+
+    async def _register(self) -> None:
+        """Tell the catalogue of this start: partitions are led in a new epoch from now on."""
+        request = BrokerRegistrationRequest(
+            broker_id=self.node_id,
+            cluster_id=self.cluster_id,
+            incarnation_id=Uuid(uuid.uuid4().bytes),
+            rack=self.config["broker.rack"],
+        )
+        answer = await self.catalogue.submit(request, Call())
+        if isinstance(answer, Errors):
+            log.error("this start could not be registered: %s", answer.name)
 
     def _drop_orphans(self) -> None:
         """Logs of topics that the catalogue does not know: left over from a deletion cut short."""

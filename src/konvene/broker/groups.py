@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from konvene.broker.coordinator import Coordinator
+from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.broker.journal import Journal
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec.hashes import group_partition
+from konvene.codec.uuid import Uuid
 from konvene.groups.shard import GroupShard
+from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -113,6 +115,12 @@ class Groups:
                 index, offset, timestamp_ms, record
             ),
         )
+
+    def topic_deleted(self, name: str, topic_id: Uuid) -> None:
+        """Let all groups forget the offsets of a topic that is gone."""
+        gone = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
+        for coordinator in self.all():
+            coordinator.submit(gone, Call(client_id="broker"))
 
     async def close(self) -> None:
         for coordinator in self.all():

@@ -21,8 +21,10 @@ from konvene.groups.classic.sync import sync
 from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
+from konvene.groups.offsets.deleted_topics import topics_deleted
 from konvene.groups.offsets.fetch import fetch
 from konvene.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest
@@ -139,6 +141,7 @@ HANDLERS: dict[type[Struct], Callable[[GroupShard, Any, Context], Outcome]] = {
     OffsetDeleteRequest: lambda shard, request, context: delete(
         shard.groups, shard.offsets, request, context
     ),
+    DeleteTopicsRequest: lambda shard, request, context: topics_deleted(shard.offsets, request, context),
     ListGroupsRequest: _list,
     DescribeGroupsRequest: _describe,
     DeleteGroupsRequest: _delete,
