@@ -53,12 +53,14 @@ class Partition:
 
     __slots__ = ("_broker", "_syncs", "index", "leader_epoch", "log", "synced_ms", "topic", "waiting")
 
-    def __init__(self, broker: Broker, topic: str, index: int, log: PartitionLog, *, syncs: bool) -> None:
+    def __init__(
+        self, broker: Broker, topic: str, index: int, log: PartitionLog, *, leader_epoch: int, syncs: bool
+    ) -> None:
         self._broker = broker
         self.topic = topic
         self.index = index
         self.log = log
-        self.leader_epoch = 0
+        self.leader_epoch = leader_epoch
         self._syncs = syncs
         self.synced_ms = broker.wall_clock_ms()
         self.waiting: set[Waiting] = set()
@@ -141,6 +143,15 @@ class Partition:
         raise Refused(
             Errors.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else Errors.UNKNOWN_LEADER_EPOCH
         )
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The last epoch not above this one, and where it ended; (-1, -1) if that cannot be said.
+
+        The log knows only epochs in which something was written; those since then have nothing yet.
+        """
+        if self.log.epochs.latest < epoch <= self.leader_epoch:
+            return epoch, self.log.end_offset
+        return self.log.leader_epoch_end(epoch)
 
     def read(self, offset: int, max_bytes: int, *, min_one: bool) -> bytes | memoryview:
         """Batches from the one that has `offset` on. Raises `Refused`."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from konvene.cluster import configs, features, partitions, producer_ids, topics
+from konvene.cluster import configs, features, partitions, producer_ids, registration, topics
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from konvene.messages.alter_configs import AlterConfigsRequest
+from konvene.messages.broker_registration import BrokerRegistrationRequest
 from konvene.messages.create_partitions import CreatePartitionsRequest
 from konvene.messages.create_topics import CreateTopicsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
@@ -75,11 +76,12 @@ HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] 
     AlterConfigsRequest: configs.alter,
     AllocateProducerIdsRequest: producer_ids.allocate,
     UpdateFeaturesRequest: features.update,
+    BrokerRegistrationRequest: registration.register,
 }
 
 
 def _topic(state: CatalogueState, record: TopicRecord) -> None:
-    state.put_topic(TopicState(record.name, record.topic_id))
+    state.put_topic(TopicState(record.name, record.topic_id, since=state.starts))
 
 
 def _partition(state: CatalogueState, record: PartitionRecord) -> None:
@@ -116,6 +118,7 @@ def _producer_ids(state: CatalogueState, record: ProducerIdsRecord) -> None:
 
 def _register_broker(state: CatalogueState, record: RegisterBrokerRecord) -> None:
     state.broker = record
+    state.starts += 1
 
 
 REPLAYS: dict[type[Struct], Callable[[CatalogueState, Any], None]] = {

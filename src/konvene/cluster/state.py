@@ -26,12 +26,14 @@ class TopicState(NamedTuple):
     name: str
     id: Uuid
     partitions: int = 0
+    since: int = 0
+    """How many starts of the broker there had been when it was made."""
 
 
 class CatalogueState:
     """Topics, settings, features. Changed by the catalogue's `replay` alone."""
 
-    __slots__ = ("_image", "broker", "configs", "features", "names", "next_producer_id", "topics")
+    __slots__ = ("_image", "broker", "configs", "features", "names", "next_producer_id", "starts", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicState] = {}
@@ -41,6 +43,8 @@ class CatalogueState:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.broker: RegisterBrokerRecord | None = None
+        self.starts = 0
+        """How often a broker has registered."""
         self._image: Topics | None = None
 
     def put_topic(self, topic: TopicState) -> None:
@@ -52,6 +56,11 @@ class CatalogueState:
         del self.names[self.topics.pop(name).id]
         self.configs.pop((ResourceType.TOPIC, name), None)
         self._image = None
+
+    def leader_epoch(self, topic: str) -> int:
+        """The epoch of all partitions of a topic; of what is no topic, 0."""
+        known = self.topics.get(topic)
+        return 0 if known is None else self.starts - known.since
 
     @property
     def image(self) -> Topics:

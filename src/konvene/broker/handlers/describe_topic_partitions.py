@@ -70,7 +70,7 @@ def _topic(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartiti
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
                 leader_id=broker.node_id,
-                leader_epoch=0,
+                leader_epoch=broker.state.leader_epoch(topic.name),
                 replica_nodes=node,
                 isr_nodes=node,
                 eligible_leader_replicas=(),

@@ -199,9 +199,9 @@ class _Reader:
         data = _error(interest, error)
         moved = error in (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
         if moved and version >= FIRST_VERSION_WITH_LEADER:
-            return data.replace(
-                current_leader=LeaderIdAndEpoch(leader_id=self.broker.node_id, leader_epoch=0)
-            )
+            epoch = self.broker.state.leader_epoch(interest.topic or "")
+            leader = LeaderIdAndEpoch(leader_id=self.broker.node_id, leader_epoch=epoch)
+            return data.replace(current_leader=leader)
         return data
 
     def response(self, seen: _Seen) -> FetchResponse:
@@ -288,7 +288,7 @@ class _Watch:
 def _diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:
     """Where the client's records part from the log's, if its last epoch ended before its offset."""
     log = partition.log
-    end = (epoch, log.end_offset) if epoch == partition.leader_epoch else log.leader_epoch_end(epoch)
+    end = partition.end_of_epoch(epoch)
     if NO_EPOCH in end or offset < log.start_offset:
         raise Refused(Errors.OFFSET_OUT_OF_RANGE)
     if end[0] < epoch or end[1] < offset:

@@ -125,5 +125,9 @@ def _partition(broker: Broker, topic: str, index: int) -> MetadataResponsePartit
             offline_replicas=node,
         )
     return MetadataResponsePartition(
-        partition_index=index, leader_id=broker.node_id, leader_epoch=0, replica_nodes=node, isr_nodes=node
+        partition_index=index,
+        leader_id=broker.node_id,
+        leader_epoch=broker.state.leader_epoch(topic),
+        replica_nodes=node,
+        isr_nodes=node,
     )

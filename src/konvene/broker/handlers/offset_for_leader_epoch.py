@@ -37,7 +37,7 @@ def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochE
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
             raise Refused(broker.partitions.why_not(topic, wanted.partition, missing))
         partition.check_leader_epoch(wanted.current_leader_epoch)
-        epoch, end_offset = partition.log.leader_epoch_end(wanted.leader_epoch)
+        epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
     except Refused as refused:
         return EpochEndOffset(partition=wanted.partition, error_code=refused.error)
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,143 @@
+"""Each start of the broker is a new epoch of leadership: clients notice by it what a power cut took back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tests.broker.handlers.asking import Asking
+from tests.broker.running import running
+
+from konvene.codec.batches import batches
+from konvene.errors import Errors
+from konvene.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
+from konvene.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+Story = Callable[[Asking], Awaitable[None]]
+
+
+def lives(path: Path, *stories: Story) -> None:
+    """One start of the broker for each story, on the same data."""
+
+    async def main() -> None:
+        for story in stories:
+            async with running(path) as broker:
+                await story(Asking(broker))
+
+    asyncio.run(main())
+
+
+async def told(client: Asking, topic: str) -> set[int]:
+    """The leader epoch of a topic, from each API that tells it."""
+    (known,) = (await client.ask(MetadataRequest(topics=(MetadataRequestTopic(name=topic),)))).topics
+    described = await client.ask(DescribeTopicPartitionsRequest(topics=(TopicRequest(name=topic),)))
+    latest = ListOffsetsTopic(name=topic, partitions=(ListOffsetsPartition(partition_index=0, timestamp=-1),))
+    listed = await client.ask(ListOffsetsRequest(replica_id=-1, topics=(latest,)))
+    return {
+        known.partitions[0].leader_epoch,
+        described.topics[0].partitions[0].leader_epoch,
+        listed.topics[0].partitions[0].leader_epoch,
+    }
+
+
+async def end_of(client: Asking, epoch: int, current: int = -1) -> tuple[int, int, int]:
+    asked = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+    topics = (OffsetForLeaderTopic(topic="t", partitions=(asked,)),)
+    answer = await client.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
+    found = answer.topics[0].partitions[0]
+    return found.error_code, found.leader_epoch, found.end_offset
+
+
+async def fetch(client: Asking, offset: int, **says: int) -> Any:
+    topic = client.broker.topics.by_name["t"].id
+    asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **says)
+    topics = (FetchTopic(topic_id=topic, partitions=(asked,)),)
+    answer = await client.ask(FetchRequest(topics=topics, min_bytes=0, max_bytes=1 << 20))
+    return answer.responses[0].partitions[0]
+
+
+def test_the_epoch_counts_the_starts_since_the_topic_was_made(tmp_path: Path) -> None:
+    async def first(client: Asking) -> None:
+        await client.topic("t")
+        client.write("t", b"a", b"b")
+        assert await told(client, "t") == {0}
+        assert await end_of(client, 0) == (Errors.NONE, 0, 2)
+        assert await end_of(client, 1) == (Errors.NONE, -1, -1)
+
+    async def second(client: Asking) -> None:
+        await client.topic("later")
+        assert await told(client, "t") == {1}
+        assert await told(client, "later") == {0}
+        assert await end_of(client, 0) == (Errors.NONE, 0, 2)
+        assert await end_of(client, 1) == (Errors.NONE, 1, 2)
+        client.write("t", b"c")
+        assert await end_of(client, 0) == (Errors.NONE, 0, 2)
+        assert await end_of(client, 1) == (Errors.NONE, 1, 3)
+
+    async def third(client: Asking) -> None:
+        assert await told(client, "t") == {2}
+        assert await told(client, "later") == {1}
+        assert [await end_of(client, epoch) for epoch in (0, 1, 2, 3)] == [
+            (Errors.NONE, 0, 2), (Errors.NONE, 1, 3), (Errors.NONE, 2, 3), (Errors.NONE, -1, -1),
+        ]  # fmt: skip
+
+    lives(tmp_path, first, second, third)
+
+
+def test_who_knows_an_older_leadership_has_to_look_again(tmp_path: Path) -> None:
+    """FENCED_LEADER_EPOCH tells the leader and its epoch; a newer one than there is, is not known."""
+
+    async def first(client: Asking) -> None:
+        await client.topic("t")
+        client.write("t", b"a")
+        assert (await fetch(client, 0, current_leader_epoch=0)).error_code == Errors.NONE
+
+    async def second(client: Asking) -> None:
+        fenced = await fetch(client, 0, current_leader_epoch=0)
+        assert fenced.error_code == Errors.FENCED_LEADER_EPOCH
+        assert (fenced.current_leader.leader_id, fenced.current_leader.leader_epoch) == (1, 1)
+        assert (await fetch(client, 0, current_leader_epoch=1)).error_code == Errors.NONE
+        assert (await fetch(client, 0, current_leader_epoch=2)).error_code == Errors.UNKNOWN_LEADER_EPOCH
+        assert (await end_of(client, 0, current=0))[0] == Errors.FENCED_LEADER_EPOCH
+
+    lives(tmp_path, first, second)
+
+
+def test_records_of_two_starts_carry_two_epochs_and_a_lost_one_is_noticed(tmp_path: Path) -> None:
+    """A consumer has read a record that a power cut took back; another one stands at its offset now."""
+
+    async def first(client: Asking) -> None:
+        await client.topic("t")
+        client.write("t", b"kept")
+        client.write("t", b"lost")
+
+    async def second(client: Asking) -> None:
+        client.write("t", b"new")
+        seen = await fetch(client, 0)
+        assert [(h.base_offset, h.partition_leader_epoch) for h, _ in batches(seen.records)] == [
+            (0, 0),
+            (1, 1),
+        ]
+        diverged = await fetch(client, 2, last_fetched_epoch=0)
+        assert (diverged.diverging_epoch.epoch, diverged.diverging_epoch.end_offset) == (0, 1)
+        assert not diverged.records
+        right = await fetch(client, 2, last_fetched_epoch=1)
+        assert (right.error_code, right.diverging_epoch.epoch) == (Errors.NONE, -1)
+
+    lives(tmp_path, first)
+    for mark in (".kafka_cleanshutdown", ".konvene_summary", "recovery-point-offset-checkpoint"):
+        (tmp_path / mark).unlink(missing_ok=True)
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    data = log.read_bytes()
+    ((header, _), _) = batches(data)
+    log.write_bytes(data[: header.size])
+    lives(tmp_path, second)
