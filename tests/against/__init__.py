@@ -9,6 +9,9 @@ honest.
 | file | theme |
 | --- | --- |
 | test_groups.py | members of different libraries in one group: they join, leave, die and sleep |
+| test_assignors.py | who owns what, at every moment, with every assignor of every library |
+| test_static.py | static members: bounced, fenced, removed, mixed with others |
+| test_streams.py | a Kafka Streams application: its topics, its tasks, its counts |
 | test_restart.py | the broker is killed under load and comes back |
 | test_data.py | what is produced is read back, whole, by every other library |
 | test_changes.py | topics that grow, go and come again under living clients |

@@ -148,7 +148,11 @@ def offsets(rows: list[list[Any]]) -> dict[Partition, int]:
 
 
 def delivered(story: Story) -> set[str]:
-    return {value for member in story.members for value in member.values()}
+    return delivered_by(story.members)
+
+
+def delivered_by(members: Iterable[Client]) -> set[str]:
+    return {value for member in members for value in member.values()}
 
 
 def all_committed(member: Client) -> bool:
