@@ -96,6 +96,10 @@ class Cast:
     def group(self) -> ClassicGroup:
         return self.life.group("g")
 
+    @property
+    def group_or_none(self) -> ClassicGroup | None:
+        return self.life.shard.groups.get("g")
+
     def answer(self, who: str) -> Any:
         """What was answered last."""
         return self.life.answers.get(who)
