@@ -1,0 +1,100 @@
+"""Answers as text: every field of their version, with names in place of what is random.
+
+Member ids end in `#1`, `#2` in the order in which they were first told; ids of topics are the topics' names;
+what stands in the order of a hash map in Kafka is sorted. Throttle times are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+
+RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+LONG = 200
+LEFT_OUT = {"throttle_time_ms"}
+UNORDERED = {
+    ("JoinGroupResponse", "members"), ("DescribedGroup", "members"), ("ListGroupsResponse", "groups"),
+    ("OffsetFetchResponse", "topics"), ("OffsetFetchResponseGroup", "topics"),
+    ("OffsetFetchResponseTopics", "partitions"), ("OffsetFetchResponseTopic", "partitions"),
+    ("DeleteGroupsResponse", "results"), ("OffsetCommitResponse", "topics"),
+    ("OffsetCommitResponseTopic", "partitions"), ("OffsetDeleteResponse", "topics"),
+    ("OffsetDeleteResponseTopic", "partitions"),
+}  # fmt: skip
+"""Lists whose order is nobody's promise."""
+
+
+@dataclass
+class Reader:
+    """Tells answers of one conversation."""
+
+    tag: str
+    port: int
+    topic_names: dict[Uuid, str] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def meet(self, answer: Struct) -> None:
+        """Number the member id that an answer is addressed to, before all others in it."""
+        for found in RANDOM.findall(getattr(answer, "member_id", "")):
+            self.numbers.setdefault(found, len(self.numbers) + 1)
+
+    def tell(self, answer: Struct, version: int) -> str:
+        name = type(answer).__name__.removesuffix("Response")
+        return f"{name} v{version} " + self._named(self._struct(answer, version)[1:-1])
+
+    def _named(self, told: str) -> str:
+        def number(found: re.Match[str]) -> str:
+            return f"#{self.numbers.setdefault(found[0], len(self.numbers) + 1)}"
+
+        return RANDOM.sub(number, told)
+
+    def _struct(self, value: Struct, version: int) -> str:
+        parts = []
+        for f in type(value).__fields__:
+            if version not in f.versions or f.name in LEFT_OUT:
+                continue
+            content: Any = getattr(value, f.name)
+            if f.name == "error_code":
+                parts.append(Errors(content).name)
+                continue
+            if isinstance(content, tuple):
+                said = "[" + ", ".join(self._list(type(value).__name__, f.name, content, version)) + "]"
+            else:
+                said = self._value(f.name, content, version)
+            parts.append(f"{f.name}={said}")
+        return "{" + " ".join(parts) + "}"
+
+    def _list(self, owner: str, name: str, content: tuple[Any, ...], version: int) -> list[str]:
+        if (owner, name) == ("ListGroupsResponse", "groups"):
+            content = tuple(g for g in content if g.group_id.startswith(self.tag))
+        told = [self._value(name, c, version) for c in content]
+        return sorted(told, key=self.rank) if (owner, name) in UNORDERED else told
+
+    def rank(self, told: str) -> str:
+        """By what does not depend on chance: ids count by their numbers, those not yet met last."""
+
+        def known(found: re.Match[str]) -> str:
+            return f"{self.numbers.get(found[0], 9999):04}"
+
+        return RANDOM.sub(known, told)
+
+    def _value(self, name: str, content: Any, version: int) -> str:
+        if isinstance(content, Struct):
+            return self._struct(content, version)
+        if content is None:
+            return "null"
+        if isinstance(content, bool):
+            return "yes" if content else "no"
+        if isinstance(content, int):
+            return "PORT" if name == "port" and content == self.port else str(content)
+        if name == "topic_id":
+            return self.topic_names.get(Uuid(content), str(Uuid(content)))
+        said = content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else str(content)
+        said = said.replace(self.tag, "")
+        if len(said) > LONG:
+            said = f"{said[:20]}..{said[-40:]}({len(said)})"
+        return repr(said)

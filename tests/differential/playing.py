@@ -1,0 +1,280 @@
+"""Plays a conversation with a broker over sockets.
+
+A request may stay unanswered until something else happens, so a step is over when the broker has nothing more
+to say: after each line a commit to another group is sent twice and its answer awaited, on a connection of its
+own, which passes through the same coordinator behind whatever the line has caused. Where it is known how many
+answers a line brings, they are waited for first. No time is measured.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.differential.answers import Reader
+from tests.differential.language import Line, Memory, Speaker, text
+
+from konvene.codec.compile import decode, encode
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.messages import BY_NAME, Api
+from konvene.messages.api_versions import ApiVersionsRequest
+from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from konvene.messages.find_coordinator import FindCoordinatorRequest
+from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+HOST = "127.0.0.1"
+WITHIN_S = 20
+LATE_S = 4
+"""For how long an answer is waited for that the other broker gave."""
+
+TOPICS = {"orders": 6, "audit": 2}
+
+
+class Wire:
+    """One connection, with at most one request under way."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection((HOST, port), timeout=WITHIN_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.asked: tuple[Api, int] | None = None
+        self._bytes = b""
+
+    def send(self, request: Struct, version: int, client_id: str) -> None:
+        api = BY_NAME[type(request).__name__.removesuffix("Request")]
+        said = client_id.encode()
+        head = api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7"
+        head += len(said).to_bytes(2, "big") + said + (b"\0" if version >= api.first_flexible else b"")
+        body = head + encode(request, version)
+        self.socket.sendall(len(body).to_bytes(4, "big") + body)
+        self.asked = (api, version)
+
+    def read(self) -> Struct | str | None:
+        """What came: an answer, "closed", or None if it is not whole yet."""
+        assert self.asked is not None
+        try:
+            part = self.socket.recv(1 << 20)
+        except ConnectionError:
+            part = b""
+        if not part:
+            self.asked = None
+            return "closed"
+        self._bytes += part
+        if len(self._bytes) < 4 or len(self._bytes) < 4 + int.from_bytes(self._bytes[:4], "big"):
+            return None
+        frame, self._bytes = self._bytes[4:], b""
+        (api, version), self.asked = self.asked, None
+        return decode(api.response, version, frame, 5 if api.response_header_version(version) else 4)
+
+    def ask(self, request: Struct, version: int) -> Any:
+        self.send(request, version, "probe")
+        while (answer := self.read()) is None:
+            pass
+        assert answer != "closed"
+        return answer
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@dataclass
+class Player:
+    """One conversation with one broker."""
+
+    port: int
+    tag: str
+    settle_s: float = 0.0
+    """How much longer than needed to listen after each line; for a recording."""
+    restart: Callable[[bool], None] | None = None
+    wires: dict[str, Wire] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.speaker = Speaker(self.tag)
+        self.reader = Reader(self.tag, self.port)
+        self._meet()
+
+    def _meet(self) -> None:
+        self.probe = Wire(self.port)
+        for name in TOPICS:
+            self._learn_topic(name)
+
+    def close(self) -> None:
+        for wire in [*self.wires.values(), self.probe]:
+            wire.close()
+
+    def play(self, line: str, expected: int | None = None) -> list[str]:
+        """Say a line; what the broker says until it has nothing more to say."""
+        told = Line.read(line)
+        answers: list[tuple[str, Struct | str, int]] = []
+        if told.who:
+            memory = self.speaker.of(told.who)
+            self._send(told, memory)
+        else:
+            getattr(self, f"_do_{told.verb}")(*told.plain)
+        deadline = time.monotonic() + LATE_S
+        while expected is not None and len(answers) < expected and time.monotonic() < deadline:
+            answers += self._listen(0.2)
+        self._barrier()
+        answers += self._listen(self.settle_s, every=True)
+        return self._tell(answers)
+
+    def _send(self, line: Line, memory: Memory) -> None:
+        wire = self.wires.get(line.who)
+        if wire is not None and wire.asked is not None:
+            wire.close()
+            wire = None
+        if wire is None:
+            wire = self.wires[line.who] = Wire(self.port)
+            wire.ask(ApiVersionsRequest(), 0)  # from here on it is read as quickly as the probe
+        request = self.speaker.request(line)
+        wire.send(request, line.version, text(line.options.get("client", line.who.partition("/")[0])))
+
+    def _listen(self, within_s: float, *, every: bool = False) -> list[tuple[str, Struct | str, int]]:
+        """The answers that come within a time; the first ones only, unless `every` one is wanted."""
+        answers: list[tuple[str, Struct | str, int]] = []
+        until = time.monotonic() + within_s
+        while True:
+            waiting = {w.socket: (name, w) for name, w in self.wires.items() if w.asked is not None}
+            left = until - time.monotonic()
+            if not waiting:
+                return answers
+            ready, _, _ = select.select(list(waiting), [], [], max(left, 0))
+            for one in ready:
+                name, wire = waiting[one]
+                version = wire.asked[1] if wire.asked else 0
+                answer = wire.read()
+                if answer is not None:
+                    answers.append((name, answer, version))
+                    if answer == "closed":
+                        self.wires.pop(name).close()
+            if (not ready and left <= 0) or (answers and not every):
+                return answers
+
+    def _barrier(self) -> None:
+        commit = OffsetCommitRequest(
+            group_id="barrier",
+            topics=(
+                OffsetCommitRequestTopic(
+                    name="orders", partitions=(OffsetCommitRequestPartition(committed_metadata=""),)
+                ),
+            ),
+        )
+        for _ in range(2):
+            self.probe.ask(commit, 8)
+
+    # --- what is heard ---
+
+    def _tell(self, answers: list[tuple[str, Struct | str, int]]) -> list[str]:
+        answers.sort(key=lambda a: a[0])
+        for _, answer, _ in answers:
+            if isinstance(answer, Struct):
+                self.reader.meet(answer)
+        said = []
+        for who, answer, version in answers:
+            if isinstance(answer, str):
+                said.append(f"{who} <- {answer}")
+                continue
+            self._learn(self.speaker.of(who), answer)
+            said.append(f"{who} <- {self.reader.tell(answer, version)}")
+        return said
+
+    def _learn(self, memory: Memory, answer: Any) -> None:
+        kind = type(answer).__name__
+        if kind in ("JoinGroupResponse", "SyncGroupResponse", "HeartbeatResponse"):
+            memory.last = (kind.removesuffix("Response"), Errors(answer.error_code))
+        if kind != "JoinGroupResponse":
+            return
+        if answer.error_code == Errors.MEMBER_ID_REQUIRED:
+            memory.member_id = answer.member_id
+        elif answer.error_code == Errors.NONE:
+            memory.member_id, memory.generation = answer.member_id, answer.generation_id
+            memory.led = tuple(sorted((m.member_id for m in answer.members), key=self.reader.rank))
+            memory.protocol = answer.protocol_name
+            memory.protocol_type = answer.protocol_type or "consumer"
+
+    # --- lines that are no requests ---
+
+    def _do_wait(self, ms: str) -> None:
+        time.sleep(int(ms) / 1000)
+
+    def _do_restart(self) -> None:
+        self._again(gently=True)
+
+    def _do_kill(self) -> None:
+        self._again(gently=False)
+
+    def _again(self, *, gently: bool) -> None:
+        assert self.restart is not None, "this conversation has no broker of its own"
+        self.close()
+        self.wires.clear()
+        self.restart(gently)
+        ready(self.port)
+        self._meet()
+
+    def _do_topic(self, name: str, count: str) -> None:
+        make_topic(self.probe, self.speaker.topic(name), int(count))
+        self._learn_topic(name)
+
+    def _do_untopic(self, name: str) -> None:
+        name = self.speaker.topic(name)
+        self.probe.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=name),), timeout_ms=10_000), 6)
+        deadline = time.monotonic() + WITHIN_S
+        while not known(self.probe, name).error_code:
+            assert time.monotonic() < deadline, name
+            time.sleep(0.02)
+
+    def _learn_topic(self, name: str) -> None:
+        real = self.speaker.topic(name)
+        topic_id = Uuid(known(self.probe, real).topic_id)
+        self.speaker.topic_ids[real] = topic_id
+        self.reader.topic_names[topic_id] = f"id({name})"
+
+
+def known(wire: Wire, name: str) -> Any:
+    asked = MetadataRequest(topics=(MetadataRequestTopic(name=name),))
+    return wire.ask(asked, 12).topics[0]
+
+
+def make_topic(wire: Wire, name: str, count: int) -> None:
+    """Make a topic and wait until it can be used."""
+    made = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+    wire.ask(CreateTopicsRequest(topics=(made,), timeout_ms=10_000), 7)
+    deadline = time.monotonic() + WITHIN_S
+    while known(wire, name).error_code:
+        assert time.monotonic() < deadline, name
+        time.sleep(0.02)
+
+
+def ready(port: int) -> None:
+    """Wait until the topics of all conversations are there and groups have a coordinator."""
+    wire = Wire(port)
+    for name, count in TOPICS.items():
+        if known(wire, name).error_code:
+            make_topic(wire, name, count)
+    commit = OffsetCommitRequest(
+        group_id="barrier",
+        topics=(
+            OffsetCommitRequestTopic(
+                name="orders", partitions=(OffsetCommitRequestPartition(committed_metadata=""),)
+            ),
+        ),
+    )
+    deadline = time.monotonic() + 2 * WITHIN_S
+    while True:
+        wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=("barrier",)), 6)
+        if wire.ask(commit, 8).topics[0].partitions[0].error_code == Errors.NONE:
+            break
+        assert time.monotonic() < deadline, "no coordinator"
+        time.sleep(0.05)
+    wire.close()

@@ -1,0 +1,133 @@
+"""Brokers on which conversations are played, and the playing of many at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tests.against.brokers import Broker, Kafka, Konvene
+from tests.differential import walks
+from tests.differential.differences import meant
+from tests.differential.playing import Player, ready
+from tests.differential.recordings import Conversation, Step
+
+PLAIN = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": "1",
+    "offset.metadata.max.bytes": "50",
+}
+PROFILES = {
+    "plain": PLAIN,
+    "delayed": PLAIN | {"group.initial.rebalance.delay.ms": "300"},
+    "crowded": PLAIN | {"group.max.size": "2"},
+    "restart": PLAIN,
+}
+"""The settings under which a conversation is played. One of `restart` has a broker of its own."""
+
+ONLY = {
+    Kafka: {"num.io.threads": "1", "num.network.threads": "1", "group.coordinator.append.linger.ms": "0"},
+    Konvene: {"konvene.log.fsync.internal": "false"},
+}
+"""Requests are taken in the order in which they were sent; disks are not what is compared."""
+
+SETTLE_S = 0.15
+"""How much longer Kafka is listened to, line by line: its timers run on a thread of their own."""
+
+MOST = int(os.environ.get("KONVENE_DIFFERENTIAL_MOST", "1"))
+"""How many differences of a conversation are told: those behind the first may follow from it."""
+
+AT_ONCE = 16
+"""How many conversations are played at a time: most of one is waiting."""
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass
+class Stage:
+    """A running broker."""
+
+    broker: Broker
+
+    @property
+    def settle_s(self) -> float:
+        return SETTLE_S if isinstance(self.broker, Kafka) else 0.0
+
+    def player(self, name: str) -> Player:
+        return Player(self.broker.port, f"{name}.", self.settle_s, self._restart)
+
+    def _restart(self, gently: bool) -> None:
+        if gently:
+            self.broker.stop()
+        else:
+            self.broker.kill9()
+        self.broker.start()
+
+
+@contextmanager
+def staged(kind: type[Broker], directory: Path, profile: str) -> Iterator[Stage]:
+    broker = kind(directory, PROFILES[profile] | ONLY[kind])
+    broker.start()
+    try:
+        ready(broker.port)
+        yield Stage(broker)
+    finally:
+        broker.kill9()
+
+
+def first_played(stage: Stage, conversation: Conversation, name: str) -> list[Step]:
+    """Play it where nobody knows what will be answered."""
+    player = stage.player(name)
+    try:
+        return [(line, player.play(line)) for line in conversation.lines]
+    finally:
+        player.close()
+
+
+def first_walked(stage: Stage, seed: int, name: str) -> list[Step]:
+    """Walk where a seed leads with this broker's answers."""
+    walk = walks.Walk(seed)
+    player = stage.player(name)
+    steps: list[Step] = []
+    try:
+        while len(steps) < walks.STEPS:
+            line = walk.line(player.speaker.of)
+            answers = player.play(line)
+            steps.append((line, answers))
+            if any(a.startswith(walks.HASTY) for a in answers) or line.split()[1] == walks.HASTY:
+                steps.append((walks.AFTERWARDS, player.play(walks.AFTERWARDS)))
+    finally:
+        player.close()
+    return steps
+
+
+def difference(stage: Stage, name: str, steps: list[Step]) -> str | None:
+    """Play the steps again; the first answers that are not as they were and not known to be, or None."""
+    player = stage.player(name)
+    before: list[str] = []
+    found: list[str] = []
+    try:
+        for number, (line, kafka) in enumerate(steps, 1):
+            konvene = player.play(line, len(kafka))
+            if konvene != kafka and not meant(kafka, konvene):
+                told = [f"{name}, step {number}", *before[-24:], f"> {line}"]
+                told += [f"    kafka:   {a}" for a in kafka] or ["    kafka:   says nothing"]
+                told += [f"    konvene: {a}" for a in konvene] or ["    konvene: says nothing"]
+                found.append("\n".join(told))
+                if len(found) == MOST:
+                    break
+            before += [f"  {line}", *(f"      {a}" for a in kafka)]
+    finally:
+        player.close()
+    return "\n\n".join(found) or None
+
+
+def at_once(work: Callable[[T], R], items: list[T]) -> list[R]:
+    """Do the same for many at a time; results in their order."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(work, items))

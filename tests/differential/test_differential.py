@@ -1,0 +1,139 @@
+"""What Kafka answers, konvene answers: conversation by conversation, walk by walk."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.against.brokers import Broker, Kafka, Konvene, Unavailable, kafka_jars
+from tests.differential import walks
+from tests.differential.differences import KNOWN
+from tests.differential.recordings import RECORDED, Conversation, Step, read, write, written
+from tests.differential.stage import (
+    PROFILES,
+    Stage,
+    at_once,
+    difference,
+    first_played,
+    first_walked,
+    staged,
+)
+
+MODE = os.environ.get("KONVENE_DIFFERENTIAL", "recorded")
+ONLY = os.environ.get("KONVENE_DIFFERENTIAL_ONLY", "")
+RECORDED_SEEDS = range(1, 21)
+TRIES = int(os.environ.get("KONVENE_DIFFERENTIAL_TRIES", "8"))
+"""Kafka lets hash maps of random ids choose, among others who leads next. A conversation is begun again so
+many times until its choices are konvene's."""
+
+
+def seeds() -> range:
+    told = os.environ.get("KONVENE_DIFFERENTIAL_SEEDS")
+    if MODE != "live" or not told:
+        return RECORDED_SEEDS
+    first, _, last = told.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def conversations(profile: str) -> list[Conversation]:
+    walked = [Conversation(walks.Walk(s).profile, f"walk-{s}", (f"walk {s}",)) for s in seeds()]
+    return [c for c in [*written(), *walked] if c.profile == profile and ONLY in c.name]
+
+
+class Theatre:
+    """Both brokers of a profile, as the mode wants them."""
+
+    def __init__(self, directory: Path, profile: str) -> None:
+        self.directory = directory
+        self.profile = profile
+        self.exit = ExitStack()
+        self.alone = profile == "restart"
+        self.shared: dict[type[Broker], Stage] = {}
+
+    def stage(self, kind: type[Broker], name: str, closing: ExitStack) -> Stage:
+        """The stage of a kind: that of all, or one for this play alone."""
+        if self.alone:
+            return closing.enter_context(staged(kind, self.directory / name / kind.name, self.profile))
+        if kind not in self.shared:
+            self.shared[kind] = self.exit.enter_context(
+                staged(kind, self.directory / kind.name, self.profile)
+            )
+        return self.shared[kind]
+
+    def begin(self) -> None:
+        """Start what is shared before many ask for it at once."""
+        if not self.alone:
+            for kind in [Konvene] if MODE == "recorded" else [Kafka, Konvene]:
+                self.stage(kind, "", self.exit)
+
+
+def told_by_kafka(theatre: Theatre, conversation: Conversation, name: str) -> list[Step]:
+    first = conversation.lines[0].split()
+    with ExitStack() as closing:
+        stage = theatre.stage(Kafka, name, closing)
+        if first[0] == "walk":
+            return first_walked(stage, int(first[1]), name)
+        return first_played(stage, conversation, name)
+
+
+def compared(theatre: Theatre, name: str, steps: list[Step]) -> str | None:
+    with ExitStack() as closing:
+        return difference(theatre.stage(Konvene, name, closing), name, steps)
+
+
+def judged(theatre: Theatre, conversation: Conversation) -> str | None:
+    """The first difference of a conversation, if there is one."""
+    if MODE == "recorded":
+        if not conversation.recording.exists():
+            return f"{conversation.id} is not recorded"
+        steps = read(conversation.recording)
+        said = tuple(line for line, _ in steps)
+        if conversation.lines[0].split()[0] != "walk" and said != conversation.lines:
+            return f"{conversation.id} was changed and not recorded again"
+        return compared(theatre, conversation.name, steps)
+    for attempt in range(TRIES):
+        name = f"{conversation.name}.{attempt}"
+        try:
+            steps = told_by_kafka(theatre, conversation, name)
+            found = compared(theatre, name, steps)
+        except Exception as error:
+            return f"{conversation.id}: {error!r}"
+        if found is None:
+            break
+    if MODE == "record":
+        write(conversation.recording, steps)
+    return found
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_konvene_answers_as_kafka(profile: str, tmp_path: Path) -> None:
+    """Every answer of every conversation is Kafka's, in every field that is not random."""
+    if MODE != "recorded":
+        try:
+            os.environ.setdefault("KONVENE_AGAINST_KAFKA_JARS", str(kafka_jars()))
+        except Unavailable as missing:
+            pytest.skip(f"Kafka is missing: {missing}")
+    played = conversations(profile)
+    theatre = Theatre(tmp_path, profile)
+    with theatre.exit:
+        theatre.begin()
+        found = at_once(partial(judged, theatre), played)
+    told = [f for f in found if f]
+    assert not told, f"{len(told)} of {len(played)} differ\n\n" + "\n\n".join(told)
+
+
+def test_every_known_difference_is_told_to_users() -> None:
+    """A difference that is meant stands in the documentation in the words of its row."""
+    page = (Path(__file__).parents[2] / "docs" / "differences.md").read_text("utf-8")
+    for row in KNOWN:
+        assert row.sentence in page
+
+
+def test_recordings_have_their_conversations() -> None:
+    """No recording is left over."""
+    known = {c.recording for profile in PROFILES for c in conversations(profile)}
+    assert not ONLY or known
+    assert ONLY or MODE != "recorded" or set(RECORDED.glob("*/*.txt")) == known
