@@ -65,7 +65,12 @@ class Repeated:
 
     def answered(self, body: memoryview) -> int:
         if len(body) != self.size or bytes(body[4 : self.same]) != self.expected:
-            raise BadAnswer(f"expected {self.expected.hex(' ')}, got {bytes(body[4:200]).hex(' ')}")
+            told = bytes(body[4 : self.same])
+            at = next((i for i, (a, b) in enumerate(zip(told, self.expected, strict=False)) if a != b), 0)
+            expected, got = self.expected[at : at + 16].hex(), told[at : at + 16].hex()
+            raise BadAnswer(
+                f"{len(body)} bytes with {got} at {4 + at}, not {self.size} bytes with {expected}"
+            )
         return self.carries
 
 
