@@ -12,6 +12,8 @@ honest.
 | test_assignors.py | who owns what, at every moment, with every assignor of every library |
 | test_static.py | static members: bounced, fenced, removed, mixed with others |
 | test_streams.py | a Kafka Streams application: its topics, its tasks, its counts |
+| test_protocols.py | groups of those who are no consumers, written by hand (raw.py) |
+| test_trouble.py | members that die or sleep too long, groups that are full |
 | test_restart.py | the broker is killed under load and comes back |
 | test_data.py | what is produced is read back, whole, by every other library |
 | test_changes.py | topics that grow, go and come again under living clients |
