@@ -2,12 +2,15 @@
 nobody's business here."""
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from bench import kafka
-from bench.__main__ import main
-from bench.drive import Repeated, Windows
+from bench.__main__ import arguments, main
+from bench.drive import Repeated, Windows, drive
 from bench.figures import Figure
 from bench.report import Result, document, table
 from bench.rows import ROWS, Row, Unknown, chosen
@@ -82,6 +85,61 @@ def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = json.loads(out)["rows"]
     assert row["row"] == "start" and row["figures"][0]["konvene"]["median"] > 0
     assert err.startswith("konvene start (load average ")
+
+
+def test_kafka_is_asked_for_by_option_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KONVENE_BENCH_KAFKA", raising=False)
+    assert not arguments([]).kafka
+    assert arguments(["--kafka"]).kafka
+    monkeypatch.setenv("KONVENE_BENCH_KAFKA", "0")
+    assert not arguments([]).kafka
+    monkeypatch.setenv("KONVENE_BENCH_KAFKA", "1")
+    assert arguments(["start"]).kafka
+
+
+class Crumbs(threading.Thread):
+    """A server for one connection that answers each request with `right`, seven bytes at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.numbers: list[int] = []
+        self.bodies: set[bytes] = set()
+
+    def run(self) -> None:
+        connection, _ = self.listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self.listener, connection, connection.makefile("rb") as requests, suppress(OSError):
+            while size := requests.read(4):
+                body = requests.read(int.from_bytes(size, "big"))
+                if len(body) < int.from_bytes(size, "big"):
+                    break  # the load is over, in the middle of a request
+                self.numbers.append(int.from_bytes(body[4:8], "big"))
+                self.bodies.add(body[8:])
+                answer = b"\0\0\0\x09" + body[4:8] + b"right"
+                for at in range(0, len(answer), 7):
+                    connection.sendall(answer[at : at + 7])
+
+
+@pytest.mark.parametrize("size", [10, 5_000_000])
+def test_load_is_whole_requests_in_order(size: int) -> None:
+    """Each request has the next number, also where a socket does not take it at once, and answers that come
+    in crumbs are put together. With two in flight, no more than two are unanswered when a window ends."""
+    server = Crumbs()
+    server.start()
+    body = bytes(range(10)) * (size // 10)
+    frame = (8 + size).to_bytes(4, "big") + bytes(8) + body
+    windows = Windows(seconds=0.2, runs=2, warm_s=0)
+    caller = Repeated([frame], proven=bytes(4) + b"right", carries=size)
+    seen = drive(server.port, [caller], 2, windows, cpu_s=lambda: 0.0)
+    server.join(5)
+    answered = sum(window.requests for window in seen)
+    assert len(seen) == 2 and answered > 0
+    assert sum(window.size for window in seen) == answered * size
+    assert server.numbers == list(range(1, len(server.numbers) + 1))
+    assert answered <= len(server.numbers) <= answered + 2
+    assert server.bodies == {body}
 
 
 def test_wrong_answer_is_no_figure() -> None:
