@@ -8,12 +8,13 @@ twice.
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .brokers import Broker
-from .clients import Client, Fleet, Partition, eventually, group_offsets
+from .clients import Client, Fleet, Partition, eventually, fleet_of, group_offsets, meet_the_coordinator
 from .conftest import Admins
 from .history import history
 
@@ -27,11 +28,12 @@ WORDS = ("revoked", "assigned", "joined", "left", "fenced", "stable", "empty", "
 class WordCount:
     """The application, what it was given, and what it has made of that."""
 
-    def __init__(self, name: str, fleet: Fleet, admins: Admins) -> None:
+    def __init__(self, name: str, fleet: Fleet, admin: Client) -> None:
         self.name = name
         self.fleet = fleet
-        self.admin = admins["kafka-python"]
+        self.admin = admin
         self.lines: list[str] = []
+        self.writing = 0
         topics = [{"name": self.input, "partitions": PARTITIONS}, {"name": self.output, "partitions": 1}]
         self.admin.call("create_topics", topics=topics)
         self.writer = fleet.producer("confluent-kafka", f"{name}-writer", idempotence=True)
@@ -52,14 +54,21 @@ class WordCount:
 
     def write(self, lines: int) -> None:
         """More lines, for every partition, that are like none before."""
+        self.begin_to_write(lines)
+        self.end_to_write()
+
+    def begin_to_write(self, lines: int) -> None:
         begin = len(self.lines)
         more = [" ".join(WORDS[: 1 + n % len(WORDS)]) for n in range(begin, begin + lines)]
         records = [
             {"topic": self.input, "partition": n % PARTITIONS, "key": None, "value": line}
             for n, line in enumerate(more)
         ]
-        self.writer.call("send", records=records)
+        self.writing = self.writer.tell("send", records=records)
         self.lines += more
+
+    def end_to_write(self) -> None:
+        self.writer.answer(self.writing, 60)
 
     def counted(self) -> dict[str, int]:
         """The last count that was told of each word."""
@@ -70,7 +79,7 @@ class WordCount:
         everyone = [*instances, self.reader]
         eventually(f"counts {wanted}", lambda: self.counted() == wanted, 30, among=everyone)
 
-    def is_shared_by(self, *instances: Client) -> dict[str, set[str]]:
+    def is_shared_by(self, *instances: Client, within_s: float = 40) -> dict[str, set[str]]:
         """Wait until every task is one instance's and all have as many; tell whose is which."""
 
         def shared() -> dict[str, set[str]] | None:
@@ -78,7 +87,17 @@ class WordCount:
             even = all(len(held) == len(TASKS) // len(instances) for held in told.values())
             return told if even and set().union(*told.values()) == TASKS else None
 
-        return eventually(f"sharing of all tasks by {len(instances)}", shared, 40, among=instances)
+        return eventually(f"sharing of all tasks by {len(instances)}", shared, within_s, among=instances)
+
+    @property
+    def repartition(self) -> str:
+        return f"{self.name}-words-repartition"
+
+    def all_is_committed(self) -> bool:
+        """Whether all lines and all words are, as far as they are written."""
+        rows = group_offsets(self.admin, self.name)
+        committed = {(topic, partition): offset for topic, partition, offset, _ in rows}
+        return committed == ends(self, self.input) | ends(self, self.repartition)
 
     def described(self) -> tuple[str, str, list[str | None]]:
         """What the broker says of the group: state, protocol, and the instance ids of its members."""
@@ -97,7 +116,7 @@ def states(instances: Iterable[Client]) -> list[str]:
 
 @pytest.fixture
 def app(request: pytest.FixtureRequest, fleet: Fleet, admins: Admins) -> WordCount:
-    return WordCount(request.node.name.removeprefix("test_").replace("_", "-"), fleet, admins)
+    return WordCount(request.node.name.removeprefix("test_").replace("_", "-"), fleet, admins["kafka-python"])
 
 
 def test_words_are_counted_while_instances_come_and_go(app: WordCount, admins: Admins) -> None:
@@ -120,12 +139,8 @@ def test_words_are_counted_while_instances_come_and_go(app: WordCount, admins: A
     two.close()
     assert app.described() == ("Empty", "", [])
     assert "ERROR" not in states([one, two])
-    committed = {
-        (topic, partition): offset for topic, partition, offset, _ in group_offsets(app.admin, app.name)
-    }
-    read = {partition: committed[partition] for partition in ends(app, app.input)}
-    assert read == ends(app, app.input)
-    assert sum(read.values()) == 150
+    assert app.all_is_committed()
+    assert sum(ends(app, app.input).values()) == 150
 
 
 def test_the_internal_topics_are_as_the_application_wants_them(app: WordCount, admins: Admins) -> None:
@@ -134,7 +149,7 @@ def test_the_internal_topics_are_as_the_application_wants_them(app: WordCount, a
     app.write(40)
     one = app.start("one")
     app.is_right(one)
-    repartition, changelog = f"{app.name}-words-repartition", f"{app.name}-counts-changelog"
+    repartition, changelog = app.repartition, f"{app.name}-counts-changelog"
     described = app.admin.call("describe_topics", topics=[repartition, changelog])
     assert described == {repartition: {"partitions": PARTITIONS}, changelog: {"partitions": PARTITIONS}}
     configs = app.admin.call("describe_configs", topic=repartition)
@@ -181,13 +196,49 @@ def test_a_static_instance_that_is_bounced_moves_no_task(app: WordCount, broker:
         assert history(broker, app.name) == rebalances
 
 
+def test_counts_outlive_an_instance_that_is_killed(app: WordCount) -> None:
+    """Killed after its last commit, an instance takes no count with it: once its session is over the other
+    one has its tasks, with what the changelog says of them, and counts on from there."""
+    app.write(40)
+    one, two = app.start("one"), app.start("two")
+    app.is_shared_by(one, two)
+    app.is_right(one, two)
+    eventually("commits of everything", app.all_is_committed, 20, among=[one, two])
+    one.kill()
+    app.is_shared_by(two, within_s=60)
+    app.write(50)
+    app.is_right(two)
+
+
+def test_counts_outlive_the_broker(own_broker: Broker, tmp_path: Path) -> None:
+    """The broker is killed while lines are written, read and counted, and comes back within the session: each
+    word is counted once, and no task has moved."""
+    with fleet_of(own_broker.bootstrap, tmp_path / "clients") as fleet:
+        admin = fleet.admin("kafka-python", "admin")
+        meet_the_coordinator(admin)
+        app = WordCount("survivor", fleet, admin)
+        one = app.start("one", session_timeout_ms=30_000)
+        two = app.start("two", session_timeout_ms=30_000)
+        before = app.is_shared_by(one, two)
+        app.write(40)
+        app.is_right(one, two)
+        for _ in range(2):
+            app.begin_to_write(400)
+            own_broker.kill9()
+            own_broker.start()
+            app.end_to_write()
+            app.is_right(one, two)
+        assert {instance.name: tasks(instance) for instance in (one, two)} == before
+        assert "ERROR" not in states([one, two])
+
+
 def test_exactly_once_comes_to_nothing(app: WordCount, broker: Broker) -> None:
     """There is no coordinator of transactions: the application asks for one as long as its settings let it,
     says what it has waited for, shuts down, and has counted nothing."""
     if broker.name == "kafka":
         pytest.skip("Kafka has transactions")
     app.write(PARTITIONS)
-    one = app.start("one", guarantee="exactly_once_v2", max_block_ms=500)
+    one = app.start("one", guarantee="exactly_once_v2", max_block_ms=200)
     error = one.until("an error", lambda: one.of("error"), 60)[0]
     assert "awaiting InitProducerId" in error["chain"][-1]
     one.until("the end", lambda: one.call("state") == "ERROR", 30)
