@@ -25,6 +25,7 @@ PLAIN = {
 PROFILES = {
     "plain": PLAIN,
     "delayed": PLAIN | {"group.initial.rebalance.delay.ms": "300"},
+    "expiring": PLAIN | {"offsets.retention.check.interval.ms": "1000"},
     "crowded": PLAIN | {"group.max.size": "2"},
     "restart": PLAIN,
 }

@@ -16,6 +16,7 @@ from tests.groups.promise import (
 from tests.groups.world import State, durable
 
 from konvene.errors import Errors
+from konvene.groups.offsets.expiry import KEY as RETENTION_KEY
 
 # --- G: the log and the state machine --------------------------------------------------------------
 
@@ -83,7 +84,7 @@ class TimersHaveAReason(Promise):
     """G11: timers are those that the state asks for: no leak, and none forgotten."""
 
     def after(self, event: Event) -> None:
-        wanted, allowed = set(), set()
+        wanted, allowed = set(), {RETENTION_KEY}
         for group_id, group in event.after.groups.items():
             for member_id in group.pending_joins:
                 wanted.add(("session", group_id, member_id))

@@ -23,10 +23,12 @@ Run the tests with KONVENE_REWRITE=1 to rewrite the expectations, then read the 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from tests.groups.world import TOPICS, World
 
 from konvene.codec.schema import Struct
+from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -121,7 +123,7 @@ class Transcript:
         client.instance = o.get("instance", client.instance)
         member = o.get("member", client.member_id)
         protocols = tuple(
-            JoinGroupRequestProtocol(name=n, metadata=m.encode())
+            JoinGroupRequestProtocol(name=n, metadata=unquote_to_bytes(m))
             for n, _, m in (p.partition(":") for p in o.get("protocols", "range:orders").split(",") if p)
         )
         request = JoinGroupRequest(
@@ -196,6 +198,7 @@ class Transcript:
             generation_id_or_member_epoch=int(o.get("generation", client.generation)),
             member_id=o.get("member", client.member_id),
             group_instance_id=client.instance,
+            retention_time_ms=int(o.get("retention", -1)),
             topics=tuple(topics),
         )
         self.world.ask(client.name, request, int(o.get("version", 9)))
@@ -254,7 +257,7 @@ def short(answer: Struct | Errors) -> str:
         value = getattr(told, f.name)
         if f.name == "error_code":
             parts.insert(0, Errors(value).name)
-        elif value and f.name not in ("throttle_time_ms",):
+        elif value and value != ZERO_UUID and f.name not in ("throttle_time_ms",):
             parts.append(f"{f.name}={_short_value(value)}")
     return " ".join([name, *parts])
 
@@ -263,7 +266,7 @@ def _short_value(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_short_value(v) for v in value) + "]"
     if isinstance(value, bytes):
-        return value.decode()
+        return value.decode("utf-8", "backslashreplace").encode("unicode_escape").decode()
     if isinstance(value, Struct):
         return "{" + short(value).partition(" ")[2] + "}"
     return str(value)

@@ -22,6 +22,7 @@ from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.deleted_topics import topics_deleted
+from konvene.groups.offsets.expiry import armed, retention
 from konvene.groups.offsets.fetch import fetch
 from konvene.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from konvene.messages.delete_topics import DeleteTopicsRequest
@@ -59,8 +60,8 @@ class GroupShard:
 
     def expire(self, key: Any, context: Context) -> Outcome:
         """Decide what follows from a timer that ran out."""
-        kind, group_id, *rest = key
-        return TIMERS[kind](self, group_id, *rest, context)
+        kind, *rest = key
+        return TIMERS[kind](self, *rest, context)
 
     def replay(self, record: Any) -> None:
         """Take a record, durable or soft, into the state."""
@@ -83,7 +84,7 @@ class GroupShard:
 
     def load(self, context: Context) -> Outcome:
         """After a restart each member has its session timeout to be heard of."""
-        timers: list[Any] = []
+        timers: list[Any] = [armed(context)]
         soft: list[Any] = []
         for group in self.groups.values():
             for member in group.members.values():
@@ -153,6 +154,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
     ),
     "join": lambda shard, group, context: expiry.join_timed_out(shard.groups, group, context),
     "sync": lambda shard, group, context: expiry.sync_timed_out(shard.groups, group, context),
+    "retention": lambda shard, context: retention(shard.groups, shard.offsets, context),
 }
 
 

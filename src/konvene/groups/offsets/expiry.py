@@ -1,0 +1,95 @@
+"""What groups no longer need: offsets that are too old, and groups with nothing left in them (KIP-211).
+
+Every `offsets.retention.check.interval.ms` all groups are looked at. An offset expires when it is
+`offsets.retention.minutes` old, where its age counts
+
+    no protocol type               from its commit: it is nobody's member that committed it
+    Empty                          from when the group became empty, if that is known
+    Stable, of type consumer       from its commit, where nobody subscribes to the topic
+    otherwise                      not at all
+
+An offset that was committed with a retention time of its own (versions 2 to 4) goes by that instead. A group
+that is empty and has no offsets left is deleted.
+
+One batch has a bound: at most `MOST_BYTES` of tombstones are written at a time, and the next ones soon after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from konvene.groups.classic import log
+from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.classic.step import session_key
+from konvene.groups.classic.subscriptions import CONSUMER, subscribes_to
+from konvene.groups.offsets.committed import Committed, OffsetCommitted, Offsets
+from konvene.records.coordinator import Record
+from konvene.shard.contract import Arm, Context, Disarm, Outcome
+
+KEY = ("retention",)
+"""The timer of the whole shard."""
+
+MOST_BYTES = 256 * 1024
+"""Of names in the tombstones of one batch."""
+
+SOON_MS = 10
+"""When the next batch follows, if there is more to let go of."""
+
+_RECORD_BYTES = 32
+"""Of a tombstone, beside its names."""
+
+
+def armed(context: Context) -> Arm:
+    """The timer, when all groups have just been looked at."""
+    return Arm(KEY, context.config["offsets.retention.check.interval.ms"])
+
+
+def retention(
+    groups: Mapping[str, ClassicGroup], offsets: Mapping[str, Offsets], context: Context
+) -> Outcome:
+    """Look at all groups, and let go of what has expired."""
+    retention_ms = context.config["offsets.retention.minutes"] * 60_000
+    records: list[OffsetCommitted | Record] = []
+    timers: list[Arm | Disarm] = []
+    left = MOST_BYTES
+    for group in groups.values():
+        for record in _expired(group, offsets.get(group.group_id, {}), context.now_ms, retention_ms):
+            topic = record.topic if isinstance(record, OffsetCommitted) else ""
+            left -= _RECORD_BYTES + len(group.group_id.encode()) + len(topic.encode())
+            if left < 0 and records:
+                return Outcome(records=tuple(records), timers=(*timers, Arm(KEY, SOON_MS)))
+            records.append(record)
+            if not isinstance(record, OffsetCommitted):
+                timers += (Disarm(session_key(group.group_id, m)) for m in sorted(group.pending_joins))
+    return Outcome(records=tuple(records), timers=(*timers, armed(context)))
+
+
+def _expired(
+    group: ClassicGroup, offsets: Offsets, now_ms: int, retention_ms: int
+) -> Iterator[OffsetCommitted | Record]:
+    """The tombstones of a group: of what has expired, then of itself if nothing is left of it."""
+    everything = not offsets or _may_expire(group)
+    for topic, partitions in offsets.items() if everything else ():
+        if subscribes_to(group, topic):
+            everything = False
+            continue
+        for partition, committed in partitions.items():
+            if now_ms >= _expires_ms(group, committed, retention_ms):
+                yield OffsetCommitted(group.group_id, topic, partition, None)
+            else:
+                everything = False
+    if everything and group.state is State.EMPTY:
+        yield log.tombstone(group.group_id)
+
+
+def _may_expire(group: ClassicGroup) -> bool:
+    if group.is_simple or group.state is State.EMPTY:
+        return True
+    return group.state is State.STABLE and group.protocol_type == CONSUMER
+
+
+def _expires_ms(group: ClassicGroup, committed: Committed, retention_ms: int) -> int:
+    if committed.expire_ms != -1:
+        return committed.expire_ms
+    counts_from_empty = not group.is_simple and group.state is State.EMPTY and group.state_timestamp_ms != -1
+    return (group.state_timestamp_ms if counts_from_empty else committed.commit_ms) + retention_ms
