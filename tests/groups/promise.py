@@ -23,6 +23,10 @@ SETTLED = (State.STABLE, State.EMPTY)
 """The states that a record tells of. In the others a group is on its way; the log still has the last one."""
 
 
+RETENTION = ("retention",)
+"""The timer by which offsets and groups go that are of no use any more."""
+
+
 class Snapshot(NamedTuple):
     """What a shard holds, as values that nobody changes."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from tests.groups.promise import (
+    RETENTION,
     SETTLED,
     Event,
     Promise,
@@ -16,7 +17,6 @@ from tests.groups.promise import (
 from tests.groups.world import State, durable
 
 from konvene.errors import Errors
-from konvene.groups.offsets.expiry import KEY as RETENTION_KEY
 
 # --- G: the log and the state machine --------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class TimersHaveAReason(Promise):
     """G11: timers are those that the state asks for: no leak, and none forgotten."""
 
     def after(self, event: Event) -> None:
-        wanted, allowed = set(), {RETENTION_KEY}
+        wanted, allowed = set(), {RETENTION}
         for group_id, group in event.after.groups.items():
             for member_id in group.pending_joins:
                 wanted.add(("session", group_id, member_id))

@@ -13,7 +13,7 @@ same.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import State
 from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.offset_commit import (
@@ -54,7 +55,12 @@ LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
 NAMES = ("ann", "bob", "cas", "dan", "eve", "fay")
 STATIC = ("dan", "eve", "fay")
 PROTOCOLS = (("range",), ("range", "sticky"), ("sticky", "range"))
-SETTINGS = {"group.max.size": "4", "group.initial.rebalance.delay.ms": "1000"}
+SETTINGS = {
+    "group.max.size": "4",
+    "group.initial.rebalance.delay.ms": "1000",
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "15000",
+}
 
 
 @dataclass
@@ -75,7 +81,8 @@ class Client:
 
     @property
     def instance_id(self) -> str | None:
-        return self.name if self.name in STATIC else None
+        name = self.name.removesuffix(" before")
+        return name if name in STATIC else None
 
     def forget(self) -> None:
         """It was started anew."""
@@ -89,6 +96,7 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.life = Life(dict(SETTINGS))
+        self.life.restart()
         self.clients = {name: Client(name) for name in NAMES}
         self.heard: dict[str, Any] = {}
 
@@ -254,6 +262,21 @@ class Lives(RuleBasedStateMachine):
             if not self.waits(who):
                 self.clients[who] = client
 
+    @rule(who=st.sampled_from(STATIC), api=st.sampled_from(["join", "sync", "heartbeat", "commit"]))
+    def two_processes_are_one_member(self, who: str, api: str) -> None:
+        """The second takes the place of the first, which does not know it yet."""
+        client = self.clients[who]
+        first = replace(client, stale=[], leads=(client.member_id,))
+        if self.waits(who):
+            return
+        client.forget()
+        self.do_join(client)
+        first.name = f"{who} before"
+        if api == "commit":
+            self.commit_as(first, 7, False, 9, True)
+        else:
+            {"join": self.do_join, "sync": self.do_sync, "heartbeat": self.do_heartbeat}[api](first)
+
     @rule(who=st.sampled_from(NAMES), protocol=st.sampled_from(["roundrobin", "range"]))
     def join_as_nobody_does(self, who: str, protocol: str) -> None:
         """With a protocol that nobody else has, or none that anybody knows."""
@@ -313,7 +336,7 @@ class Lives(RuleBasedStateMachine):
             generation_id_or_member_epoch=-1 if alone else client.generation,
             member_id="" if alone else client.member_id,
             group_instance_id=client.instance_id if named and version >= 7 and not alone else None,
-            retention_time_ms=offset if named and version <= 4 else -1,
+            retention_time_ms=offset * 1000 if named and version <= 4 else -1,
             topics=(asked,),
         )
         self.ask("committer", request, version)
@@ -334,8 +357,8 @@ class Lives(RuleBasedStateMachine):
 
     @rule(
         what=st.sampled_from(
-            ["delete offsets", "delete offsets", "delete the group", "recreate a topic", "another group",
-             "restart", "restart", "fail append", "too large", "settings"]
+            ["delete offsets", "delete offsets", "delete the group", "recreate a topic", "a topic is gone",
+             "another group", "restart", "restart", "fail append", "too large", "settings"]
         ),
         who=st.sampled_from(NAMES),
         most=st.sampled_from(["2", "4", "10"]),
@@ -349,6 +372,12 @@ class Lives(RuleBasedStateMachine):
             self.ask("admin", DeleteGroupsRequest(groups_names=(client.group_id, "h", "nobody")), 2)
         elif what == "recreate a topic":
             self.recreate_a_topic()
+        elif what == "a topic is gone":
+            topic = self.life.topics.by_name["orders"]
+            gone = DeleteTopicState(name=topic.name, topic_id=topic.id)
+            if most != "2":  # What is told of one that was there before is told late.
+                self.recreate_a_topic()
+            self.ask("broker", DeleteTopicsRequest(topics=(gone,), timeout_ms=1), 6)
         elif what == "another group" and not self.waits(who):
             client.forget()
             client.group_id = "h" if client.group_id == "g" else "g"
@@ -360,7 +389,7 @@ class Lives(RuleBasedStateMachine):
         elif what == "too large":
             self.life.too_large = True
         elif what == "settings":
-            told = {"group.max.size": most, "group.initial.rebalance.delay.ms": delay}
+            told = SETTINGS | {"group.max.size": most, "group.initial.rebalance.delay.ms": delay}
             self.life.config, _ = BrokerConfig.load(overrides=list(told.items()))
 
     def delete_offsets(self, group_id: str, topic: str) -> None:
@@ -406,7 +435,7 @@ REACHED = {
     "Heartbeat UNKNOWN_MEMBER_ID", "Heartbeat FENCED_INSTANCE_ID",
     "OffsetCommit NONE", "OffsetCommit ILLEGAL_GENERATION", "OffsetCommit UNKNOWN_MEMBER_ID",
     "OffsetCommit REBALANCE_IN_PROGRESS", "OffsetCommit FENCED_INSTANCE_ID",
-    "OffsetDelete NONE", "DeleteGroups NONE", "LeaveGroup NONE", "OffsetFetch NONE",
+    "OffsetDelete NONE", "DeleteGroups NONE", "DeleteTopics NONE", "LeaveGroup NONE", "OffsetFetch NONE",
 }  # fmt: skip
 
 
