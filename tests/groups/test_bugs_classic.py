@@ -17,7 +17,7 @@ from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.leave_group import MemberIdentity
 from konvene.records.commits import OffsetCommitted, decode_group_record
 from konvene.records.offsets import OffsetCommitKey, OffsetCommitValue
-from konvene.shard.contract import Context
+from konvene.shard.contract import Context, Disarm
 
 DECADE_MS = 10 * 365 * 24 * 3600 * 1000
 NONE, FENCED, UNKNOWN = Errors.NONE, Errors.FENCED_INSTANCE_ID, Errors.UNKNOWN_MEMBER_ID
@@ -325,6 +325,17 @@ def test_ours_pending_member_of_a_deleted_group_left_its_timer() -> None:
     assert len(cast.life.timers) == 1
     assert not cast.ask("admin", DeleteGroupsRequest(groups_names=("g",)), 2).results[0].error_code
     assert cast.life.timers == {}
+
+
+def test_ours_pending_member_of_an_expired_group_left_its_timer() -> None:
+    """Nor is it otherwise with a group that goes because nothing is left in it."""
+    cast = Cast()
+    assert cast.ask("ann", join_request(), 9).error_code == Errors.MEMBER_ID_REQUIRED
+    context = Context(cast.life.now_ms, cast.life.config, topics=cast.life.topics)
+    gone = cast.life.shard.expire(RETENTION_KEY, context)
+    assert [r.key.group for r in gone.records] == ["g"]
+    (pending,) = cast.group.pending_joins
+    assert Disarm(("session", "g", pending)) in gone.timers
 
 
 def test_ours_who_is_taken_out_while_it_waits_is_told() -> None:

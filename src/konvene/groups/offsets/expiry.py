@@ -22,7 +22,7 @@ from konvene.groups.classic import log
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import session_key
 from konvene.groups.classic.subscriptions import CONSUMER, subscribes_to
-from konvene.groups.offsets.committed import Committed, OffsetCommitted, Offsets
+from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 
@@ -69,12 +69,16 @@ def _expired(
 ) -> Iterator[OffsetCommitted | Record]:
     """The tombstones of a group: of what has expired, then of itself if nothing is left of it."""
     everything = not offsets or _may_expire(group)
+    empty_ms = -1 if group.is_simple or group.state is not State.EMPTY else group.state_timestamp_ms
     for topic, partitions in offsets.items() if everything else ():
         if subscribes_to(group, topic):
             everything = False
             continue
         for partition, committed in partitions.items():
-            if now_ms >= _expires_ms(group, committed, retention_ms):
+            expires_ms = committed.expire_ms
+            if expires_ms == -1:
+                expires_ms = (committed.commit_ms if empty_ms == -1 else empty_ms) + retention_ms
+            if now_ms >= expires_ms:
                 yield OffsetCommitted(group.group_id, topic, partition, None)
             else:
                 everything = False
@@ -86,10 +90,3 @@ def _may_expire(group: ClassicGroup) -> bool:
     if group.is_simple or group.state is State.EMPTY:
         return True
     return group.state is State.STABLE and group.protocol_type == CONSUMER
-
-
-def _expires_ms(group: ClassicGroup, committed: Committed, retention_ms: int) -> int:
-    if committed.expire_ms != -1:
-        return committed.expire_ms
-    counts_from_empty = not group.is_simple and group.state is State.EMPTY and group.state_timestamp_ms != -1
-    return (group.state_timestamp_ms if counts_from_empty else committed.commit_ms) + retention_ms
