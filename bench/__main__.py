@@ -72,12 +72,15 @@ def main(words: Sequence[str] | None = None) -> int:
 def measured(rows: Sequence[Row], systems: Sequence[str], asked: argparse.Namespace) -> Iterator[Result]:
     """The results row by row; with two systems all rows of Kafka come first, on a JVM that stays warm."""
     results = [Result(row) for row in rows]
+    by_name = {result.row.name: result for result in results}
     for system in reversed(systems):
         warm_s = WARM_S[system] if asked.warm is None else asked.warm
         with Lab(system, Windows(asked.seconds, asked.runs, warm_s)) as lab:
             for result in results:
                 if system == "konvene" or result.row.beside is None:
                     _measure(result, lab)
+                elif (twin := by_name.get(result.row.beside)) and system in twin.figures:
+                    result.figures[system] = twin.figures[system]
                 if system == "konvene":
                     yield result
 

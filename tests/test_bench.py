@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 from bench import kafka
-from bench.__main__ import arguments, main
+from bench.__main__ import arguments, main, measured
 from bench.drive import Repeated, Windows, drive
 from bench.figures import Figure
 from bench.report import Result, document, table
@@ -140,6 +140,21 @@ def test_load_is_whole_requests_in_order(size: int) -> None:
     assert server.numbers == list(range(1, len(server.numbers) + 1))
     assert answered <= len(server.numbers) <= answered + 2
     assert server.bodies == {body}
+
+
+def test_kafka_is_measured_once_for_rows_that_differ_for_us_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row beside another is not run on Kafka; what the other one gave there stands beside both."""
+
+    def named(lab: Lab) -> list[Figure]:
+        runs.append(lab.system)
+        return [Figure("things", (float(len(runs)),))]
+
+    runs: list[str] = []
+    rows = [Row("plain", "", named), Row("special", "", named, beside="plain")]
+    plain, special = measured(rows, ["konvene", "kafka"], arguments([]))
+    assert runs == ["kafka", "konvene", "konvene"]
+    assert plain.line("things")["kafka"] == special.line("things")["kafka"]
+    assert special.line("things")["ratio"] == 3
 
 
 def test_wrong_answer_is_no_figure() -> None:
