@@ -140,7 +140,7 @@ def test_groups_are_deleted_and_those_with_members_are_told(broker: Serving) -> 
     assert said.err == (
         "konvene: group alive: NON_EMPTY_GROUP\n"
         "  The group has members: stop them first.\n"
-        "konvene: group nobody: GROUP_ID_NOT_FOUND: Group nobody not found.\n"
+        "konvene: group nobody: GROUP_ID_NOT_FOUND\n"
         "  `konvene groups list` shows the groups there are.\n"
     )
     assert broker.committed("old") == {}

@@ -1,7 +1,7 @@
 """Where konvene is known to answer otherwise than Kafka, and why that is meant.
 
 Each row quotes a sentence of `docs/differences.md`. A difference that no row covers is a mistake; so is a row
-without its sentence.
+without its sentence, or one that no conversation needs.
 """
 
 from __future__ import annotations
@@ -38,8 +38,14 @@ KNOWN = (
 )
 
 
+MET: set[Known] = set()
+"""The rows that were needed."""
+
+
 def meant(kafka: list[str], konvene: list[str]) -> bool:
     """Whether a row covers what is different between two lists of answers."""
     there = "\n".join(a for a in kafka if a not in konvene)
     here = "\n".join(a for a in konvene if a not in kafka)
-    return any(re.fullmatch(row.kafka, there) and re.fullmatch(row.konvene, here) for row in KNOWN)
+    rows = {row for row in KNOWN if re.fullmatch(row.kafka, there) and re.fullmatch(row.konvene, here)}
+    MET.update(rows)
+    return bool(rows)

@@ -60,7 +60,7 @@ UNKNOWN_ID = Uuid(b"there is no such")
 
 LATEST = {
     "join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "forget": 0, "describe": 6,
-    "list": 5, "delete": 2, "find": 6,
+    "list": 5, "delete": 3, "find": 6,
 }  # fmt: skip
 """The version that a request has if it does not say; those with topic ids are asked for."""
 

@@ -113,6 +113,11 @@ class Player:
         for wire in [*self.wires.values(), self.probe]:
             wire.close()
 
+    @property
+    def waiting(self) -> set[str]:
+        """The clients to whom an answer is owed."""
+        return {who.partition("/")[0] for who, wire in self.wires.items() if wire.asked is not None}
+
     def play(self, line: str, expected: int | None = None) -> list[str]:
         """Say a line; what the broker says until it has nothing more to say."""
         told = Line.read(line)

@@ -25,7 +25,7 @@ PLAIN = {
 PROFILES = {
     "plain": PLAIN,
     "delayed": PLAIN | {"group.initial.rebalance.delay.ms": "300"},
-    "expiring": PLAIN | {"offsets.retention.check.interval.ms": "1000"},
+    "expiring": PLAIN | {"offsets.retention.check.interval.ms": "500"},
     "crowded": PLAIN | {"group.max.size": "2"},
     "restart": PLAIN,
 }
@@ -97,7 +97,7 @@ def first_walked(stage: Stage, seed: int, name: str) -> list[Step]:
     steps: list[Step] = []
     try:
         while len(steps) < walks.STEPS:
-            line = walk.line(player.speaker.of)
+            line = walk.line(player.speaker.of, player.waiting)
             answers = player.play(line)
             steps.append((line, answers))
             if any(a.startswith(walks.HASTY) for a in answers) or line.split()[1] == walks.HASTY:
@@ -128,7 +128,7 @@ def difference(stage: Stage, name: str, steps: list[Step]) -> str | None:
     return "\n\n".join(found) or None
 
 
-def at_once(work: Callable[[T], R], items: list[T]) -> list[R]:
-    """Do the same for many at a time; results in their order."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+def at_once(work: Callable[[T], R], items: list[T], most: int) -> list[R]:
+    """Do the same for many, at most so many at a time; results in their order."""
+    with ThreadPoolExecutor(most) as pool:
         return list(pool.map(work, items))

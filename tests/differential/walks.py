@@ -16,10 +16,10 @@ from konvene.errors import Errors
 
 CLIENTS = ("ann", "bob", "cas")
 HASTY = "hal"
-AFTERWARDS = "wait 700"
+AFTERWARDS = "wait 500"
 """Follows each answer to `hal`: by then his session and his time to sync are over."""
 
-STEPS = 40
+STEPS = 50
 PROTOCOLS = (
     "range:orders", "range:orders", "range:orders,sticky:orders", "sticky:orders,range:orders",
     "sticky:orders", "range:audit", "range:%00%03%00%00%00%01%00%06orders%FF",
@@ -35,7 +35,6 @@ OFFSETS = (
 )
 ASKED = ("all", "orders-0", "orders-0,orders-1,audit-1", "nowhere-0,orders-9")
 REJOIN = (Errors.REBALANCE_IN_PROGRESS, Errors.ILLEGAL_GENERATION, Errors.MEMBER_ID_REQUIRED)
-AS_NEW = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID, Errors.GROUP_MAX_SIZE_REACHED)
 
 
 class Walk:
@@ -43,16 +42,18 @@ class Walk:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.profile = self.chance.choice(("plain", "plain", "crowded"))
+        self.profile = self.chance.choice(("plain", "plain", "plain", "crowded"))
         self.clients = CLIENTS + ((HASTY,) if self.chance.random() < 0.3 else ())
         self.static = {c: f"i-{c}" for c in CLIENTS if self.chance.random() < 0.4}
-        self.sober = self.chance.choice((0.5, 0.7, 0.85))
+        self.sober = self.chance.choice((0.6, 0.8, 0.9))
 
-    def line(self, memory: Callable[[str], Memory]) -> str:
-        """The next line, given what clients remember."""
-        who = self.chance.choice(self.clients)
-        if self.chance.random() < self.sober:
+    def line(self, memory: Callable[[str], Memory], waiting: set[str]) -> str:
+        """The next line, given what clients remember and who waits for an answer."""
+        free = [c for c in self.clients if c not in waiting]
+        if free and self.chance.random() < self.sober:
+            who = self.chance.choice(free)
             return self._sensible(who, memory(who))
+        who = self.chance.choice(self.clients)
         weighted = {
             self._join: 6, self._sync: 4, self._heartbeat: 3, self._leave: 3, self._commit: 4, self._fetch: 3,
             self._describe: 2, self._list: 1, self._delete: 2, self._forget: 1, self._find: 1,
@@ -62,12 +63,12 @@ class Walk:
 
     def _sensible(self, who: str, memory: Memory) -> str:
         if memory.last is None:
-            return self._join_line(who, memory.member_id)
+            return self._join_line(who)
         asked, error = memory.last
-        if error in AS_NEW:
-            return self._join_line(who, "") + " member=-"
-        if error in REJOIN or error is not Errors.NONE:
-            return self._join_line(who, memory.member_id)
+        if error in REJOIN:
+            return self._join_line(who)
+        if error is not Errors.NONE:
+            return self._join_line(who) + " member=-"
         if asked == "JoinGroup":
             return f"sync {who} v={self._version(0, 5)}"
         if self.chance.random() < 0.3:
@@ -77,12 +78,12 @@ class Walk:
     def _version(self, first: int, last: int) -> int:
         return last if self.chance.random() < 0.6 else self.chance.randint(first, last)
 
-    def _join_line(self, who: str, member_id: str) -> str:
+    def _join_line(self, who: str) -> str:
         if who == HASTY:
             return f"join {who} v={self._version(0, 9)} session=150 rebalance=200"
         if who in self.static:
             return f"join {who} v={self.chance.choice((9, 9, 8, 7, 6, 5))} static={self.static[who]}"
-        return f"join {who} v={self._version(0, 9)} protocols={self.chance.choice(PROTOCOLS[:5])}"
+        return f"join {who} v={self._version(0, 9)} protocols={self.chance.choice(PROTOCOLS[:4])}"
 
     # --- anything else ---
 

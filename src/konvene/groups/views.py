@@ -75,11 +75,7 @@ def deleted(
 ) -> tuple[DeletableGroupResult, tuple[OffsetCommitted | Record, ...]]:
     """Whether a group may be deleted, and the tombstones of its offsets and of itself."""
     if group is None:
-        return DeletableGroupResult(
-            group_id=group_id,
-            error_code=Errors.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} not found.",
-        ), ()
+        return DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND), ()
     if group.state is not State.EMPTY:
         return DeletableGroupResult(group_id=group_id, error_code=Errors.NON_EMPTY_GROUP), ()
     return DeletableGroupResult(group_id=group_id), (*forget(group_id, offsets), log.tombstone(group_id))
