@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 TESTS ?= tests
+WORKERS ?= 2
 
 .PHONY: serve test check bench docs clean
 
@@ -16,7 +17,7 @@ serve: $(VENV)/.installed
 	$(BIN)/konvene serve $(ARGS)
 
 test: check
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
