@@ -128,7 +128,7 @@ class OneRebalanceForMany(Promise):
             before, after = event.asked_of, event.asked_of_after
             assert after.generation - before.generation in (0, 1)
             answer: Any = event.answer
-            if event.version >= 3 and not answer.error_code:
+            if event.version >= 3 and event.error is Errors.NONE:
                 left = sum(not m.error_code for m in answer.members)
                 gone = len(before.members) + len(before.pending_joins)
                 gone -= len(after.members) + len(after.pending_joins)

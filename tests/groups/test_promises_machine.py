@@ -73,7 +73,7 @@ class Client:
     generation: int = -1
     protocols: tuple[str, ...] = PROTOCOLS[0]
     topics: tuple[str, ...] = ("orders",)
-    rebalance_timeout_ms: int = 20_000
+    rebalance_timeout_ms: int = 8_000
     leads: tuple[str, ...] | None = None
     """Of whom, if it was told that it leads."""
     needs: str = "join"
@@ -175,9 +175,11 @@ class Lives(RuleBasedStateMachine):
 
     # --- good clients ---
 
-    @rule(who=st.sets(st.sampled_from(NAMES), min_size=1))
-    def all_do_their_best(self, who: set[str]) -> None:
-        """Each does what a client does next, by turns."""
+    @rule(who=st.sets(st.sampled_from(NAMES), min_size=1), commits=st.booleans())
+    def all_do_their_best(self, who: set[str], commits: bool) -> None:
+        """Each does what a client does next, by turns; perhaps each commits first."""
+        for client in [self.clients[name] for name in sorted(who) if commits]:
+            self.commit_as(client, 11, False, 9, True)
         self.take_turns(sorted(who))
 
     @rule(who=st.sets(st.sampled_from(NAMES), min_size=1), until=st.integers(2, 6))
@@ -199,6 +201,14 @@ class Lives(RuleBasedStateMachine):
                 self.do_heartbeat(client)
             if not self.waits(name) and client.needs == "join":
                 self.do_join(client)
+
+    @rule(who=st.sets(st.sampled_from(NAMES), min_size=2, max_size=3))
+    def settle_and_stay(self, who: set[str]) -> None:
+        """They go on for longer than offsets are kept of which nobody has any use."""
+        self.settle(who=who, until=4)
+        for _ in range(9):
+            self.wait(9000)
+            self.take_turns(sorted(who))
 
     # --- single requests, whenever ---
 
@@ -318,7 +328,9 @@ class Lives(RuleBasedStateMachine):
         named=st.booleans(),
     )
     def commit(self, who: str, offset: int, alone: bool, version: int, named: bool) -> None:
-        self.commit_as(self.clients[who], offset, alone, version, named)
+        client = self.clients[who]
+        simple = Client(who, "s")  # A group that never has a member.
+        self.commit_as(simple if alone and named else client, offset, alone, version, named)
 
     def commit_as(self, client: Client, offset: int, alone: bool, version: int, named: bool) -> None:
         topic = self.life.topics.by_name["orders"]
@@ -341,7 +353,7 @@ class Lives(RuleBasedStateMachine):
         )
         self.ask("committer", request, version)
 
-    @rule(group_id=st.sampled_from(["g", "h"]), version=st.sampled_from([9, 10]))
+    @rule(group_id=st.sampled_from(["g", "h", "s", "s"]), version=st.sampled_from([9, 10]))
     def fetch(self, group_id: str, version: int) -> None:
         topic = self.life.topics.by_name["orders"]
         name: dict[str, Any] = {"topic_id": topic.id} if version >= 10 else {"name": "orders"}
@@ -355,10 +367,17 @@ class Lives(RuleBasedStateMachine):
 
     # --- administrators and accidents ---
 
+    @rule(group_id=st.sampled_from(["g", "s", "s"]), first=st.booleans())
+    def delete_a_group(self, group_id: str, first: bool) -> None:
+        """Perhaps just after somebody who is no member committed for it."""
+        if first:
+            self.commit_as(Client("simple", group_id), 3, True, 8, False)
+        self.ask("admin", DeleteGroupsRequest(groups_names=(group_id, group_id, "nobody")), 2)
+
     @rule(
         what=st.sampled_from(
-            ["delete offsets", "delete offsets", "delete the group", "recreate a topic", "a topic is gone",
-             "another group", "restart", "restart", "fail append", "too large", "settings"]
+            ["delete offsets", "delete offsets", "recreate a topic", "a topic is gone", "another group",
+             "restart", "restart", "fail append", "too large", "settings"]
         ),
         who=st.sampled_from(NAMES),
         most=st.sampled_from(["2", "4", "10"]),
@@ -368,8 +387,6 @@ class Lives(RuleBasedStateMachine):
         client = self.clients[who]
         if what == "delete offsets":
             self.delete_offsets(client.group_id, "audit" if most == "2" else "orders")
-        elif what == "delete the group":
-            self.ask("admin", DeleteGroupsRequest(groups_names=(client.group_id, "h", "nobody")), 2)
         elif what == "recreate a topic":
             self.recreate_a_topic()
         elif what == "a topic is gone":
@@ -414,7 +431,7 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=LIVES or 300,
+    max_examples=LIVES or 200,
     stateful_step_count=50,
     deadline=None,
     derandomize=not LIVES,
