@@ -39,6 +39,9 @@ WITHIN_S = 20
 LATE_S = 4
 """For how long an answer is waited for that the other broker gave."""
 
+NO_CLIENT_ID = "null"
+"""For a client that says nothing of who it is."""
+
 TOPICS = {"orders": 6, "audit": 2}
 
 
@@ -54,8 +57,13 @@ class Wire:
     def send(self, request: Struct, version: int, client_id: str) -> None:
         api = BY_NAME[type(request).__name__.removesuffix("Request")]
         said = client_id.encode()
+        size = len(said) if client_id != NO_CLIENT_ID else -1
         head = api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7"
-        head += len(said).to_bytes(2, "big") + said + (b"\0" if version >= api.first_flexible else b"")
+        head += (
+            size.to_bytes(2, "big", signed=True)
+            + said[: max(size, 0)]
+            + (b"\0" if version >= api.first_flexible else b"")
+        )
         body = head + encode(request, version)
         self.socket.sendall(len(body).to_bytes(4, "big") + body)
         self.asked = (api, version)
