@@ -219,3 +219,51 @@ def test_every_partition_has_one_owner(
         if broker.explains:
             told = history(broker, play.group)
             assert (missing(told, play.rebalances), told) == ([], told)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "to"),
+    [
+        pytest.param((CONFLUENT, KAFKA_PYTHON), "roundrobin", id="roundrobin"),
+        pytest.param((AIOKAFKA, JAVA), "roundrobin", id="roundrobin-with-java", marks=pytest.mark.java),
+        pytest.param((JAVA, JAVA), "cooperative-sticky", id="cooperative-sticky", marks=pytest.mark.java),
+    ],
+)
+def test_a_group_changes_its_assignor_member_by_member(
+    libraries: tuple[str, str], to: str, fleet: Fleet, topic: str, admins: Admins
+) -> None:
+    """Both members of a range group are restarted, one by one, first with the new assignor in front of
+    range, then without range. The group keeps range until both have the other one, and takes that as soon as
+    they do; all along every partition has its one owner."""
+    admin, everyone = admins["kafka-python"], []
+    here: dict[int, Client] = {}
+
+    def sit(seat: int, assignor: str) -> None:
+        if seat in here:
+            here[seat].close()
+        name = f"{assignor.replace(',', '-')}-{seat}"
+        here[seat] = fleet.consumer(libraries[seat], name, group=topic, topics=[topic], assignor=assignor)
+        everyone.append(here[seat])
+
+    def uses(assignor: str) -> None:
+        def settled() -> bool:
+            held = holdings(list(here.values()))
+            if {len(partitions) for partitions in held.values()} != {2}:
+                return False
+            group = admin.call("describe_groups", groups=[topic])[topic]
+            told = {m["client_id"]: {(t, p) for t, p in m["partitions"]} for m in group["members"]}
+            return told == held and (group["state"], group["assignor"]) == ("Stable", assignor)
+
+        eventually(f"group of {assignor}", settled, 40, among=here.values())
+
+    for seat in (0, 1):
+        sit(seat, "range")
+    uses("range")
+    sit(0, f"{to},range")
+    uses("range")
+    sit(1, f"{to},range")
+    uses(to)
+    for seat in (0, 1):
+        sit(seat, to)
+        uses(to)
+    assert shared_holds(everyone) == []

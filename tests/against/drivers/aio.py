@@ -79,7 +79,9 @@ class AioConsumer(ConsumerRebalanceListener):
             auto_offset_reset=command.get("offset_reset", "earliest"),
             enable_auto_commit=command.get("commit") == "auto",
             auto_commit_interval_ms=command.get("auto_commit_interval_ms", 500),
-            partition_assignment_strategy=(ASSIGNORS[command.get("assignor", "range")],),
+            partition_assignment_strategy=[
+                ASSIGNORS[name] for name in command.get("assignor", "range").split(",")
+            ],
             session_timeout_ms=command.get("session_timeout_ms", 6000),
             heartbeat_interval_ms=command.get("heartbeat_interval_ms", 500),
             max_poll_interval_ms=command.get("max_poll_interval_ms", 300_000),

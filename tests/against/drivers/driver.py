@@ -14,6 +14,7 @@ consumer: hold, go, member, position, commit, committed, seek, pause, resume, of
 producer: send, stream, settle; tells acked, failed
 admin: create_topics, delete_topics, ... (`ADMIN_VERBS`)
 
+An assignor is a name, or several with commas between them, the best first.
 A partition is `[topic, partition]`, an offset `[topic, partition, offset, metadata]`, keys and values are
 text. A verb that the library cannot do is answered with the name UNSUPPORTED_BY_CLIENT.
 

@@ -90,7 +90,9 @@ class KafkaPythonConsumer(ConsumerRebalanceListener):
         if command.get("protocol", "classic") != "classic":
             raise Unsupported("the consumer protocol")
         if command.get("group"):
-            settings["partition_assignment_strategy"] = [ASSIGNORS[command.get("assignor", "range")]]
+            settings["partition_assignment_strategy"] = [
+                ASSIGNORS[name] for name in command.get("assignor", "range").split(",")
+            ]
             settings["session_timeout_ms"] = command.get("session_timeout_ms", 6000)
             settings["heartbeat_interval_ms"] = command.get("heartbeat_interval_ms", 500)
         self.consumer = KafkaConsumer(**settings)

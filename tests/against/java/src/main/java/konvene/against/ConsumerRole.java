@@ -60,7 +60,9 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
         if (command.has("instance_id")) settings.put(GROUP_INSTANCE_ID_CONFIG, command.text("instance_id"));
         settings.put(GROUP_PROTOCOL_CONFIG, command.text("protocol", "classic"));
         if (command.text("protocol", "classic").equals("consumer")) return settings;
-        settings.put(PARTITION_ASSIGNMENT_STRATEGY_CONFIG, ASSIGNORS.get(command.text("assignor", "range")));
+        List<String> assignors = new ArrayList<>();
+        for (String name : command.text("assignor", "range").split(",")) assignors.add(ASSIGNORS.get(name));
+        settings.put(PARTITION_ASSIGNMENT_STRATEGY_CONFIG, assignors);
         settings.put(SESSION_TIMEOUT_MS_CONFIG, (int) command.number("session_timeout_ms", 6000));
         settings.put(HEARTBEAT_INTERVAL_MS_CONFIG, (int) command.number("heartbeat_interval_ms", 500));
         return settings;
