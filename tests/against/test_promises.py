@@ -3,6 +3,7 @@
 from typing import Any
 
 from .stories import gaps, read_again, shared_holds, steps_back
+from .test_assignors import Act, Play, needless_moves, reassigned, shapes
 
 P = [["t", 0]]
 
@@ -60,3 +61,32 @@ def test_two_owners_are_seen() -> None:
 def test_a_commit_that_goes_back_is_seen() -> None:
     story: Any = [ANN, Member("bob", (6, "assigned", P), (8, "committed", 2))]
     assert steps_back(story) == ["('t', 0): ann committed 3, then bob 2"]
+
+
+def play(assignor: str, before: list[int], after: list[int], *events: tuple[int, str, Any]) -> Play:
+    """One act, from 10 to 20, of a group in which ann has neighbours."""
+    held, holds = ({("t", partition) for partition in numbers} for numbers in (before, after))
+    act = Act("bob comes", 10, 20, {"ann": held}, {"ann": holds, "bob": set()}, {})
+    members: Any = [Member("ann", *events)]
+    return Play(assignor, "t", members, [act])
+
+
+def test_being_asked_for_what_one_keeps_is_seen() -> None:
+    taken = play("cooperative-sticky", [0, 1], [0], (15, "revoked", [["t", 0], ["t", 1]]))
+    assert reassigned(taken) == ["bob comes: ann was told revoked of ('t', 0)"]
+    assert reassigned(play("cooperative-sticky", [0, 1], [0], (15, "revoked", [["t", 1]]))) == []
+
+
+def test_a_needless_move_is_seen() -> None:
+    [told] = needless_moves(play("sticky", [0, 1], [1, 2]))
+    assert told == "bob comes: ann had [('t', 0), ('t', 1)] and has [('t', 1), ('t', 2)]"
+    assert needless_moves(play("sticky", [0, 1], [1])) == needless_moves(play("sticky", [0], [0, 1])) == []
+
+
+def test_an_assignment_of_another_kind_is_seen() -> None:
+    evenly = Act("bob comes", 10, 20, {}, {"ann": {("t", 0), ("t", 2)}, "bob": {("t", 1), ("t", 3)}}, {})
+    assert shapes(Play("roundrobin", "t", [], [evenly])) == []
+    assert shapes(Play("range", "t", [], [evenly])) == [
+        "bob comes: ann has [0, 2]",
+        "bob comes: bob has [1, 3]",
+    ]
