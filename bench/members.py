@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from bench.figures import Figure, less
+from bench.figures import RSS, Figure, at_rank, less
 from bench.systems import Lab, Running, tell
 from bench.topics import Topic, make_topic, new_name, wait_for_coordinator
-from bench.wire import Asking, BadAnswer, asking
+from bench.wire import Asking, BadAnswer, asking, frame_of, read
 from konvene.codec.compile import encode
 from konvene.errors import Errors
 from konvene.messages.consumer_protocol import (
@@ -189,3 +189,62 @@ async def _blow_once(running: Running, topic: Topic, size: int) -> tuple[float, 
     for line in lines:
         line.transport.close()
     return took
+
+
+MEMBERS, A_GROUP = 5_000, 100
+BEAT_EVERY_S = 5.0
+"""As members of the newer protocols are told; those of classic groups ask every three seconds."""
+
+
+def quiet_day(lab: Lab) -> list[Figure]:
+    """What 5,000 members cost that only say that they are there, each on a connection of its own."""
+    from bench.drive import run
+
+    running, groups = lab.shared(), max(lab.of(MEMBERS) // A_GROUP, 1)
+    topic = make_topic(running, A_GROUP)
+    wait_for_coordinator(running, "quiet")
+    share, beats = run(_quiet_day(running, topic, groups, lab))
+    milliseconds = [1000 * at_rank(beats, part) for part in (0.5, 0.99)]
+    return [
+        less("CPU, % of a core", [share]),
+        less("p50, ms", milliseconds[:1]),
+        less("p99, ms", milliseconds[1:]),
+        less(RSS, [running.rss_mib()]),
+    ]
+
+
+async def _quiet_day(running: Running, topic: Topic, groups: int, lab: Lab) -> tuple[float, list[float]]:
+    """Percent of a core, and how long each heartbeat took."""
+    every_s = BEAT_EVERY_S / lab.shrink
+    lines: list[Asking] = []
+    members: list[asyncio.Task[None]] = []
+    took: list[float] = []
+
+    async def live(line: Asking, frame: bytes, later_s: float) -> None:
+        await asyncio.sleep(later_s)
+        while True:
+            began = time.perf_counter()
+            answer = await line.exchange(frame)
+            if read(HeartbeatResponse, answer).error_code:
+                raise BadAnswer("a heartbeat was refused")
+            took.append(time.perf_counter() - began)
+            await asyncio.sleep(every_s)
+
+    for _ in range(groups):
+        beats = await make_group(running.port, topic, lab.of(A_GROUP))
+        for at, beat in enumerate(beats):
+            lines.append(await asking(running.port))
+            living = live(lines[-1], frame_of(beat), every_s * at / len(beats))
+            members.append(asyncio.create_task(living))
+    await asyncio.sleep(every_s)
+    took.clear()
+    cpu, began = running.cpu_s(), time.perf_counter()
+    done, _ = await asyncio.wait(members, timeout=3 * every_s, return_when=asyncio.FIRST_COMPLETED)
+    share = 100 * (running.cpu_s() - cpu) / (time.perf_counter() - began)
+    for member in members:
+        member.cancel()
+    for member in done:
+        member.result()
+    for line in lines:
+        line.transport.close()
+    return share, sorted(took)

@@ -95,6 +95,7 @@ ROWS = (
         with_(members.storm, size=100),
     ),
     Row("join-1000", "1,000 classic members join at once", with_(members.storm, size=1000)),
+    Row("members-5000", "a heartbeat every 5 s of 5,000 members, a connection each", members.quiet_day),
     Row("connections", "5,000 idle connections", whole.connections),
     Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),
     Row("partitions", "10,000 partitions: starts, close, memory, descriptors", whole.partitions),
