@@ -77,10 +77,10 @@ def test_checking_records_agrees_with_reading_them(rows: list[Any], keyed: bool,
 
 def test_every_byte_of_a_run_counts():
     """Each byte of each record's frame, changed in the middle of a run, is noticed as reading notices it."""
-    batch = bytearray(rb.build([Record(i, 1000 + i % 3, b"key", b"v" * 70) for i in range(100)]))
+    batch = bytearray(rb.build([Record(i, 1000 + i % 3, b"key", b"v" * 30) for i in range(80)]))
     header = rb.read_header(batch)
     for at in range(rb.HEADER_SIZE, len(batch)):
-        for change in (1, 2, 0x80, 0xFF):
+        for change in (1, 0x80):
             batch[at] ^= change
             _agree(batch, header, keyed=True)
             batch[at] ^= change
