@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import ZERO_UUID, Uuid
@@ -160,7 +160,7 @@ class Speaker:
             group_instance_id=self._instance(memory, line, 5),
             protocol_type=text(o.get("type", "consumer")),
             protocols=tuple(
-                JoinGroupRequestProtocol(name=text(n), metadata=text(m).encode()) for n, _, m in named
+                JoinGroupRequestProtocol(name=text(n), metadata=unquote_to_bytes(m)) for n, _, m in named
             ),
             reason=text(o["reason"]) if "reason" in o and line.version >= 8 else None,
         )

@@ -105,6 +105,8 @@ class ClassicGroup:
     pending_joins: set[str] = field(default_factory=set)
     """Member ids that were handed out (MEMBER_ID_REQUIRED) and have not joined."""
     pending_syncs: set[str] = field(default_factory=set)
+    subscribed: frozenset[str] | None = field(default=None, compare=False)
+    """What the members of the last generation read, if they are consumers and it can be told."""
     was_empty: bool = False
     """The rebalance under way is the first, and waits for more (`group.initial.rebalance.delay.ms`)."""
     member_added: bool = False

@@ -8,6 +8,7 @@ chosen one's metadata is kept, so after a restart each member votes for that one
 from __future__ import annotations
 
 from konvene.groups.classic.group import ClassicGroup, Member, State
+from konvene.groups.classic.subscriptions import topics_of_generation
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import Record
 
@@ -68,4 +69,5 @@ def from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
         group.put(member)
     group.protocol_type = value.protocol_type or None
     group.leader = value.leader
+    group.subscribed = topics_of_generation(group)
     return group

@@ -16,6 +16,7 @@ from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.groups.classic import log
 from konvene.groups.classic.group import CAN_REBALANCE, ClassicGroup, GroupIs, Member, State, Story
+from konvene.groups.classic.subscriptions import topics_of_generation
 from konvene.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
@@ -233,11 +234,13 @@ class Step:
             group.story = replace(group.story, joined_ms=self.context.now_ms)
         if not group.members:
             group.protocol = None
+            group.subscribed = topics_of_generation(group)
             self.move(State.EMPTY)
             self.records.append(log.to_record(group))
             self.tell(State.EMPTY)
             return
         group.protocol = group.vote()
+        group.subscribed = topics_of_generation(group)
         self.move(State.COMPLETING_REBALANCE)
         self._hand_out_generation()
 

@@ -35,14 +35,26 @@ def read_subscription(metadata: bytes) -> Subscription | None:
     return Subscription(frozenset(said.topics), owned)
 
 
-def subscribes_to(group: ClassicGroup, topic: str) -> bool:
-    """Whether a member wants the topic; in doubt, yes: then its offsets are kept."""
+def topics_of_generation(group: ClassicGroup) -> frozenset[str] | None:
+    """The topics that the members of a generation want; None where that of one of them cannot be read.
+
+    All versions begin as the first one does, so no more is read of any, whatever version it says it is."""
     if group.protocol_type != CONSUMER:
-        return False
-    if group.state is State.EMPTY:
-        return False
+        return None
+    topics: set[str] = set()
     for member in group.members.values():
-        said = read_subscription(member.metadata(group.protocol))
-        if said is None or topic in said.topics:
-            return True
-    return False
+        metadata = member.metadata(group.protocol)
+        if len(metadata) < 2:
+            return None
+        try:
+            topics.update(decode_from(ConsumerProtocolSubscription, 0, metadata, 2)[0].topics)
+        except CodecError:
+            return None
+    return frozenset(topics)
+
+
+def subscribes_to(group: ClassicGroup, topic: str) -> bool:
+    """Whether a member of the last generation wants the topic; in doubt, yes: then its offsets are kept."""
+    if group.protocol_type != CONSUMER or group.state is State.EMPTY:
+        return False
+    return group.subscribed is None or topic in group.subscribed
