@@ -54,7 +54,7 @@ class Journal(Protocol):
         """Make everything appended so far durable."""
 
     def read_back(self) -> Iterable[tuple[BatchHeader, memoryview]]:
-        """All batches of the log, control batches aside."""
+        """All batches of the log."""
 
 
 class Speech(NamedTuple):
@@ -63,6 +63,8 @@ class Speech(NamedTuple):
     encode: Callable[[Any], Pair]
     read: Callable[[memoryview, BatchHeader], Iterable[tuple[int, int, Any]]]
     """Offset, timestamp and record of what is in a batch; a record of an unknown type is passed over."""
+    reader: Callable[[], Callable[[memoryview, BatchHeader], Iterable[tuple[int, int, Any]]]] | None = None
+    """Makes what reads the batches of one log in their order, where `read` alone cannot tell what counts."""
 
 
 def one_by_one(
@@ -71,7 +73,7 @@ def one_by_one(
     """A reader of batches that reads each record by its key and value; None is passed over."""
 
     def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
-        for entry in records(batch, header):
+        for entry in () if header.is_control else records(batch, header):
             record = decode(entry.key, entry.value)
             if record is not None:
                 yield entry.offset, entry.timestamp, record
@@ -303,7 +305,8 @@ class Coordinator:
     async def _load(self) -> None:
         began = pause = self._loop.time()
         core = self._make_core()
-        read, replay, observe = self._speech.read, core.replay, self._observe
+        speech, replay, observe = self._speech, core.replay, self._observe
+        read = speech.read if speech.reader is None else speech.reader()
         count = 0
         try:
             for header, batch in self._journal.read_back():

@@ -12,8 +12,16 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from konvene.broker.coordinator import Speech
-from konvene.codec.batches import HEADER_SIZE, PREFIX_SIZE, BatchHeader, Record, read_record
+from konvene.broker.coordinator import Speech, one_by_one
+from konvene.codec.batches import (
+    HEADER_SIZE,
+    PREFIX_SIZE,
+    BatchHeader,
+    Record,
+    read_end_marker,
+    read_record,
+    records,
+)
 from konvene.codec.compression import decompress
 from konvene.codec.errors import CorruptBatch, Truncated
 from konvene.records.commits import (
@@ -38,10 +46,12 @@ _new = tuple.__new__
 
 
 def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
-    """Offset, time and record of all that a batch holds; a run of commits comes with the last one's.
+    """Offset, time and record of what a batch holds; a run of commits comes with the last one's.
 
     Raises `CodecError` where records disagree with one another, as `batches.records`.
     """
+    if header.is_control:
+        return
     body = batch[HEADER_SIZE : header.batch_length + PREFIX_SIZE]
     data = decompress(header.attributes & _COMPRESSION, body) if body else b""
     left, last, pos = header.record_count, -1, 0
@@ -126,4 +136,52 @@ def _layout(size: int, gap: int, names: int, between: int, metadata: int, tags: 
     return Struct(f">{size}s{gap}s{names}si{between}shqi{metadata}sq{tags}s")
 
 
-GROUP_SPEECH = Speech(encode_group_record, read)
+class Committing:
+    """Reads a log's batches in their order; commits of a transaction count when and where its end says so.
+
+    Until then they are held, and dropped where it was aborted or never ended. Of a commit in one and of a
+    plain one the later record in the log counts, as in Kafka, whenever the transaction ended.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[tuple[int, int, Any]]] = {}
+        self._since: dict[tuple[str, str, int], int] = {}
+
+    def __repr__(self) -> str:
+        return f"<reader: {len(self._held)} transactions under way>"
+
+    def __call__(self, batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
+        if header.is_control:
+            yield from self._end(batch, header)
+        elif header.is_transactional:
+            self._held.setdefault(header.producer_id, []).extend(_single(batch, header))
+        elif not self._held:
+            yield from read(batch, header)
+        else:
+            for offset, time, record in _single(batch, header):
+                self._note(offset, record)
+                yield offset, time, record
+
+    def _note(self, offset: int, record: Any) -> None:
+        if type(record) is OffsetCommitted:
+            if record.committed is None:
+                self._since.pop(record[:3], None)
+            else:
+                self._since[record[:3]] = offset
+
+    def _end(self, batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
+        marker = next(map(read_end_marker, records(batch, header)), None)
+        if marker is None:
+            return
+        held = self._held.pop(header.producer_id, [])
+        for offset, time, record in held if marker.committed else ():
+            if type(record) is not OffsetCommitted or self._since.get(record[:3], -1) < offset:
+                self._note(offset, record)
+                yield offset, time, record
+        if not self._held:
+            self._since.clear()
+
+
+_single = one_by_one(decode_group_record)
+
+GROUP_SPEECH = Speech(encode_group_record, read, Committing)

@@ -50,5 +50,5 @@ class Journal:
         await self._partition.sync()
 
     def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch of the log, control batches aside."""
-        return (pair for pair in self._partition.batches() if not pair[0].is_control)
+        """Every batch of the log."""
+        return self._partition.batches()
