@@ -11,9 +11,12 @@ import pytest
 from konvene.broker.group_log import Committing
 from konvene.client.protocol import read_assignment
 from konvene.codec import batches as rb
+from konvene.configs import BrokerConfig
 from konvene.groups.shard import GroupShard
 from konvene.records.commits import Committed, OffsetCommitted, encode_group_record
+from konvene.shard.contract import Context
 
+CONFIG, _ = BrokerConfig.load()
 LOGS = Path(__file__).parents[1] / "vectors" / "logs"
 
 
@@ -124,3 +127,61 @@ def test_commits_of_a_transaction_count_when_it_is_committed(log: list[Any], exp
         for _, _, record in read(batch, header):
             shard.replay(record)
     assert shard.offsets["g"]["t"][0].offset == expected
+
+
+Batches = list[tuple[rb.BatchHeader, memoryview]]
+
+
+def partitions(name: str) -> list[Batches]:
+    return [
+        [pair for file in sorted(place.glob("*.log")) for pair in rb.batches(file.read_bytes())]
+        for place in sorted((LOGS / name).glob("__consumer_offsets-*"))
+    ]
+
+
+def state_of(log: Batches) -> tuple[Any, ...]:
+    """What a coordinator has after it has loaded this; it must be able to begin with it."""
+    shard, read = GroupShard(), Committing()
+    for header, batch in log:
+        for _, _, record in read(batch, header):
+            shard.replay(record)
+    shard.load(Context(0, CONFIG))
+    return shard.groups, shard.offsets
+
+
+def compacted(log: Batches) -> Batches:
+    """The last record of each key, where it stood; what belongs to a transaction stays."""
+    last: dict[bytes | None, int] = {}
+    for header, batch in log:
+        if not header.is_transactional:
+            last.update((record.key, record.offset) for record in rb.records(batch, header))
+    out: Batches = []
+    for header, batch in log:
+        if header.is_transactional:
+            out.append((header, batch))
+            continue
+        kept = [record for record in rb.records(batch, header) if last[record.key] == record.offset]
+        if kept:
+            data = rb.build(kept, base_offset=header.base_offset, last_offset=header.last_offset)
+            out.append((rb.read_header(data), memoryview(data)))
+    return out
+
+
+@pytest.mark.parametrize("name", ["classic", "transactions"])
+def test_whatever_compaction_leaves_of_a_log_loads_to_the_same(name: str) -> None:
+    """Each prefix compacted, the rest as it was; and the whole log."""
+    for log in partitions(name):
+        whole = state_of(log)
+        assert whole[0] or whole[1]
+        for end in {*range(0, len(log), max(1, len(log) // 60)), len(log)}:
+            assert state_of([*compacted(log[:end]), *log[end:]]) == whole
+
+
+@pytest.mark.parametrize("name", ["classic", "consumer", "share", "streams", "transactions"])
+def test_any_window_of_a_log_loads(name: str) -> None:
+    """What was before it is gone, what came after it is lost: some state comes of it, and never an error."""
+    for log in partitions(name):
+        step = max(1, len(log) // 16)
+        for start in range(0, len(log), step):
+            for end in range(start + 1, len(log) + 1, step):
+                state_of(log[start:end])
