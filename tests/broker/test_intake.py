@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,17 +42,47 @@ class Filling:
 
 def test_a_buffer_is_lent_again_and_not_too_much_is_kept():
     intake = Intake(1 << 30)
-    first = intake.lend(MIB)
+    first = intake.lend(MIB, MIB)
     assert len(first) >= MIB
     intake.give_back(first)
-    assert intake.lend(MIB - 5) is first
-    other = intake.lend(MIB)
+    assert intake.lend(MIB - 5, 10) is first
+    other = intake.lend(MIB, MIB)
     assert other is not first
-    large = [intake.lend(9 * MIB) for _ in range(3)]
+    large = [intake.lend(9 * MIB, 9 * MIB) for _ in range(3)]
     for buffer in large:
         intake.give_back(buffer)
-    kept = [intake.lend(9 * MIB) for _ in range(3)]
+    kept = [intake.lend(9 * MIB, 9 * MIB) for _ in range(3)]
     assert sum(any(k is b for b in large) for k in kept) == KEPT_BYTES // (9 * MIB)
+
+
+def test_the_smallest_that_suffices_is_lent_else_the_largest_and_the_smallest_are_let_go():
+    intake = Intake(1 << 30)
+    small, middle, large = bytearray(MIB), bytearray(3 * MIB), bytearray(6 * MIB)
+    for buffer in (large, small, middle):
+        intake.give_back(buffer)
+    assert intake.lend(2 * MIB, MIB) is middle
+    assert intake.lend(9 * MIB, MIB) is large
+    assert intake.lend(9 * MIB, MIB) is small
+    assert len(intake.lend(9 * MIB, MIB)) == MIB
+    for buffer in (small, large, middle, bytearray(7 * MIB)):
+        intake.give_back(buffer)
+    assert intake.lend(MIB, MIB) is middle, "the small one made room"
+
+
+def test_a_new_buffer_is_as_large_as_what_has_come_and_grows_with_it():
+    """A hundred megabytes that are announced and do not come take no memory."""
+    intake = Intake(1 << 30)
+    need = 100 * MIB
+    buffer = intake.lend(need, 100_000)
+    sizes = [len(buffer)]
+    buffer[:3] = b"abc"
+    while len(buffer) < need:
+        buffer = intake.exchange(buffer, need)
+        sizes.append(len(buffer))
+        assert buffer[:3] == b"abc"
+    assert sizes[0] == 128 * 1024
+    assert sizes[-1] == need
+    assert all(after == min(4 * before, need) for before, after in pairwise(sizes))
 
 
 def test_beyond_the_bound_only_the_oldest_is_read_on():

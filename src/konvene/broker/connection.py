@@ -37,9 +37,6 @@ REMEMBERED = frozenset((12, API_VERSIONS))
 LARGE = 64 * 1024
 """Frames above this size are read into a buffer of their own."""
 
-FIRST_LENT = 2 << 20
-"""So much of a large frame's buffer is there from the start; it grows as the bytes come."""
-
 MANY_PARTS = 512
 """Answers of more pieces are joined before they are sent."""
 
@@ -126,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         if filling is None:
             return self._broker.intake.view
         if self._filled == len(filling):
-            self._filling = self._broker.intake.exchange(filling, min(self._need, 4 * len(filling)))
+            self._filling = self._broker.intake.exchange(filling, self._need)
             return self.get_buffer(sizehint)
         return memoryview(filling)[self._filled : self._need]
 
@@ -155,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fill(self, start: int, need: int) -> None:
         """Read the rest of the frame that begins there into a buffer of its own."""
         intake, have = self._broker.intake, len(self._ahead) - start
-        buffer = intake.lend(min(need, max(FIRST_LENT, have)))
+        buffer = intake.lend(need, min(need, have + LARGE))
         buffer[:have] = memoryview(self._ahead)[start:]
         self._filling, self._filled, self._need = buffer, have, need
         self._ahead, self._at = b"", 0

@@ -11,6 +11,7 @@ so that a frame that is announced and never sent takes nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import Protocol
 
 SHARED_BYTES = 256 * 1024
@@ -19,6 +20,9 @@ KEPT_BYTES = 16 << 20
 """So much of what was lent is kept to be lent again."""
 
 ROUND_TO = 64 * 1024
+
+GROW = 4
+"""A buffer that is full is followed by one so many times as large."""
 
 
 class Filler(Protocol):
@@ -54,24 +58,28 @@ class Intake:
         """Bytes of large frames that are not whole yet."""
         return self._held
 
-    def lend(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes, not cleared."""
-        for at, buffer in enumerate(self._free):
-            if len(buffer) >= size:
-                del self._free[at]
-                self._kept -= len(buffer)
-                return buffer
-        return bytearray(-(-size // ROUND_TO) * ROUND_TO)
+    def lend(self, size: int, first: int) -> bytearray:
+        """A buffer of at least `first` bytes, not cleared: one of `size` bytes only if it was used before.
+
+        A new one is memory that is touched, so it is no larger than what has come makes likely.
+        """
+        free = self._free  # By size, the largest last.
+        if not free or len(free[-1]) < first:
+            return bytearray(-(-first // ROUND_TO) * ROUND_TO)
+        at = min(bisect_left(free, size, key=len), len(free) - 1)
+        self._kept -= len(free[at])
+        return free.pop(at)
 
     def give_back(self, buffer: bytearray) -> None:
-        """Nobody looks into it any more."""
-        if self._kept + len(buffer) <= KEPT_BYTES:
-            self._kept += len(buffer)
-            self._free.append(buffer)
+        """Nobody looks into it any more. Of too many, the smallest go."""
+        insort(self._free, buffer, key=len)
+        self._kept += len(buffer)
+        while self._kept > KEPT_BYTES:
+            self._kept -= len(self._free.pop(0))
 
     def exchange(self, buffer: bytearray, size: int) -> bytearray:
-        """A larger buffer with the same bytes at its front."""
-        larger = self.lend(size)
+        """A larger buffer with the same bytes at its front, in the end of `size` bytes."""
+        larger = self.lend(size, min(size, GROW * len(buffer)))
         larger[: len(buffer)] = buffer
         self.give_back(buffer)
         return larger
