@@ -13,6 +13,7 @@ from typing import Any, NoReturn, cast
 
 from konvene.codec.errors import CannotEncode, Malformed, Truncated
 from konvene.codec.uuid import Uuid
+from konvene.codec.varint import write_unsigned_varint
 
 Reader = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
 Writer = Callable[[Any, Callable[[bytes], None]], None]
@@ -66,16 +67,7 @@ def _spend(weight: int) -> None:
         raise Malformed("it would take more bytes of memory than a frame may")
 
 
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_SHORT = tuple(_uvarint(n) for n in range(16384))
+_SHORT = tuple(write_unsigned_varint(n) for n in range(16384))
 
 
 _EMPTY_TAGS = tuple((tag, b"") for tag in range(128))
@@ -83,7 +75,7 @@ _INT8 = (*range(128), *range(-128, 0)).__getitem__
 
 
 def _length(n: int) -> bytes:
-    return _SHORT[n] if n < 16384 else _uvarint(n)
+    return _SHORT[n] if n < 16384 else write_unsigned_varint(n)
 
 
 def _text_length(n: int) -> bytes:
