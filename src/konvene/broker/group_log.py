@@ -65,7 +65,8 @@ def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any
         record: Any = decode_group_record(found.key, found.value)
         count, last = 1, delta
         if type(record) is OffsetCommitted and data[end : end + 2] == data[pos : pos + 2]:
-            count, last, record = _run(data[pos : pos + left * (end - pos)], found, record, delta, header)
+            rest = memoryview(data)[pos : pos + left * (end - pos)]
+            count, last, record = _run(rest, found, record, delta, header)
         if record is not None:
             yield header.base_offset + last, found.timestamp, record
         left -= count
@@ -75,7 +76,7 @@ def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any
 
 
 def _run(
-    data: bytes, found: Record, first: OffsetCommitted, delta: int, header: BatchHeader
+    data: memoryview, found: Record, first: OffsetCommitted, delta: int, header: BatchHeader
 ) -> tuple[int, int, OffsetCommitted | OffsetsCommitted]:
     """The commits from this one on that differ from it in their numbers alone.
 
@@ -100,7 +101,7 @@ def _run(
     alike: tuple[bytes, ...] = ()
     rows: dict[int, Committed] = {}
     count, last = 0, delta - 1
-    for row in layout.iter_unpack(memoryview(data)[: len(data) // size * size]):
+    for row in layout.iter_unpack(data[: len(data) // size * size]):
         own_size, deltas, front, partition, length, kind, offset, epoch, text, time, tail = row
         own_delta = _offset_delta(deltas)
         if not last < own_delta <= header.last_offset_delta:

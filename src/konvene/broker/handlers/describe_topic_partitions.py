@@ -61,7 +61,7 @@ def _response(
 
 
 def _topic(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
-    node = (broker.node_id,)
+    node, epoch = (broker.node_id,), broker.state.leader_epoch(topic.name)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -70,7 +70,7 @@ def _topic(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartiti
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
                 leader_id=broker.node_id,
-                leader_epoch=broker.state.leader_epoch(topic.name),
+                leader_epoch=epoch,
                 replica_nodes=node,
                 isr_nodes=node,
                 eligible_leader_replicas=(),

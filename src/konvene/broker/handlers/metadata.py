@@ -103,7 +103,8 @@ def _asked(
 
 
 def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
-    partitions = tuple(_partition(broker, topic.name, index) for index in range(topic.partitions))
+    epoch = broker.state.leader_epoch(topic.name)
+    partitions = tuple(_partition(broker, topic.name, index, epoch) for index in range(topic.partitions))
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -113,7 +114,7 @@ def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTop
     )
 
 
-def _partition(broker: Broker, topic: str, index: int) -> MetadataResponsePartition:
+def _partition(broker: Broker, topic: str, index: int, epoch: int) -> MetadataResponsePartition:
     """A partition that this node leads, unless its log is damaged: then nobody does."""
     node = (broker.node_id,)
     if (topic, index) in broker.partitions.offline:
@@ -127,7 +128,7 @@ def _partition(broker: Broker, topic: str, index: int) -> MetadataResponsePartit
     return MetadataResponsePartition(
         partition_index=index,
         leader_id=broker.node_id,
-        leader_epoch=broker.state.leader_epoch(topic),
+        leader_epoch=epoch,
         replica_nodes=node,
         isr_nodes=node,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.groups_call import ask
 from konvene.errors import Errors
-from konvene.groups.offsets.commit import FIRST_VERSION_WITH_TOPIC_IDS
+from konvene.groups.offsets.commit import look_up
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -32,12 +32,10 @@ def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Any:
 def _refused(
     topics: Topics, topic: OffsetCommitRequestTopic, version: int, error: Errors
 ) -> OffsetCommitResponseTopic:
-    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    known = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
-    there = known.partitions if known is not None else 0
-    missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    if known is None and by_id:
-        missing = Errors.UNKNOWN_TOPIC_ID
+    known, missing = look_up(topics, topic, version)
+    there = 0
+    if known is not None:
+        there, missing = known.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -25,6 +25,7 @@ from konvene.messages.offset_commit import (
 )
 from konvene.shard.contract import Arm, Context, Outcome, Reply
 from konvene.shard.errors import GroupError
+from konvene.shard.image import Topic, Topics
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -67,15 +68,17 @@ def _check_committer(
     return (Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms),)
 
 
+def look_up(topics: Topics, topic: OffsetCommitRequestTopic, version: int) -> tuple[Topic | None, Errors]:
+    """The topic that a request means, and what is told of its partitions if there is none."""
+    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        return topics.by_id.get(topic.topic_id), Errors.UNKNOWN_TOPIC_ID
+    return topics.by_name.get(topic.name), Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def _commit_topic(
     group_id: str, topic: OffsetCommitRequestTopic, expire_ms: int, context: Context, records: list[Any]
 ) -> OffsetCommitResponseTopic:
-    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        known = context.topics.by_id.get(topic.topic_id)
-        missing = Errors.UNKNOWN_TOPIC_ID
-    else:
-        known = context.topics.by_name.get(topic.name)
-        missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    known, missing = look_up(context.topics, topic, context.api_version)
     if known is None:
         answers = [_answer(p.partition_index, missing) for p in topic.partitions]
         return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
