@@ -76,6 +76,13 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture
+def own_fleet(own_broker: Broker, tmp_path: Path) -> Iterator[Fleet]:
+    """Clients of the test's own broker."""
+    with fleet_of(own_broker.bootstrap, tmp_path / "clients") as fleet:
+        yield fleet
+
+
+@pytest.fixture
 def fleet(broker: Broker, tmp_path: Path) -> Iterator[Fleet]:
     with fleet_of(broker.bootstrap, tmp_path / "clients") as fleet:
         yield fleet

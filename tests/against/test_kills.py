@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from .brokers import HOST, Broker, chosen
-from .clients import LIBRARIES, Client, Fleet, Partition, eventually, fleet_of, meet_the_coordinator
+from .clients import LIBRARIES, Client, Fleet, Partition, eventually, meet_the_coordinator
 from .conftest import a_broker, java_is_missing
 from .stories import commits, gaps, moves_within, steps_back
 
@@ -41,12 +41,6 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
     finally:
         broker.kill9()
-
-
-@pytest.fixture
-def own_fleet(own_broker: Broker, tmp_path: Path) -> Iterator[Fleet]:
-    with fleet_of(own_broker.bootstrap, tmp_path / "clients") as fleet:
-        yield fleet
 
 
 def test_fifty_kills_take_nothing_back(

@@ -5,24 +5,16 @@ Sessions are longer here than in the other files, since Apache Kafka needs eight
 """
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .brokers import Broker
-from .clients import LIBRARIES, Client, Fleet, eventually, fleet_of, group_offsets, meet_the_coordinator
+from .clients import LIBRARIES, Client, Fleet, eventually, group_offsets, meet_the_coordinator
 from .stories import commits, gaps, moves_within, read_again, steps_back
 
 PARTITIONS = 6
 SESSION_MS = 25_000
-
-
-@pytest.fixture
-def own_fleet(own_broker: Broker, tmp_path: Path) -> Iterator[Fleet]:
-    with fleet_of(own_broker.bootstrap, tmp_path / "clients") as fleet:
-        yield fleet
 
 
 def make_topic(fleet: Fleet, name: str, partitions: int = PARTITIONS) -> Client:
