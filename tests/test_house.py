@@ -100,6 +100,25 @@ def test_cores_are_given_time_and_chance(core: str) -> None:
         assert not roots & FORBIDDEN_IN_CORES, path.name
 
 
+def test_broker_has_one_door_to_time_and_chance() -> None:
+    """`broker/doors.py` alone asks the system for the time of day or for chance; others are given both."""
+    forbidden = {
+        ("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("os", "urandom"),
+        ("uuid", "uuid1"), ("uuid", "uuid4"),
+    }  # fmt: skip
+    for path in sorted((SOURCE / "broker").rglob("*.py")):
+        if path.name == "doors.py":
+            continue
+        module = tree(path)
+        assert not {"random", "secrets"} & set(imported(module)), path.name
+        for node in ast.walk(module):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) not in forbidden, f"{path.name}:{node.lineno}"
+            if isinstance(node, ast.ImportFrom):
+                names = {(node.module or "", alias.name) for alias in node.names}
+                assert not names & forbidden, f"{path.name}:{node.lineno}"
+
+
 @relative
 def test_file_begins_with_its_theory(path: Path) -> None:
     """Every module says what it is for, and none is a drawer for odds and ends."""

@@ -16,12 +16,12 @@ import signal
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene import __version__
+from konvene.broker.doors import SYSTEM
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError
 from konvene.log.directory import META_NAME, Identity, LogDirectory
@@ -260,7 +260,7 @@ async def _settle(broker: Broker) -> None:
 def open_directory(path: Path, node_id: int) -> LogDirectory:
     """Lock the data directory; a new one becomes a cluster of its own."""
     new = not (path / META_NAME).exists()
-    fresh = [str(Uuid(uuid.uuid4().bytes)) if new else "" for _ in range(2)]
+    fresh = [str(Uuid(SYSTEM.fresh_uuid().bytes)) if new else "" for _ in range(2)]
     return LogDirectory.open(RealDisk(), str(path), Identity(fresh[0], node_id, fresh[1]))
 
 

@@ -10,8 +10,6 @@ import asyncio
 import base64
 import contextlib
 import logging
-import time
-import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.admission import Admission
 from konvene.broker.audit import Audit
 from konvene.broker.coordinator import Call, Coordinator, Speech, one_by_one
+from konvene.broker.doors import SYSTEM, Doors
 from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
 from konvene.broker.groups import Groups
@@ -79,19 +78,26 @@ class Broker:
     """One node that is its whole cluster."""
 
     def __init__(
-        self, config: BrokerConfig, directory: LogDirectory, loop: asyncio.AbstractEventLoop
+        self,
+        config: BrokerConfig,
+        directory: LogDirectory,
+        loop: asyncio.AbstractEventLoop,
+        doors: Doors = SYSTEM,
     ) -> None:
         self.static_config = config
         self.config = config
         self.directory = directory
         self.loop = loop
+        self.wall_clock_ms = doors.wall_clock_ms
+        self.random_int = doors.random_int
+        self.fresh_uuid = doors.fresh_uuid
         self.node_id: int = config["node.id"]
         self.cluster_id: str = directory.identity.cluster_id
         self.advertised: tuple[str, int] = ("localhost", 0)
         self.max_request_bytes: int = config["socket.request.max.bytes"]
         self.disk_thread = ThreadPoolExecutor(2, thread_name_prefix="konvene-disk")
         self.routes: dict[int, Route] = routes(HANDLERS)
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self.admission = Admission(lambda: self.config)
         self.partitions = Partitions()
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
@@ -146,10 +152,6 @@ class Broker:
         """Where the cluster's own log ends."""
         return self._metadata.end_offset
 
-    @staticmethod
-    def wall_clock_ms() -> int:
-        return time.time_ns() // 1_000_000
-
     def settings_of(self, kind: ResourceType, name: str) -> Mapping[str, str]:
         """What was set for a resource."""
         return self.state.configs.get((kind, name), {})
@@ -181,15 +183,14 @@ class Broker:
         known = ApiVersion(api_key=API_VERSIONS, min_version=route.first, max_version=route.last)
         return ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=(known,))
 
-    @staticmethod
-    def _fresh_id() -> Uuid:
-        return Uuid(uuid.uuid4().bytes)
+    def _fresh_id(self) -> Uuid:
+        return Uuid(self.fresh_uuid().bytes)
 
     def fresh_topic_ids(self, count: int) -> tuple[str, ...]:
         """Random ids as Kafka makes them: none of them starts with a dash, which tools would take badly."""
         ids: list[str] = []
         while len(ids) < count:
-            text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            text = base64.urlsafe_b64encode(self.fresh_uuid().bytes).rstrip(b"=").decode()
             if not text.startswith("-"):
                 ids.append(text)
         return tuple(ids)
@@ -267,7 +268,7 @@ class Broker:
             for index in range(gone.partitions):
                 partition = self.partitions.drop(gone.name, index)
                 if partition is not None:
-                    self.directory.delete(TopicPartition(gone.name, index), uuid.uuid4().hex)
+                    self.directory.delete(TopicPartition(gone.name, index), self.fresh_uuid().hex)
             self.groups.topic_deleted(gone.name, gone.id)
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
@@ -351,7 +352,7 @@ class Broker:
         request = BrokerRegistrationRequest(
             broker_id=self.node_id,
             cluster_id=self.cluster_id,
-            incarnation_id=Uuid(uuid.uuid4().bytes),
+            incarnation_id=Uuid(self.fresh_uuid().bytes),
             rack=self.config["broker.rack"],
         )
         answer = await self.catalogue.submit(request, Call())
@@ -361,9 +362,9 @@ class Broker:
     def _drop_orphans(self) -> None:
         """Logs of topics that the catalogue does not know: left over from a deletion cut short."""
         known = {TopicPartition(p.topic, p.index) for p in (*self.partitions, self._metadata)}
-        for found in self._found - known - self.partitions.offline:
+        for found in sorted(self._found - known - self.partitions.offline):
             log.warning("%s belongs to no topic and is deleted", found)
-            self.directory.delete(found, uuid.uuid4().hex)
+            self.directory.delete(found, self.fresh_uuid().hex)
 
     async def stop(self) -> None:
         """Answer who waits, write everything down, close the files."""

@@ -94,11 +94,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._broker.admission.enter(self._host)
-        self._broker.connections.add(self)
+        self._broker.connections[self] = None
 
     def connection_lost(self, error: Exception | None) -> None:
         if self in self._broker.connections:
-            self._broker.connections.discard(self)
+            del self._broker.connections[self]
             self._broker.admission.leave(self._host)
             self._broker.telemetry.forget(self)
         self._ahead = b""

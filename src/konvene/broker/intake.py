@@ -48,7 +48,7 @@ class Intake:
         self._kept = 0
         self._coming: dict[Filler, int] = {}
         self._held = 0
-        self._waiting: set[Filler] = set()
+        self._waiting: dict[Filler, None] = {}
 
     def __repr__(self) -> str:
         return f"<intake: {len(self._coming)} large frames hold {self._held} of {self.most} bytes>"
@@ -89,17 +89,17 @@ class Intake:
         self._coming[filler] = self._coming.get(filler, 0) + count
         self._held += count
         if self._held > self.most and filler is not next(iter(self._coming)):
-            self._waiting.add(filler)
+            self._waiting[filler] = None
             filler.pause_filling()
 
     def done(self, filler: Filler) -> None:
         """The frame has been dealt with, or its connection is gone."""
         self._held -= self._coming.pop(filler)
-        self._waiting.discard(filler)
+        self._waiting.pop(filler, None)
         if not self._waiting:
             return
         first = next(iter(self._coming))
         for going in list(self._waiting) if self._held <= self.most else [first]:
             if going in self._waiting:
-                self._waiting.discard(going)
+                del self._waiting[going]
                 going.resume_filling()

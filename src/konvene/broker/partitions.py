@@ -63,7 +63,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self._syncs = syncs
         self.synced_ms = broker.wall_clock_ms()
-        self.waiting: set[Waiting] = set()
+        self.waiting: dict[Waiting, None] = {}
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"

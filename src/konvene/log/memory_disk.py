@@ -36,12 +36,16 @@ class _Inode:
         self.data = bytearray()
         #: Stands for the time of the last change.
         self.changed = 0
-        self.durable = b""
+        self.durable = bytearray()
         #: Since the last sync: appended bytes, or the size of a truncation.
         self.pending: list[bytes | int] = []
 
     def make_durable(self) -> None:
-        self.durable = bytes(self.data)
+        if any(isinstance(change, int) for change in self.pending):
+            self.durable = bytearray(self.data)
+        else:
+            for change in self.pending:
+                self.durable += change  # type: ignore[arg-type]
         self.pending = []
 
 
@@ -68,9 +72,13 @@ class MemoryDisk:
     def __repr__(self) -> str:
         return f"MemoryDisk({len(self._names)} names, {self.calls} operations)"
 
+    def blank(self) -> MemoryDisk:
+        """An empty disk of the same make."""
+        return MemoryDisk()
+
     def crash(self, choose: Choose = lambda _count: 0) -> MemoryDisk:
         """The disk after a power cut. `choose(n)` gives 0 .. n-1: how much of the unsynced is there."""
-        found = MemoryDisk()
+        found = self.blank()
         found.now_ms = self.now_ms
         names = dict(self._durable_names)
         for directory in sorted(self._pending):
@@ -94,7 +102,7 @@ class MemoryDisk:
 
     def copy(self) -> MemoryDisk:
         """The same files, all durable: what a process that died alone leaves behind."""
-        found = MemoryDisk()
+        found = self.blank()
         found.now_ms = self.now_ms
         for name, inode in self._names.items():
             if inode is None:
@@ -102,7 +110,7 @@ class MemoryDisk:
             else:
                 twin = _Inode()
                 twin.data = bytearray(inode.data)
-                twin.durable = bytes(inode.data)
+                twin.durable = bytearray(inode.data)
                 twin.changed = inode.changed
                 found._names[name] = twin
         found._durable_names = dict(found._names)
@@ -333,6 +341,6 @@ def _survivor(inode: _Inode, choose: Choose) -> _Inode:
         if not isinstance(torn, int):
             data += torn[: choose(len(torn) + 1)]
     found.data = data
-    found.durable = bytes(data)
+    found.durable = bytearray(data)
     found.changed = inode.changed
     return found

@@ -14,7 +14,6 @@ There are no followers here, so whoever says that it is one is refused.
 
 from __future__ import annotations
 
-import random
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -206,7 +205,7 @@ class _Reader:
 
     def response(self, seen: _Seen) -> FetchResponse:
         answer = self.broker.fetch_sessions.finish(
-            self.fetch, seen.found, now_ms=_now_ms(self.broker), fresh_id=random.randint(1, MAX_INT)
+            self.fetch, seen.found, now_ms=_now_ms(self.broker), fresh_id=self.broker.random_int(1, MAX_INT)
         )
         if self.call.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
             topics = tuple(
@@ -234,13 +233,13 @@ class _Wait:
         self.alarm = reader.broker.loop.call_later(min(reader.max_wait_ms, MAX_INT) / 1000, self.finish)
         self.watches = [_Watch(self, partition, interest) for partition, interest in seen.readable]
         for watch in self.watches:
-            watch.partition.waiting.add(watch)
+            watch.partition.waiting[watch] = None
 
     def finish(self) -> None:
         """Whatever is there now is the answer."""
         self.alarm.cancel()
         for watch in self.watches:
-            watch.partition.waiting.discard(watch)
+            watch.partition.waiting.pop(watch, None)
         self.later.resolve(self.reader.response(self.reader.read()))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.groups_call import ask
@@ -28,7 +27,7 @@ WITH_MEMBER_ID = frozenset(
 
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> Any:
-    fresh = call._replace(fresh_ids=(str(uuid.uuid4()),))
+    fresh = call._replace(fresh_ids=(str(broker.fresh_uuid()),))
 
     def refused(error: Errors) -> JoinGroupResponse:
         member_id = request.member_id if error in WITH_MEMBER_ID else ""
