@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from konvene.broker.later import Later
@@ -167,6 +167,11 @@ class Coordinator:
     def __repr__(self) -> str:
         return f"<coordinator {self.name}: {self.state}, {len(self._waiting)} waiting>"
 
+    @property
+    def deadlines(self) -> Mapping[Hashable, float]:
+        """The timers that are armed, and when they ring, in the loop's time."""
+        return self._timers.deadlines
+
     # --- asking ---
 
     def submit(self, request: Struct, call: Call) -> Later[Struct | Errors]:
@@ -221,6 +226,13 @@ class Coordinator:
             log.exception("%s: timer %s could not be decided", self.name, key)
             return
         self._carry_out(outcome, None)
+
+    def ring_now(self, key: Any) -> bool:
+        """Let a timer run out before its time, as if its time were up; False where it is not armed."""
+        if not self._timers.disarm(key):
+            return False
+        self._ring(key)
+        return True
 
     # --- carrying out ---
 
@@ -336,6 +348,17 @@ class Coordinator:
         log.error("%s: failed, its state is loaded again from the log: %r", self.name, error)
         self._stop_serving("failed")
         if self._journal.online:
+            self.load()
+
+    def reload(self, after_ms: int = 0) -> None:
+        """Forget the shard and read it again from the log, as after a restart of its own.
+
+        Who waits is told so. `after_ms`: for how long it says that it is loading before it begins."""
+        self._stop_serving("loading")
+        self._loop.call_later(after_ms / 1000, self._load_unless_begun)
+
+    def _load_unless_begun(self) -> None:
+        if self.state == "loading" and (self._loading is None or self._loading.done()):
             self.load()
 
     def _stop_serving(self, state: str) -> None:

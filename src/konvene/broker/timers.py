@@ -8,7 +8,7 @@ serves all keys.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 
@@ -44,6 +44,11 @@ class Timers:
     def __repr__(self) -> str:
         return f"<timers: {len(self._deadlines)} armed>"
 
+    @property
+    def deadlines(self) -> Mapping[Hashable, float]:
+        """What is armed, and when it rings."""
+        return self._deadlines
+
     def arm(self, key: Hashable, after_ms: int) -> None:
         """Ring for `key` after that many milliseconds, instead of when it would have rung."""
         deadline = self._clock.time() + after_ms / 1000
@@ -52,8 +57,9 @@ class Timers:
         if before is None or deadline < before:
             self._push(deadline, key)
 
-    def disarm(self, key: Hashable) -> None:
-        self._deadlines.pop(key, None)
+    def disarm(self, key: Hashable) -> bool:
+        """Ring no more for `key`; whether it was armed."""
+        return self._deadlines.pop(key, None) is not None
 
     def clear(self) -> None:
         self._deadlines.clear()

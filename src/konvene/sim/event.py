@@ -1,0 +1,131 @@
+"""What a promise looks at: an event, with what it touched, before and after.
+
+A coordinator's groups are values that are replaced and never changed, so what was there before an event can
+be kept by holding on to it. An event has the groups and offsets that it touched; that it touched no others
+is looked after by events of the kind "look", which have everything and come every so many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from konvene.codec.schema import Struct
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.shard import GroupShard
+from konvene.records.commits import Committed
+from konvene.shard.contract import Outcome
+
+if TYPE_CHECKING:
+    from konvene.sim.shell import Batch, Shell
+
+OffsetKey = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+class View(NamedTuple):
+    """Groups and offsets of a shard, as values that nobody changes."""
+
+    groups: Mapping[str, Any]
+    offsets: Mapping[OffsetKey, Committed]
+
+    def group(self, group_id: str) -> ClassicGroup:
+        """The classic group of that name, or an empty one."""
+        return self.groups.get(group_id) or ClassicGroup(group_id)
+
+
+NOTHING = View({}, {})
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing that happened to a shard.
+
+    `kind` is one of
+        "asked"          a request was decided, or refused
+        "timer"          a timer ran out
+        "too large"      a request was decided, and its records did not fit
+        "append failed"  what was decided could not be appended; the shard is to be loaded again
+        "loaded"         the shard was read from its log; `before` is what there was when the last one ended
+        "look"           nothing happened; everything is there to be looked at
+    """
+
+    kind: str
+    shell: Shell
+    before: View
+    after: View
+    changed: bool = False
+    """Whether there was anything to replay."""
+    api: str = ""
+    """Of the request: Kafka's name, such as "JoinGroup"."""
+    request: Any = None
+    version: int = 0
+    client_id: str = ""
+    key: Any = None
+    """Of the timer."""
+    outcome: Outcome | None = None
+    batch: Batch | None = None
+    answer: Struct | Errors | None = None
+    """What the one who asked is answered; None if it has to wait. It leaves when the log is durable."""
+    answered: tuple[tuple[int, Any], ...] = ()
+    """All answers that were decided: whose and what."""
+    lost: int = 0
+    """How many batches of the log were lost before it was loaded."""
+
+    @property
+    def error(self) -> Errors | None:
+        """With which error the request was answered; None if it waits."""
+        if isinstance(self.answer, Errors) or self.answer is None:
+            return self.answer
+        return Errors(getattr(self.answer, "error_code", 0))
+
+    @property
+    def whole(self) -> bool:
+        """Whether the views have everything that the shard has."""
+        return self.kind in ("look", "loaded")
+
+    @property
+    def asked_of(self) -> ClassicGroup:
+        """The group that was asked, before."""
+        return self.before.group(self.request.group_id)
+
+    @property
+    def asked_of_after(self) -> ClassicGroup:
+        return self.after.group(self.request.group_id)
+
+    def asks(self, *apis: str) -> bool:
+        """Whether it is a request of one of these APIs that was decided."""
+        return self.kind == "asked" and self.api in apis
+
+
+class Promise:
+    """What holds after every event. A subclass says what in the first line of its docstring."""
+
+    def after(self, event: Event) -> None:
+        """Raises AssertionError, by `assert`, where it does not hold."""
+        raise NotImplementedError
+
+
+class Broken(Exception):
+    """A promise that was not kept."""
+
+    def __init__(self, promise: str, why: str) -> None:
+        super().__init__(f"{promise}: {why}")
+        self.promise = promise
+        self.why = why
+
+
+def everything(shard: GroupShard) -> View:
+    """A view of all that a shard holds."""
+    return View(dict(shard.groups), all_offsets(shard))
+
+
+def all_offsets(shard: GroupShard) -> dict[OffsetKey, Committed]:
+    return {
+        (group, topic, partition): committed
+        for group, topics in shard.offsets.items()
+        for topic, partitions in topics.items()
+        for partition, committed in partitions.items()
+    }

@@ -1,0 +1,428 @@
+"""A shard at work in virtual time: the broker's coordinator on a log that is a list.
+
+The coordinator is the one that serves. What it stands on is made here: a log whose batches are values, that
+becomes durable when somebody says so, can fail, lose its tail, be compacted and be taken over by another
+leader; a core that is watched, so that whatever happens to it becomes an `Event` for whoever observes.
+
+Bytes are real: every record goes through its encoding, and the shadow, a second shard, is given nothing but
+what was decoded from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+from konvene.broker.coordinator import Call, Coordinator, Explained, Pair, RecordTooLarge, Speech
+from konvene.codec.batches import BatchHeader
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups.shard import GroupShard
+from konvene.records.commits import (
+    OffsetCommitted,
+    decode_group_record,
+    encode_group_record,
+)
+from konvene.shard.contract import Context, Outcome
+from konvene.shard.errors import Refusal
+from konvene.shard.image import Topic, Topics
+from konvene.sim.agenda import Agenda, Entry, Pause, Task
+from konvene.sim.event import NOTHING, Event, OffsetKey, View, everything
+
+TOPICS = Topics(
+    [Topic("orders", Uuid(b"orders".ljust(16, b"-")), 6), Topic("audit", Uuid(b"audit".ljust(16, b"-")), 2)]
+)
+"""The topics that there are where nobody says otherwise."""
+
+
+class Batch(NamedTuple):
+    """A batch of the log: its bytes, and what they say when they are read."""
+
+    pairs: tuple[tuple[bytes, bytes | None], ...]
+    records: tuple[Any, ...]
+
+
+class Log:
+    """The log of a partition. `durable` of its batches survive whatever happens."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.durable = 0
+        self.epoch = 0
+        """Of its leader: who has another one cannot write."""
+
+    def __repr__(self) -> str:
+        return f"<log: {len(self.batches)} batches, {self.durable} durable, epoch {self.epoch}>"
+
+    def lose_tail(self, keep: int) -> int:
+        """Lose what was not durable but for `keep` batches; how many are gone. The rest is durable."""
+        end = min(self.durable + keep, len(self.batches))
+        gone = len(self.batches) - end
+        del self.batches[end:]
+        self.durable = end
+        return gone
+
+
+def batch_of(pairs: Iterable[tuple[bytes, bytes | None]]) -> Batch:
+    """A batch of these bytes."""
+    kept = tuple(pairs)
+    return Batch(kept, tuple(decode_group_record(key, value) for key, value in kept))
+
+
+def replayed(batches: Iterable[Batch]) -> GroupShard:
+    """A shard made from batches."""
+    shard = GroupShard()
+    for batch in batches:
+        for record in batch.records:
+            shard.replay(record)
+    return shard
+
+
+class _Journal:
+    """The log as a coordinator sees it, and what goes wrong with it."""
+
+    def __init__(self, log: Log, at_once: bool) -> None:
+        self.log = log
+        self.epoch = log.epoch
+        self.at_once = at_once
+        self.refuse: str | None = None
+        """What happens to the next append: "fails" or "too large"."""
+        self.sync_pause: Pause | None = None
+        self.appended: Batch | None = None
+        self.failed: str | None = None
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.log.batches)
+
+    @property
+    def synced_offset(self) -> int:
+        return self.log.durable
+
+    @property
+    def online(self) -> bool:
+        return self.epoch == self.log.epoch
+
+    def append_pairs(self, pairs: list[Pair], now_ms: int) -> int:
+        refuse, self.refuse = self.refuse, None
+        if refuse == "too large":
+            self.failed = refuse
+            raise RecordTooLarge("the batch does not fit")
+        if refuse == "fails" or not self.online:
+            self.failed = "append failed"
+            raise OSError("the append failed")
+        self.appended = batch_of(cast("list[tuple[bytes, bytes | None]]", pairs))
+        self.log.batches.append(self.appended)
+        if self.at_once:
+            self.log.durable = len(self.log.batches)
+        return len(self.log.batches)
+
+    async def sync(self) -> None:
+        self.sync_pause = Pause()
+        await self.sync_pause
+
+    def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for batch in self.log.batches:
+            yield cast("BatchHeader", _Header(len(batch.records))), cast("memoryview", batch)
+
+
+class _Header(NamedTuple):
+    record_count: int
+
+
+def _read(batch: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
+    for record in batch.records:
+        yield 0, 0, record
+
+
+SPEECH = Speech(encode_group_record, _read)
+
+
+class _Loop:
+    """The agenda as one coordinator sees it. When its process dies, nothing of it happens any more."""
+
+    def __init__(self, agenda: Agenda, load_ms: Callable[[], int]) -> None:
+        self.alive = True
+        self._agenda = agenda
+        self._load_ms = load_ms
+        self.time = agenda.time
+
+    def create_task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
+        task = Task(coroutine)
+        delay_ms = self._load_ms() if coroutine.__qualname__.endswith("._load") else 0
+        if delay_ms:
+            self._agenda.after(delay_ms, self._call, task.go_on, None)
+        else:
+            task.go_on(None)
+        return task
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
+        return self._agenda.call_at(when, self._call, callback, *args)
+
+    def _call(self, callback: Callable[..., Any], *args: Any) -> None:
+        if self.alive:
+            callback(*args)
+
+
+class _Watched:
+    """A core with somebody looking over its shoulder."""
+
+    def __init__(self, core: GroupShard, shell: Shell) -> None:
+        self.core = core
+        self._shell = shell
+        self.replay = core.replay
+        self.same_again = core.same_again
+        self.holds = core.holds
+
+    def handle(self, request: Struct, context: Context) -> Outcome:
+        shell = self._shell
+        shell.finish()
+        shell.undecided[context.waiter] = request
+        try:
+            outcome = self.core.handle(request, context)
+        except Refusal as refused:
+            del shell.undecided[context.waiter]
+            shell.decided(None, request=request, context=context, refused=refused.error)
+            raise
+        shell.decided(outcome, request=request, context=context)
+        return outcome
+
+    def expire(self, key: Any, context: Context) -> Outcome:
+        self._shell.finish()
+        outcome = self.core.expire(key, context)
+        self._shell.decided(outcome, key=key)
+        return outcome
+
+    def load(self, context: Context) -> Outcome:
+        outcome = self.core.load(context)
+        self._shell.loading(self.core, outcome)
+        return outcome
+
+
+class Shell:
+    """A coordinator, its log and its shadow.
+
+    `at_once`: what is appended is durable at once. `load_ms`: how long reading the log takes, each time.
+    `observe` is told each event when it is over; `tell` each rebalance that was explained.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        config: Callable[[], Any],
+        *,
+        log: Log | None = None,
+        topics: Callable[[], Topics] = lambda: TOPICS,
+        at_once: bool = True,
+        load_ms: Callable[[], int] = lambda: 0,
+        observe: Callable[[Event], None] = lambda event: None,
+        tell: Callable[[Explained], None] = lambda explained: None,
+    ) -> None:
+        self.agenda = agenda
+        self.log = log if log is not None else Log()
+        self.journal = _Journal(self.log, at_once)
+        self.observe = observe
+        self.core = GroupShard()
+        self.shadow = GroupShard()
+        self.kept: dict[str, Any] = {}
+        """Of each group a copy that nobody has: to see whether a value was changed behind our back."""
+        self.undecided: dict[int, Struct] = {}
+        """Requests that wait for a decision, by the number of who waits."""
+        self.ended = NOTHING
+        """What there was when the last shard ended."""
+        self.lost = 0
+        self._open: Event | None = None
+        self._about: tuple[tuple[str, ...], tuple[OffsetKey, ...]] = ((), ())
+        self._config = config
+        self._topics = topics
+        self._loop = _Loop(agenda, load_ms)
+        self.coordinator = Coordinator(
+            "sim",
+            lambda: cast("Any", _Watched(GroupShard(), self)),
+            cast("Any", self.journal),
+            SPEECH,
+            config=config,
+            loop=cast("Any", self._loop),
+            wall_clock_ms=agenda.wall_clock_ms,
+            topics=topics,
+            tell=tell,
+        )
+
+    def __repr__(self) -> str:
+        return f"<shell: {self.coordinator!r}, {self.log!r}>"
+
+    @property
+    def config(self) -> Any:
+        return self._config()
+
+    @property
+    def topics(self) -> Topics:
+        return self._topics()
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock, as decisions know it."""
+        return self.agenda.wall_clock_ms()
+
+    @property
+    def timers(self) -> Mapping[Any, int]:
+        """What is armed, and when it rings: in the agenda's milliseconds."""
+        return {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
+
+    def due_ms(self, key: Any) -> int | None:
+        """In how many milliseconds a timer rings; None if it is not armed."""
+        at = self.coordinator.deadlines.get(key)
+        return None if at is None else round(at * 1000) - self.agenda.now_ms
+
+    # --- what is done to it ---
+
+    def load(self) -> None:
+        """Read the log, and serve."""
+        self.coordinator.load()
+        self.finish()
+
+    def die(self) -> None:
+        """The process is gone: it answers nobody, and nothing of it happens any more."""
+        self.finish()
+        self._loop.alive = False
+        self.ended = everything(self.core)
+
+    def ask(
+        self, request: Struct, call: Call, answered: Callable[[Struct | Errors], None] = lambda answer: None
+    ) -> None:
+        """Submit a request; `answered` is called once, now or later."""
+        self.coordinator.submit(request, call).listen(answered)
+        self.finish()
+
+    def made_durable(self) -> None:
+        """What was appended is on the disk now; answers that waited for it leave."""
+        if self.journal.online:
+            self.log.durable = len(self.log.batches)
+            self._end_sync(None)
+
+    def sync_fails(self) -> None:
+        """The disk says no; nobody knows what of it is there."""
+        self._end_sync(OSError("the sync failed"))
+
+    def _end_sync(self, error: OSError | None) -> None:
+        pause, self.journal.sync_pause = self.journal.sync_pause, None
+        if pause is not None:
+            pause.end(error)
+        self.finish()
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether there are answers that wait for the log to be durable."""
+        return self.journal.sync_pause is not None
+
+    # --- what becomes of it ---
+
+    def decided(
+        self,
+        outcome: Outcome | None,
+        *,
+        request: Struct | None = None,
+        context: Context | None = None,
+        key: Any = None,
+        refused: Errors | None = None,
+    ) -> None:
+        """The core decided; what follows from it is about to happen."""
+        self._about = about = _about(request, outcome)
+        event = Event("asked", self, self._view(about), NOTHING, key=key, outcome=outcome)
+        if outcome is not None:
+            event.answered = outcome.replies
+            for waiter, _ in outcome.replies:
+                self.undecided.pop(waiter, None)
+        if request is None or context is None:
+            event.kind = "timer"
+        else:
+            event.api = type(request).__name__.removesuffix("Request")
+            event.request, event.version, event.client_id = request, context.api_version, context.client_id
+            event.answer = refused if refused is not None else dict(event.answered).get(context.waiter)
+        self.journal.appended = self.journal.failed = None
+        self._open = event
+
+    def finish(self) -> None:
+        """What was decided last has happened: tell of it."""
+        event, self._open = self._open, None
+        if event is None:
+            return
+        if event.kind == "loaded":
+            event.after = everything(self.core)
+            self.observe(event)
+            self.kept = {name: group.copy() for name, group in self.core.groups.items()}
+            return
+        if self.journal.failed is not None:
+            self._failed(event, self.journal.failed)
+        outcome = event.outcome
+        event.changed = outcome is not None and bool(outcome.records or outcome.soft_records)
+        event.batch = self.journal.appended
+        if event.batch is not None:
+            for record in event.batch.records:
+                self.shadow.replay(record)
+        event.after = self._view(self._about) if event.changed else event.before
+        self.observe(event)
+        if event.changed:
+            self._keep(event)
+
+    def _failed(self, event: Event, how: str) -> None:
+        event.outcome, event.answered = None, ()
+        if how == "append failed":
+            event.kind, event.answer = how, None
+            self.ended = everything(self.core)
+            self.undecided.clear()
+        elif event.request is not None:
+            event.kind, event.answer = how, Errors.UNKNOWN_SERVER_ERROR
+
+    def _keep(self, event: Event) -> None:
+        for name, group in event.after.groups.items():
+            if group is not event.before.groups.get(name):
+                self.kept[name] = group.copy()
+        for name in event.before.groups:
+            if name not in event.after.groups:
+                self.kept.pop(name, None)
+
+    def look(self) -> None:
+        """Let everything be looked at."""
+        self.finish()
+        view = everything(self.core)
+        self.observe(Event("look", self, view, view))
+
+    def loading(self, core: GroupShard, outcome: Outcome) -> None:
+        """A new shard was read from the log."""
+        self.finish()
+        self.core, self.shadow = core, replayed(self.log.batches)
+        self.undecided.clear()
+        self._open = Event("loaded", self, self.ended, NOTHING, outcome=outcome, lost=self.lost)
+        self.lost = 0
+
+    def _view(self, about: tuple[tuple[str, ...], tuple[OffsetKey, ...]]) -> View:
+        """These groups and offsets as they are now."""
+        names, keys = about
+        groups, offsets = self.core.groups, self.core.offsets
+        found = {}
+        for key in keys:
+            told = offsets.get(key[0], {}).get(key[1], {}).get(key[2])
+            if told is not None:
+                found[key] = told
+        return View({name: groups[name] for name in names if name in groups}, found)
+
+
+def _about(request: Any, outcome: Outcome | None) -> tuple[tuple[str, ...], tuple[OffsetKey, ...]]:
+    """The groups and the offsets that a request and its outcome name."""
+    names: dict[str, None] = {}
+    keys: list[OffsetKey] = []
+    group_id = getattr(request, "group_id", None)
+    if group_id is not None:
+        names[group_id] = None
+    if outcome is not None:
+        for record in outcome.records:
+            if type(record) is OffsetCommitted:
+                names[record.group] = None
+                keys.append((record.group, record.topic, record.partition))
+            else:
+                names[record.key.group] = None
+        for record in outcome.soft_records:
+            names[record.group.group_id] = None
+    return tuple(names), tuple(keys)
