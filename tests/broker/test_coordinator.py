@@ -241,3 +241,36 @@ def test_a_decision_that_breaks_harms_only_its_request() -> None:
         assert isinstance(fine.value, OffsetCommitResponse)
 
     run(body)
+
+
+def test_a_timer_can_be_rung_before_its_time() -> None:
+    """As if its time were up: an id that was handed out is let go of. What is not armed does not ring."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        asked = coordinator.submit(join_request(), V9)
+        await journal.finish_sync()
+        handed_out = asked.value
+        assert isinstance(handed_out, JoinGroupResponse)
+        key = ("session", "j", handed_out.member_id)
+        assert coordinator.ring_now(key)
+        assert not coordinator.ring_now(key)
+        assert not coordinator.ring_now(("session", "j", "nobody"))
+        joining = coordinator.submit(join_request().replace(member_id=handed_out.member_id), V9)
+        assert joining.value is Errors.UNKNOWN_MEMBER_ID
+
+    run(body)
+
+
+def test_a_shard_can_be_read_again_while_it_serves() -> None:
+    """Who waits is told; for a while it says that it is loading; then all that was written down is there."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        waits = coordinator.submit(commit(group="kept"), V9)
+        coordinator.reload(after_ms=1)
+        assert waits.value is Errors.NOT_COORDINATOR
+        assert coordinator.submit(commit(), V9).value is Errors.COORDINATOR_LOAD_IN_PROGRESS
+        await asyncio.sleep(0.01)
+        assert coordinator.state == "active"
+        assert list(coordinator.core.offsets) == ["kept"]  # type: ignore[attr-defined]
+
+    run(body)

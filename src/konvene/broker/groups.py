@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.coordinator import Journal as AnyJournal
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.broker.journal import Journal
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
@@ -25,6 +27,8 @@ class Groups:
     """Which coordinator has which group. There are none until somebody looks for one."""
 
     def __init__(self, broker: Broker) -> None:
+        self.between: Callable[[AnyJournal], AnyJournal] = lambda journal: journal
+        """What stands between coordinators and their logs: nothing, where no test has put faults there."""
         self._broker = broker
         self._coordinators: list[Coordinator | None] = []
         self._by_group: dict[str, Coordinator] = {}
@@ -104,7 +108,7 @@ class Groups:
         return Coordinator(
             f"{OFFSETS_TOPIC}-{index}",
             GroupShard,
-            Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"]),
+            self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
             GROUP_SPEECH,
             config=lambda: broker.config,
             loop=broker.loop,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.broker.connection import Connection
@@ -18,10 +19,11 @@ LOOPBACK = "localhost"
 
 
 class Server:
-    """One listener of a broker."""
+    """One listener of a broker. `accept` makes what speaks with a client: by itself a `Connection`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, accept: Callable[[], asyncio.BaseProtocol] | None = None) -> None:
         self._broker = broker
+        self._accept = accept or (lambda: Connection(broker))
         self._servers: list[asyncio.Server] = []
         self._chores: list[asyncio.Task[None]] = []
         self.port = 0
@@ -45,7 +47,7 @@ class Server:
     async def _listen_at(self, host: str | None, port: int) -> None:
         broker = self._broker
         server = await broker.loop.create_server(
-            lambda: Connection(broker),
+            self._accept,
             host,
             port,
             backlog=broker.config["socket.listen.backlog.size"],
