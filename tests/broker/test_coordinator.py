@@ -271,6 +271,7 @@ def test_a_shard_can_be_read_again_while_it_serves() -> None:
         assert coordinator.submit(commit(), V9).value is Errors.COORDINATOR_LOAD_IN_PROGRESS
         await asyncio.sleep(0.01)
         assert coordinator.state == "active"
+        await journal.finish_sync()
         assert list(coordinator.core.offsets) == ["kept"]  # type: ignore[attr-defined]
 
     run(body)
