@@ -41,6 +41,7 @@ class Agenda:
         self._random = random
         self._entries: list[tuple[int, float, int, Entry]] = []
         self._serial = 0
+        self._called_s = 0.0
 
     def __repr__(self) -> str:
         return f"<agenda at {self.now_ms} ms: {len(self._entries)} entries>"
@@ -86,10 +87,15 @@ class Agenda:
     # --- what a coordinator's timers ask of their clock ---
 
     def time(self) -> float:
-        return self.now_ms / 1000
+        """In seconds; never before the moment for which somebody was called, whatever a float makes of it."""
+        return max(self.now_ms / 1000, self._called_s)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
-        return self.after(max(0, round(when * 1000) - self.now_ms), callback, *args)
+        return self.after(max(0, round(when * 1000) - self.now_ms), self._call_at, when, callback, args)
+
+    def _call_at(self, when: float, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._called_s = max(self._called_s, when)
+        callback(*args)
 
 
 class Pause:
