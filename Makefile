@@ -3,6 +3,7 @@
 #   make serve ARGS="--port 9092 --ephemeral"    a broker, in a virtual environment made on the way
 #   make test                                    linters, types, import contracts, all tests
 #   make bench                                   figures, beside those of Apache Kafka
+#   make mutants                                 which of many planted bugs the simulator finds
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +12,7 @@ ARGS ?=
 TESTS ?= tests
 WORKERS ?= 2
 
-.PHONY: serve test check bench docs clean
+.PHONY: serve test check bench mutants docs clean
 
 serve: $(VENV)/.installed
 	$(BIN)/konvene serve $(ARGS)
@@ -27,6 +28,9 @@ check: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(ARGS)
+
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m konvene.configs.reference docs/reference/configs.md

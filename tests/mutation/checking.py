@@ -1,0 +1,214 @@
+"""Holding one copy of the source, mutated or not, against a check, and reading what the check found.
+
+A check is a command for each level. It runs in a process of its own, on a copy of `src/konvene` that stands
+first in its path; whoever runs it sees to that. What it finds it says as its last line of JSON: the promise
+that was broken, the seed and the step. A check of unit tests says it in pytest's words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.mutation.mutant import Mutant
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "konvene"
+
+CHECKS: dict[str, dict[int, tuple[str, ...]]] = {
+    "sim": {
+        1: (
+            "-m", "konvene", "sim", "run", "--groups", "{groups}", "--seeds", "{seeds}", "--steps", "{steps}",
+            "--until-violation", "--json",
+        ),
+        2: (
+            "-m", "konvene", "sim", "run", "--level", "2", "--groups", "{groups}", "--seeds", "{seeds}",
+            "--steps", "{steps}", "--until-violation", "--json",
+        ),
+    },
+    "tests": {
+        1: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/groups", "tests/records"),
+        2: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/broker/test_coordinator.py"),
+    },
+}  # fmt: skip
+"""By name and level: what Python is called with. `sim` is the proof, `tests` what unit tests find."""
+
+CLEAN, FOUND = 0, 1
+"""What a check exits with."""
+
+PATIENCE = 5
+"""A run that takes so many times as long as that of the clean copy, and `GRACE_S` more, hangs."""
+GRACE_S = 30.0
+
+_SEES_THE_COPY = "import konvene, konvene.groups.shard, konvene.broker.broker; print(konvene.__file__)"
+
+
+class Unusable(Exception):
+    """The check cannot be run, or the copy cannot: nothing is proved either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How much of a check is run."""
+
+    check: str = "sim"
+    groups: str = "classic,static"
+    seeds: str = "0..9"
+    steps: int = 5000
+
+    def command(self, level: int) -> list[str]:
+        told = {"groups": self.groups, "seeds": self.seeds, "steps": str(self.steps)}
+        return [sys.executable, *(word.format_map(told) for word in CHECKS[self.check][level])]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one mutant, or of the clean copy."""
+
+    name: str
+    caught: bool
+    by: str = ""
+    """The promise that was broken; "hang", or "crash" and the error, where it came to no promise."""
+    level: int = 1
+    seed: int | None = None
+    step: int | None = None
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        where = "" if self.seed is None else f", seed {self.seed}"
+        where += "" if self.step is None else f", step {self.step}"
+        told = f"caught by {self.by} (level {self.level}{where})" if self.caught else "SURVIVED"
+        return f"{told}, {self.seconds:.1f} s"
+
+
+class Workspace:
+    """A copy of the source, in which one bug at a time is planted."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="konvene-mutation-"))
+        self.source = self.path / "konvene"
+        shutil.copytree(SOURCE, self.source, ignore=shutil.ignore_patterns("__pycache__"))
+        # Compiled once. By content, not by time, so that a file with a bug in it is always read anew.
+        self._run(
+            [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "."], 300.0
+        )
+        self._must_be_seen()
+
+    def __repr__(self) -> str:
+        return f"<workspace {self.path}>"
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def check(self, scope: Scope, mutant: Mutant | None, limits_s: dict[int, float]) -> Verdict:
+        """Plant the bug, if there is one, run the check level by level, and take it out again."""
+        if mutant is None:
+            return self._levels("", scope, [1], limits_s)
+        text = mutant.apply(self.source)
+        try:
+            self._must_be_seen()
+            return self._levels(mutant.name, scope, list(range(1, mutant.level + 1)), limits_s)
+        finally:
+            (self.source / mutant.file).write_text(text, "utf-8")
+
+    def clean(self, scope: Scope, level: int) -> float:
+        """Run a level on the clean copy; how long it took. Raises `Unusable` where it is not clean."""
+        verdict = self._levels("", scope, [level], {level: 3600.0})
+        if verdict.caught:
+            raise Unusable(f"level {level}: the source without any bug is {verdict}")
+        return verdict.seconds
+
+    def _levels(self, name: str, scope: Scope, levels: list[int], limits_s: dict[int, float]) -> Verdict:
+        began, level = time.monotonic(), 1
+        for level in levels:
+            code, output = self._run(scope.command(level), limits_s[level], cwd=ROOT)
+            seconds = time.monotonic() - began
+            if code is None:
+                return Verdict(name, True, "hang", level, seconds=seconds)
+            if code == CLEAN:
+                continue
+            found = read_sim(output) if scope.check == "sim" else read_pytest(output)
+            if found is None and code == FOUND:
+                found = read_crash(output)
+            if found is None:
+                raise Unusable(f"{' '.join(scope.command(level))} exits with {code}:\n{output[-2000:]}")
+            by, seed, step = found
+            return Verdict(name, True, by, level, seed, step, seconds)
+        return Verdict(name, False, level=level, seconds=time.monotonic() - began)
+
+    def _must_be_seen(self) -> None:
+        """What is checked is the copy, and it can be imported."""
+        code, output = self._run([sys.executable, "-c", _SEES_THE_COPY], 120.0)
+        if code != 0 or str(self.source) not in output:
+            raise Unusable(f"the copy in {self.path} cannot be run:\n{output[-2000:]}")
+
+    def _run(self, command: list[str], limit_s: float, cwd: Path | None = None) -> tuple[int | None, str]:
+        """Exit status and output; None where the time was up, and then all of it is ended."""
+        environment = os.environ | {"PYTHONPATH": str(self.path), "PYTHONDONTWRITEBYTECODE": "1"}
+        with subprocess.Popen(
+            command,
+            cwd=cwd or self.path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                return None, ""
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return process.returncode, output
+
+
+Found = tuple[str, int | None, int | None]
+"""By what, at which seed and step."""
+
+
+def read_sim(output: str) -> Found | None:
+    """What the simulator says in JSON: the last object that names a promise, however deep."""
+    for line in (output, *reversed(output.splitlines())):
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue
+        if (found := _violation(told)) is not None:
+            return found
+    return None
+
+
+def _violation(told: Any) -> Found | None:
+    if isinstance(told, dict) and told.get("promise"):
+        return str(told["promise"]), told.get("seed"), told.get("step")
+    inside = told.values() if isinstance(told, dict) else told if isinstance(told, list) else ()
+    return next((found for each in inside if (found := _violation(each)) is not None), None)
+
+
+def read_pytest(output: str) -> Found | None:
+    """The first test that failed."""
+    failed = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", output, re.MULTILINE)
+    return None if failed is None else (failed.group(1), None, None)
+
+
+def read_crash(output: str) -> Found | None:
+    """The error with which Python ended."""
+    if "Traceback (most recent call last)" not in output:
+        return None
+    errors = re.findall(r"^([A-Za-z_][\w.]*(?:Error|Exception|Iteration|Exit))\b", output, re.MULTILINE)
+    return (f"crash: {errors[-1]}", None, None) if errors else None

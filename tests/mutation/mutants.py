@@ -1,0 +1,31 @@
+"""All planted bugs, in one table: such as somebody could have made, and a user would suffer from.
+
+What is not in here: changes that nobody could see, changes that fail at import, and mere slowness.
+"""
+
+from __future__ import annotations
+
+from tests.mutation.membership import MEMBERSHIP
+from tests.mutation.memory import MEMORY
+from tests.mutation.mutant import Mutant
+from tests.mutation.offsets import OFFSETS_OF_GROUPS
+from tests.mutation.rebalances import REBALANCES
+from tests.mutation.runtime import RUNTIME
+
+MUTANTS: tuple[Mutant, ...] = (*MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME)
+
+INVARIANTS = frozenset(
+    f"{letters}{number}"
+    for letters, first, last in (("G", 1, 12), ("C", 1, 5), ("ST", 1, 8), ("O", 1, 7), ("L", 3, 7))
+    for number in range(first, last + 1)
+)
+"""The promises by their numbers: log and state, classic groups, static members, offsets, liveness."""
+
+KNOWN_BUGS = frozenset(
+    {
+        "KAFKA-8069", "KAFKA-8220", "KAFKA-8500", "KAFKA-9752", "KAFKA-9801", "KAFKA-9844", "KAFKA-10284",
+        "KAFKA-12890", "KAFKA-13435", "KAFKA-13636", "KAFKA-14009", "KAFKA-14201", "KAFKA-15981",
+        "KAFKA-16030", "KAFKA-16663", "KAFKA-17306", "KAFKA-18263", "KAFKA-20254", "Redpanda#17260",
+    }
+)  # fmt: skip
+"""Bugs of other brokers, by their number there, that rows bring back."""

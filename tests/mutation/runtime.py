@@ -1,0 +1,124 @@
+"""Bugs around the cores, in what appends, syncs, answers and keeps the time."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import BROKER, GROUPS, Mutant
+
+RUNTIME = (
+    Mutant(
+        "reply-before-it-is-durable",
+        BROKER + "coordinator.py",
+        ("G6",),
+        "A member is told of a generation that a power cut takes back.",
+        "        if not self._held and held.offset <= self._journal.synced_offset:\n",
+        "        if not self._held and held.offset <= self._journal.end_offset:\n",
+        level=2,
+    ),
+    Mutant(
+        "reading-overtakes-writing",
+        BROKER + "coordinator.py",
+        ("G6",),
+        "OffsetFetch tells of a commit that is not durable yet.",
+        "            if outcome.records or outcome.soft_records or self._held:\n",
+        "            if outcome.records or outcome.soft_records:\n",
+        level=2,
+    ),
+    Mutant(
+        "replayed-before-it-is-appended",
+        BROKER + "coordinator.py",
+        ("G5", "G3"),
+        "A batch that does not fit, or cannot be written, is in the state and not in the log.",
+        "        base = end = self._journal.end_offset\n        if outcome.records:\n",
+        "        base = end = self._journal.end_offset\n"
+        "        for record in outcome.records:\n"
+        "            self.core.replay(record)\n"
+        "        if outcome.records:\n",
+        level=2,
+    ),
+    Mutant(
+        "failed-and-never-loaded-again",
+        BROKER + "coordinator.py",
+        ("L7",),
+        "One append that failed ends the coordinator of these groups until the broker is restarted.",
+        "        if self._journal.online:\n            self.load()\n",
+        "",
+        level=2,
+    ),
+    Mutant(
+        "who-waits-is-not-told-of-the-failure",
+        BROKER + "coordinator.py",
+        ("G12",),
+        "A coordinator fails, and the requests that waited for it hang.",
+        "        for answer in waiting.values():\n            answer.resolve(self._lost)\n",
+        "",
+        level=2,
+    ),
+    Mutant(
+        "timers-outlive-the-failure",
+        BROKER + "coordinator.py",
+        ("G11",),
+        "Timers of the state before a failure ring in the state after it.",
+        "        self._timers.clear()\n",
+        "",
+        level=2,
+    ),
+    Mutant(
+        "serves-while-it-loads",
+        BROKER + "coordinator.py",
+        ("G7", "KAFKA-16030"),
+        "Requests are decided on a state that is not read to its end.",
+        '        if self.state != "active":\n            busy =',
+        '        if self.state in ("failed", "closed"):\n            busy =',
+        level=2,
+    ),
+    Mutant(
+        "loaded-without-timers",
+        BROKER + "coordinator.py",
+        ("G11", "L4"),
+        "After a restart members that are gone keep their partitions for ever.",
+        "        self._set_timers(outcome.timers)\n        why: tuple[Explained, ...] = ()\n",
+        "        if waiter is not None or outcome.records:\n"
+        "            self._set_timers(outcome.timers)\n"
+        "        why: tuple[Explained, ...] = ()\n",
+        level=2,
+    ),
+    Mutant(
+        "appended-during-a-sync",
+        BROKER + "coordinator.py",
+        ("G12",),
+        "What was appended during a sync waits for an answer until somebody else writes.",
+        "            while self._held:\n                await self._journal.sync()\n",
+        "            if self._held:\n                await self._journal.sync()\n",
+        level=2,
+    ),
+    Mutant(
+        "sooner-is-not-seen",
+        BROKER + "timers.py",
+        ("L4", "C4"),
+        "A timer that is set again to an earlier time rings at the later one.",
+        "        if before is None or deadline < before:\n",
+        "        if before is None:\n",
+        level=2,
+    ),
+    Mutant(
+        "later-is-never",
+        BROKER + "timers.py",
+        ("L4",),
+        "A session that was prolonged once never ends.",
+        "            if deadline > now:\n"
+        "                self._serial += 1\n"
+        "                heapq.heappush(self._heap, (deadline, self._serial, key))\n"
+        "                continue\n",
+        "            if deadline > now:\n                continue\n",
+        level=2,
+    ),
+    Mutant(
+        "heartbeat-from-memory",
+        GROUPS + "shard.py",
+        ("L3", "C2"),
+        "A heartbeat that was accepted is accepted again though the group rebalances meanwhile.",
+        "        return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value\n",
+        "        return isinstance(value, ClassicGroup) and value.group_id in self.groups\n",
+        level=2,
+    ),
+)

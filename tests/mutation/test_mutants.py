@@ -1,0 +1,126 @@
+"""The table of planted bugs fits today's source, and the harness reads what a check says.
+
+Whether the bugs are caught is what `python -m tests.mutation` shows; it takes minutes and is not run here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.mutation.checking import SOURCE, Scope, Verdict, Workspace, read_crash, read_pytest, read_sim
+from tests.mutation.mutant import Mutant, RottenRow
+from tests.mutation.mutants import INVARIANTS, KNOWN_BUGS, MUTANTS
+
+each = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+AT_LEAST = 60
+FEW_NEED_A_BROKER = 20
+
+
+@each
+def test_its_text_stands_in_the_source_once_and_what_comes_out_compiles(mutant: Mutant) -> None:
+    """A row whose text moved is noticed here, and not when the proof is wanted."""
+    text = (SOURCE / mutant.file).read_text("utf-8")
+    planted = mutant.planted(text)
+    assert planted != text
+    compile(planted, mutant.file, "exec")
+
+
+@each
+def test_it_says_what_it_breaks(mutant: Mutant) -> None:
+    """A sentence, and numbers that the catalogue has."""
+    assert mutant.breaks.endswith(".")
+    assert len(mutant.breaks) > 30
+    assert set(mutant.ids) <= INVARIANTS | KNOWN_BUGS
+    assert mutant.level in (1, 2)
+
+
+def test_there_are_enough_and_no_two_are_the_same() -> None:
+    """Names are unique, and so are the changes."""
+    assert len(MUTANTS) >= AT_LEAST
+    assert len({m.name for m in MUTANTS}) == len({(m.file, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
+    assert sum(m.level == 2 for m in MUTANTS) <= FEW_NEED_A_BROKER
+
+
+def test_every_known_bug_and_every_kind_of_promise_has_a_row() -> None:
+    """No number is listed for nothing."""
+    used = {number for mutant in MUTANTS for number in mutant.ids}
+    assert used >= KNOWN_BUGS
+    assert {number.rstrip("0123456789") for number in used & INVARIANTS} == {"G", "C", "ST", "O", "L"}
+
+
+def test_a_row_that_rotted_is_refused(tmp_path: Path) -> None:
+    """Text that is not there, or twice, is never guessed at, and nothing is written."""
+    path = tmp_path / "core.py"
+    path.write_text("a = 1\nb = 1\n", "utf-8")
+    for old in ("c = 1", "= 1"):
+        with pytest.raises(RottenRow):
+            Mutant("m", "core.py", (), "Breaks.", old, "").apply(tmp_path)
+    assert path.read_text("utf-8") == "a = 1\nb = 1\n"
+    assert Mutant("m", "core.py", (), "Breaks.", "b = 1", "b = 2").apply(tmp_path) == "a = 1\nb = 1\n"
+    assert path.read_text("utf-8") == "a = 1\nb = 2\n"
+
+
+def test_a_bug_is_in_the_copy_while_it_is_checked_and_then_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the check runs is the copy with the bug; the source itself is never touched."""
+    program = "import sys, konvene.groups.offsets.expiry as e; sys.exit(e.SOON_MS != 10 and 'FAILED tests/t')"
+    monkeypatch.setattr("tests.mutation.checking.CHECKS", {"tests": {1: ("-c", program)}})
+    mutant = Mutant("m", "groups/offsets/expiry.py", (), "Breaks.", "SOON_MS = 10\n", "SOON_MS = 11\n")
+    space, scope = Workspace(), Scope(check="tests")
+    try:
+        assert space.clean(scope, 1) > 0
+        verdict = space.check(scope, mutant, {1: 60.0})
+        assert (verdict.name, verdict.caught, verdict.by) == ("m", True, "t")
+        assert space.clean(scope, 1) > 0
+    finally:
+        space.remove()
+    assert not space.path.exists()
+    assert "SOON_MS = 10\n" in (SOURCE / mutant.file).read_text("utf-8")
+
+
+def test_what_does_not_end_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose time is up is ended, and counts as a hang."""
+    monkeypatch.setattr("tests.mutation.checking.CHECKS", {"sim": {1: ("-c", "while True: pass")}})
+    space = Workspace()
+    try:
+        verdict = space.check(Scope(), None, {1: 0.5})
+    finally:
+        space.remove()
+    assert (verdict.caught, verdict.by) == (True, "hang")
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        ('{"seed": 3, "step": 77, "promise": "G1"}\n', ("G1", 3, 77)),
+        ('...\n{"runs": [{"seed": 1}, {"found": {"promise": "C2", "seed": 2, "step": 5}}]}\n', ("C2", 2, 5)),
+        ('{\n  "promise": "O2",\n  "seed": 0\n}\n', ("O2", 0, None)),
+        ('{"violations": [], "promise": null}\n', None),
+        ("no JSON\n", None),
+    ],
+)  # fmt: skip
+def test_the_simulator_is_understood(output: str, found: object) -> None:
+    """Promise, seed and step, wherever in the document they stand."""
+    assert read_sim(output) == found
+
+
+def test_pytest_and_python_are_understood() -> None:
+    """The first test that failed; the error that ended it."""
+    assert read_pytest("..F\nFAILED tests/groups/test_x.py::test_y - assert\n") == (
+        "groups/test_x.py::test_y",
+        None,
+        None,
+    )
+    assert read_pytest("3 passed\n") is None
+    assert read_crash("Traceback (most recent call last):\n  File\nKeyError: 'g'\n") == (
+        "crash: KeyError",
+        None,
+        None,
+    )
+    assert read_crash("usage: konvene sim [OPTIONS]\nError: No such command\n") is None
+
+
+def test_a_verdict_reads_as_a_sentence() -> None:
+    """Caught by what and where; or survived."""
+    assert str(Verdict("m", True, "G1", 1, 3, 77, 1.25)) == "caught by G1 (level 1, seed 3, step 77), 1.2 s"
+    assert str(Verdict("m", False, seconds=9.0)) == "SURVIVED, 9.0 s"
