@@ -1,0 +1,134 @@
+"""A disk that fails by chance, and a process that dies in the middle of using it.
+
+The law of what survives is `konvene.log.memory_disk`'s. On top of it: operations fail at seeded rates (EIO
+on reads, writes and syncs, ENOSPC), a failed append leaves half of its bytes, and `die_at` ends the process
+at one of its operations, so that a broker is killed at any place of a step and not only between two steps.
+What a power cut leaves of the last append may be garbage as well (`garbage`). `rot` flips a bit of what was
+durable for long: no promise of ours survives that, but it has to be noticed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from konvene.log.memory_disk import MemoryDisk, PowerCut
+
+__all__ = ["DiskFaults", "SimDisk"]
+
+READS = frozenset(("read", "pread"))
+SYNCS = frozenset(("sync", "sync_directory", "settle"))
+QUIET = frozenset(("listdir",))
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFaults:
+    """How often an operation fails, from 0 to 1."""
+
+    read: float = 0.0
+    write: float = 0.0
+    sync: float = 0.0
+    full: float = 0.0
+    """ENOSPC instead of EIO, of those writes that fail."""
+    garbage: float = 0.0
+    """After a power cut the torn end of a file is not what was written."""
+
+
+SOUND = DiskFaults()
+
+
+class SimDisk(MemoryDisk):
+    """See the top of this file."""
+
+    def __init__(self, chance: Random | None = None, faults: DiskFaults = SOUND) -> None:
+        super().__init__()
+        self.chance = chance or Random(0)
+        self.faults = faults
+        self.counts: Counter[str] = Counter()
+        self.clock: Callable[[], int] | None = None
+        self.die_at: int | None = None
+        """The process dies at this operation, counted from 1."""
+        self.dies: Callable[[], None] = lambda: None
+        """Is called when it does, before anything else happens."""
+        self.dead = False
+        self.lying = False
+        """A sync failed: what it was to write may be gone although it can still be read."""
+
+    def __repr__(self) -> str:
+        return f"SimDisk({len(self._names)} names, {self.calls} operations{', dead' if self.dead else ''})"
+
+    def blank(self) -> SimDisk:
+        found = SimDisk(self.chance, self.faults)
+        found.counts = self.counts
+        found.clock = self.clock
+        return found
+
+    def cut_power(self) -> SimDisk:
+        """What is found after a power cut, by chance; sometimes as little as there may be."""
+        chance = self.chance
+        lucky = chance.random() < 0.7
+        found = self.crash((lambda count: chance.randrange(count)) if lucky else lambda _count: 0)
+        assert isinstance(found, SimDisk)
+        self._spoil(found)
+        return found
+
+    def _spoil(self, found: SimDisk) -> None:
+        """Flip a bit of what the last append left, where that append was torn or never synced."""
+        if not self.faults.garbage:
+            return
+        for path in sorted(found._names):
+            before, inode = self._names.get(path), found._names[path]
+            if before is None or inode is None or len(before.pending) != 1:
+                continue
+            kept = len(inode.data) - len(before.durable)
+            if kept > 0 and self.chance.random() < self.faults.garbage:
+                at = self.chance.randrange(len(before.durable), len(inode.data))
+                inode.data[at] ^= 1 << self.chance.randrange(8)
+                inode.durable = bytearray(inode.data)
+                self.counts["garbage"] += 1
+
+    def rot(self, path: str, position: int) -> None:
+        """Flip a bit of a byte that was durable."""
+        inode = self._inode(path)
+        inode.data[position] ^= 1 << self.chance.randrange(8)
+        inode.durable = bytearray(inode.data)
+        inode.pending = []
+        self.counts["rot"] += 1
+
+    def modified_ms(self, path: str) -> int:
+        if self.clock is not None:
+            self.now_ms = self.clock()
+        return super().modified_ms(path)
+
+    def _operation(self, kind: str, path: str) -> bool:
+        if self.dead:
+            raise PowerCut(f"{kind} {path}, after the end")
+        self.calls += 1
+        self._clock += 1
+        if self.calls == self.die_at:
+            self.dead = True
+            self.dies()
+            raise PowerCut(f"operation {self.calls}: {kind} {path}")
+        rate = self._rate(kind)
+        if not rate or self.chance.random() >= rate:
+            return False
+        code = errno.EIO
+        if kind not in READS and kind not in SYNCS and self.chance.random() < self.faults.full:
+            code = errno.ENOSPC
+        self.counts[f"{errno.errorcode[code]} {kind}"] += 1
+        if kind in SYNCS:
+            self.lying = True
+        if kind == "append":
+            self.fail = {self.calls: code}
+            return True
+        raise OSError(code, os.strerror(code), path)
+
+    def _rate(self, kind: str) -> float:
+        faults = self.faults
+        if kind in QUIET:
+            return 0.0
+        return faults.read if kind in READS else faults.sync if kind in SYNCS else faults.write

@@ -1,0 +1,488 @@
+"""An event loop without an outside world: virtual time, seeded order, hosts that die and sleep.
+
+When nothing is ready, time jumps to the next deadline. What is ready together runs in an order that the
+seed draws (`order`): "fifo" is asyncio's own; "hosts" draws whose turn it is and keeps asyncio's promise
+within each host; "all" breaks that promise too, for code that should not lean on it. Everything that runs
+belongs to the host in whose context it was started. A host that is killed is gone in the middle of whatever
+it did: none of its callbacks, tasks and timers runs again, and its sockets are the network's to end. A host
+that is paused does nothing, and later all of it at once. A loop with nothing to do, ever, raises `Deadlock`
+and names who waits.
+
+There are no threads: what is given to an executor runs at a later moment, all at one stroke, and its result
+comes a moment after that. Two threads that step on each other are not seen here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import socket
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from konvene.sim.network import Network
+
+__all__ = ["WORLD", "Deadlock", "Host", "SimLoop"]
+
+Order = Literal["fifo", "hosts", "all"]
+
+WORLD = "world"
+"""The host of whatever was started on none."""
+
+_HOST: ContextVar[Host] = ContextVar("konvene.sim.host")
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready, no deadline is to come, and somebody waits."""
+
+
+class Host:
+    """One life of a machine's process. Killed and started again it is another one of the same name."""
+
+    __slots__ = ("alive", "context", "name", "parked", "paused", "silent", "tasks")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self.silent = False
+        """Whether it went with its machine, so that nobody tells its peers."""
+        self.parked: list[Callable[[], None]] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.context = Context()
+        self.context.run(_HOST.set, self)
+
+    def __repr__(self) -> str:
+        state = "dead" if not self.alive else "paused" if self.paused else "alive"
+        return f"<host {self.name}: {state}>"
+
+    def unfinished(self) -> list[asyncio.Task[Any]]:
+        return [task for task in self.tasks if not task.done()]
+
+
+class _Callback(asyncio.Handle):
+    __slots__ = ("host",)
+    host: Host
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ("host", "kind", "what")
+    host: Host
+    kind: str
+    what: Callable[[], str] | None
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """See the top of this file."""
+
+    def __init__(
+        self, chance: Random | None = None, *, order: Order = "hosts",
+        disk_latency: Callable[[], float] = lambda: 0.001, time_costs: Callable[[], float] | None = None,
+    ) -> None:  # fmt: skip
+        from konvene.sim.network import Network
+
+        self.chance = chance or Random(0)
+        self.order: Order = order
+        self.disk_latency = disk_latency
+        """How long something waits for a thread, and its result for the loop, in seconds."""
+        self.time_costs = time_costs
+        """What a look at the clock costs: code that bounds its slices of time is then cut into slices."""
+        self.steps = 0
+        self.note: Callable[[str, str], None] | None = None
+        """Is told of each step, before it is taken: its kind, and what it is."""
+        self.after: Callable[[], None] | None = None
+        """Is called when a step was taken."""
+        self.errors: Callable[[Host, dict[str, Any]], None] | None = None
+        self.network: Network = Network(self)
+        self._now = 1000.0
+        self._ready: list[_Callback | _Timer] = []
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._serial = 0
+        self._hosts: dict[str, Host] = {}
+        self._graveyard: list[Host] = []
+        self._world = self.host(WORLD)
+        self._running = self._stopping = self._closed = False
+        self._halted: BaseException | None = None
+        self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+        self._tasks_made = 0
+        self.last_words: BaseException | None = None
+        """What code said that was ended in the middle, when the loop was closed."""
+
+    def __repr__(self) -> str:
+        return f"<simulated loop at {self._now:.3f} s: {len(self._ready)} ready, {len(self._timers)} timers>"
+
+    # --- hosts ---
+
+    def host(self, name: str) -> Host:
+        """The host of that name: the one that lives, or a new life."""
+        found = self._hosts.get(name)
+        if found is None or not found.alive:
+            found = self._hosts[name] = Host(name)
+        return found
+
+    def hosts(self) -> list[Host]:
+        """Those that live, in the order in which they came."""
+        return [host for host in self._hosts.values() if host.alive and host is not self._world]
+
+    def is_up(self, name: str) -> bool:
+        return name in self._hosts and self._hosts[name].alive
+
+    def here(self) -> Host:
+        """Whose code runs."""
+        return _HOST.get(self._world)
+
+    def spawn(self, host: str, coro: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
+        """Start a task on a host."""
+        return self.create_task(coro, name=name, context=self.host(host).context.copy())
+
+    def kill(self, name: str, *, silently: bool = False) -> None:
+        """As `kill -9`. `silently`: as a machine that goes dark, so that its peers are not told."""
+        host = self._hosts.get(name)
+        if host is None or not host.alive:
+            return
+        host.alive, host.silent = False, silently
+        host.parked.clear()
+        self._graveyard.append(host)
+        for task in host.unfinished():  # Nobody is to wait for these when the loop ends.
+            asyncio.tasks._unregister_task(task)
+        self.network.host_died(host)
+
+    def pause(self, name: str) -> None:
+        """As SIGSTOP: nothing of it runs, and the clocks go on."""
+        self.host(name).paused = True
+
+    def resume(self, name: str) -> None:
+        """As SIGCONT."""
+        host = self.host(name)
+        host.paused = False
+        parked, host.parked = host.parked, []
+        for call in parked:
+            self._push(host, call)
+
+    def _push(self, host: Host, call: Callable[[], None]) -> None:
+        handle = _Callback(call, (), self, host.context.copy())
+        handle.host = host
+        self._ready.append(handle)
+
+    def run_on(self, host: Host, call: Callable[[], None]) -> None:
+        """Run what came from outside on a host now, or when it wakes. The dead do not hear."""
+        if not host.alive:
+            return
+        if host.paused:
+            host.parked.append(call)
+            return
+        host.context.copy().run(self._guarded, call)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler(
+                {"message": "bytes were taken badly", "exception": error, "handle": None}
+            )
+
+    # --- callbacks and time ---
+
+    def time(self) -> float:
+        if self.time_costs is not None:
+            self._now += self.time_costs()
+        return self._now
+
+    @property
+    def now(self) -> float:
+        """The time, looked at from outside."""
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        host = _HOST.get(self._world) if context is None else context.get(_HOST, self._world)
+        handle = _Callback(callback, args, self, context)
+        handle.host = host
+        if host.alive and not self._closed:
+            self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        host = _HOST.get(self._world) if context is None else context.get(_HOST, self._world)
+        return self._schedule(when, "timer", host, callback, args, context, None)
+
+    def schedule(
+        self, delay: float, kind: str, what: Callable[[], str], callback: Callable[..., Any], *args: Any
+    ) -> None:
+        """Something that the world does: bytes that come, a disk that is done, a fault."""
+        self._schedule(self._now + delay, kind, self._world, callback, args, self._world.context, what)
+
+    def _schedule(
+        self, when: float, kind: str, host: Host, callback: Callable[..., Any], args: tuple[Any, ...],
+        context: Context | None, what: Callable[[], str] | None,
+    ) -> _Timer:  # fmt: skip
+        timer = _Timer(when, callback, args, self, context)
+        timer.host, timer.kind, timer.what = host, kind, what
+        if host.alive and not self._closed:
+            self._serial += 1
+            heapq.heappush(self._timers, (when, self._serial, timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+    # --- running ---
+
+    def run_forever(self) -> None:
+        if self._running:
+            raise RuntimeError("this loop runs already")
+        if self._closed:
+            raise RuntimeError("this loop is closed")
+        self._running = True
+        events._set_running_loop(self)
+        try:
+            while not self._stopping and self._halted is None:
+                self._turn()
+        finally:
+            self._running = self._stopping = False
+            events._set_running_loop(None)
+        if self._halted is not None:
+            raise self._halted
+
+    def run_until_complete(self, future: Any) -> Any:
+        task = asyncio.ensure_future(future, loop=self)
+        task.add_done_callback(self._stop_for)
+        try:
+            self.run_forever()
+        finally:
+            task.remove_done_callback(self._stop_for)
+        if not task.done():
+            raise RuntimeError("the loop stopped before its future was done")
+        return task.result()
+
+    def _stop_for(self, _task: Any) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def halt(self, why: BaseException) -> None:
+        """End the run with this error, whoever would catch it. The first one counts."""
+        if self._halted is None:
+            self._halted = why
+
+    def _turn(self) -> None:
+        if not self._ready:
+            self._advance()
+            return
+        handle = self._pick()
+        host = handle.host
+        if handle._cancelled or not host.alive:
+            return
+        if host.paused:
+            host.parked.append(handle._run)
+        elif type(handle) is _Timer:
+            self.steps += 1
+            if self.note is not None:
+                called: Any = handle
+                what = _name(called._callback) if handle.what is None else handle.what()
+                self.note(handle.kind, what if host is self._world else f"{host.name} {what}")
+            handle._run()
+            if self.after is not None:
+                self.after()
+        else:
+            handle._run()
+
+    def _pick(self) -> _Callback | _Timer:
+        ready = self._ready
+        if self.order == "fifo" or len(ready) == 1:
+            return ready.pop(0)
+        at = int(self.chance.random() * len(ready))
+        if self.order == "hosts":
+            host = ready[at].host
+            at = next(i for i, handle in enumerate(ready) if handle.host is host)
+        return ready.pop(at)
+
+    def _advance(self) -> None:
+        """Go to the next moment at which something happens."""
+        timers, ready = self._timers, self._ready
+        while timers and not ready:
+            when = timers[0][0]
+            while timers and timers[0][0] <= max(when, self._now):
+                timer = heapq.heappop(timers)[2]
+                if not timer._cancelled and timer.host.alive:
+                    ready.append(timer)
+            if ready:
+                self._now = max(self._now, when)
+        if not ready:
+            raise Deadlock(f"nothing will ever happen; {self._who_waits()}")
+
+    def _who_waits(self) -> str:
+        waiting = [
+            f"{task.get_name()} ({_name(task.get_coro())})"
+            for host in self._hosts.values()
+            if host.alive
+            for task in host.unfinished()
+        ]
+        return f"these wait: {', '.join(waiting)}" if waiting else "nobody waits"
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Let go of everything. What the dead left in the middle is not gone on with."""
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+        for host in [*self._graveyard, *self._hosts.values()]:
+            host.alive = False
+            for task in host.unfinished():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coro = task.get_coro()
+                try:
+                    if asyncio.iscoroutine(coro):
+                        host.context.copy().run(coro.close)
+                except BaseException as error:
+                    self.last_words = error
+            host.tasks.clear()
+
+    # --- futures, tasks, threads that are none ---
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: Context | None = None, **more: Any
+    ) -> asyncio.Task[Any]:
+        host = self.here() if context is None else context.get(_HOST, self._world)
+        self._tasks_made += 1
+        name = name or f"{host.name}/{self._tasks_made}"
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context, **more)
+        tasks = host.tasks
+        tasks.append(task)
+        if len(tasks) > 64 and len(tasks) & (len(tasks) - 1) == 0:
+            host.tasks = [each for each in tasks if not _is_settled(each)]
+        return task
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        future = self.create_future()
+        host = self.here()
+        self._schedule(
+            self._now + self.disk_latency(), "thread", host, self._execute, (future, func, args),
+            host.context.copy(), lambda: f"runs {_name(func)}",
+        )  # fmt: skip
+        return future
+
+    def _execute(self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        host = self.here()
+        result, error = None, None
+        try:
+            result = func(*args)
+        except BaseException as raised:
+            error = raised
+        self._schedule(
+            self._now + self.disk_latency(), "thread", host, _settle, (future, result, error),
+            host.context.copy(), lambda: f"is done with {_name(func)}",
+        )  # fmt: skip
+
+    def set_default_executor(self, executor: Any) -> None:
+        """There are no threads to be had."""
+
+    async def shutdown_default_executor(self, *_timeout: float | None) -> None:
+        """There are no threads to wait for."""
+
+    async def shutdown_asyncgens(self) -> None:
+        """Generators are not followed."""
+
+    # --- the network ---
+
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **kw: Any
+    ) -> Any:
+        return self.network.listen(protocol_factory, host, port)
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **kw: Any
+    ) -> Any:
+        if kw.get("ssl") or kw.get("sock") is not None:
+            raise NotImplementedError("the simulated network knows neither TLS nor real sockets")
+        return await self.network.connect(protocol_factory, host, port)
+
+    async def getaddrinfo(self, host: Any, port: Any, **kw: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> tuple[str, str]:
+        return str(sockaddr[0]), str(sockaddr[1])
+
+    # --- what goes wrong ---
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._handler = handler
+
+    def get_exception_handler(self) -> Any:
+        return self._handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Told to `errors`; without it an error ends the run, as nobody would see it."""
+        host = self.here()
+        if self._closed or not host.alive:
+            return
+        if self.errors is not None:
+            self.errors(host, context)
+        elif isinstance(context.get("exception"), BaseException) and "handle" in context:
+            self.halt(context["exception"])
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._handler is not None and self.here().alive:
+            self._handler(self, context)
+        else:
+            self.default_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """There is nothing more to be told."""
+
+    def get_task_factory(self) -> None:
+        return None
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _is_settled(task: asyncio.Task[Any]) -> bool:
+    """Done, and nothing is to be learnt from it."""
+    return task.done() and (task.cancelled() or task.exception() is None)
+
+
+def _name(callback: Any) -> str:
+    """What is called, in words that are the same in every run."""
+    while hasattr(callback, "func"):
+        callback = callback.func
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        return owner.get_name()
+    return getattr(callback, "__qualname__", None) or type(callback).__name__

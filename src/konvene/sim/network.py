@@ -1,0 +1,550 @@
+"""A network in memory: streams between hosts, with latency, in pieces, and every way to fail.
+
+A stream keeps its order, as TCP does, and is cut into pieces at places that the seed draws. What a host wrote
+is first with the sender (and counts for its write buffer), then under way, then with the receiver, who may
+not read; what is under way and unread is bounded by a window, so that a peer that does not read is felt.
+
+Faults are values (`NetworkFaults`) and deeds (`partition`, `heal`, `deafen`). A partition holds bytes and
+connects until it is healed, in one direction or both. A process that is killed ends its connections, a
+machine that goes dark does not: whoever writes to it hears nothing before it is up again, and then that
+nobody knows the connection. A reset takes whatever was under way behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from konvene.sim.loop import Host, SimLoop
+
+__all__ = ["Endpoint", "Network", "NetworkFaults"]
+
+FIRST_EPHEMERAL = 40_000
+ANYWHERE = ("localhost", "127.0.0.1", "0.0.0.0", "", None)
+RETRANSMIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFaults:
+    """How a network behaves. Rates are per piece or connect, from 0 to 1; the default is sound."""
+
+    latency_min_ms: float = 0.1
+    latency_mean_ms: float = 0.5
+    split: float = 0.0
+    """A piece is cut somewhere."""
+    clog: float = 0.0
+    """A piece, and all behind it, comes late."""
+    clog_mean_ms: float = 1000.0
+    reset: float = 0.0
+    """A connection is reset somewhere within a piece."""
+    refuse: float = 0.0
+    """A connect is refused."""
+    window: int = 256 * 1024
+    """Bytes under way and unread, at most."""
+
+
+SOUND = NetworkFaults()
+
+
+class Server(asyncio.AbstractServer):
+    """Somebody who listens."""
+
+    def __init__(self, network: Network, factory: Callable[[], Any], host: Host, port: int) -> None:
+        self._network = network
+        self.factory = factory
+        self.host = host
+        self.port = port
+        self.open = True
+
+    def __repr__(self) -> str:
+        return f"<server at {self.host.name}:{self.port}>"
+
+    @property
+    def sockets(self) -> tuple[Any, ...]:
+        return (self,)
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._network.address(self.host.name), self.port
+
+    def is_serving(self) -> bool:
+        return self.open and self.host.alive
+
+    def close(self) -> None:
+        self.open = False
+
+    async def start_serving(self) -> None:
+        """It serves from the beginning."""
+
+    async def serve_forever(self) -> None:
+        await self._network.loop.create_future()
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for."""
+
+    def get_loop(self) -> SimLoop:
+        return self._network.loop
+
+    async def __aenter__(self) -> Server:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self.close()
+
+
+class _Pipe:
+    """One direction of a connection."""
+
+    __slots__ = (
+        "arrived",
+        "deaf",
+        "dst",
+        "ends",
+        "flight",
+        "last_at",
+        "retries",
+        "src",
+        "under_way",
+        "waiting",
+    )
+
+    def __init__(self, src: Endpoint, dst: Endpoint) -> None:
+        self.src = src
+        self.dst = dst
+        self.waiting = bytearray()
+        self.flight: deque[bytes | _End] = deque()
+        self.under_way = 0
+        self.arrived = bytearray()
+        self.ends: _End | None = None
+        self.last_at = 0.0
+        self.deaf = False
+        self.retries = 0
+
+
+class _End:
+    """How a direction ends: None as it should, else an error."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+
+def _reset() -> Exception:
+    return ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+
+class Endpoint(asyncio.Transport):
+    """One side of a connection, as the protocol of its host sees it."""
+
+    def __init__(self, network: Network, host: Host, port: int, protocol: Any) -> None:
+        super().__init__()
+        self.network = network
+        self.host = host
+        self.port = port
+        self.peer: Endpoint
+        self.out: _Pipe
+        self.inn: _Pipe
+        self._protocol: Any = None
+        self._buffered = False
+        self.set_protocol(protocol)
+        self._reading_paused = self._write_paused = False
+        self._closing = self.lost = False
+        self._high, self._low = 64 * 1024, 16 * 1024
+
+    def __repr__(self) -> str:
+        return f"<{self.label} to {self.peer.label}>"
+
+    @property
+    def label(self) -> str:
+        return f"{self.host.name}:{self.port}"
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name in ("peername", "sockname"):
+            side = self.peer if name == "peername" else self
+            return self.network.address(side.host.name), side.port
+        return default
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def is_closing(self) -> bool:
+        return self._closing or self.lost
+
+    # --- writing ---
+
+    def write(self, data: Any) -> None:
+        if self._closing or self.lost or not self.host.alive or not data:
+            return
+        watch = self.network.watch
+        if watch is not None:
+            watch(self, data)
+        self.out.waiting += data
+        self.network.pump(self.out)
+        if len(self.out.waiting) > self._high and not self._write_paused:
+            self._write_paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.out.waiting)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = 64 * 1024 if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def drained(self) -> None:
+        """Less waits to be sent than did."""
+        if self._write_paused and len(self.out.waiting) <= self._low and not self.lost:
+            self._write_paused = False
+            self.network.loop.call_soon(self._protocol.resume_writing, context=self.host.context.copy())
+        if self._closing and not self.lost and not self.out.waiting:
+            self.end(None, _End(None))
+
+    # --- reading ---
+
+    def pause_reading(self) -> None:
+        self._reading_paused = True
+
+    def resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self.network.loop.call_soon(self.take, context=self.host.context.copy())
+
+    def is_reading(self) -> bool:
+        return not self._reading_paused and not self.is_closing()
+
+    def take(self) -> None:
+        """Give the protocol what has arrived, as long as it reads."""
+        pipe = self.inn
+        data, pipe.arrived = pipe.arrived, bytearray()
+        at = 0
+        while at < len(data) and not (self._reading_paused or self.is_closing() or pipe.deaf):
+            if not self._buffered:
+                at = len(data)
+                self._protocol.data_received(bytes(data))
+            else:
+                room = self._protocol.get_buffer(-1)
+                count = min(len(room), len(data) - at)
+                room[:count] = data[at : at + count]
+                at += count
+                self._protocol.buffer_updated(count)
+        if at < len(data) and not self.is_closing():
+            pipe.arrived[:0] = data[at:]
+        if pipe.ends is not None and not pipe.arrived and not self.is_closing() and not pipe.deaf:
+            if pipe.ends.error is not None:
+                self.end(pipe.ends.error, None)
+            elif not self._protocol.eof_received():
+                self.close()
+        self.network.pump(pipe)
+
+    # --- ending ---
+
+    def close(self) -> None:
+        if self._closing or self.lost:
+            return
+        self._closing = True
+        if not self.out.waiting:
+            self.end(None, _End(None))
+
+    def abort(self) -> None:
+        self._closing = True
+        self.end(None, _End(_reset()))
+
+    def end(self, error: Exception | None, tell: _End | None) -> None:
+        """Nothing comes or goes any more; the protocol hears why, and the peer what `tell` says."""
+        if self.lost:
+            return
+        self._closing = self.lost = True
+        self.out.waiting.clear()
+        self.inn.arrived.clear()
+        self.network.endpoints.pop(self, None)
+        if tell is not None:
+            self.network.send_end(self.out, tell)
+        self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.host.context.copy())
+
+
+class Network:
+    """All hosts' streams. `faults` is what it does to them from now on."""
+
+    def __init__(self, loop: SimLoop, faults: NetworkFaults = SOUND) -> None:
+        self.loop = loop
+        self.faults = faults
+        self.counts: Counter[str] = Counter()
+        self.watch: Callable[[Endpoint, bytes], None] | None = None
+        """Is told of everything that is written, before it is sent."""
+        self.endpoints: dict[Endpoint, None] = {}
+        self._servers: dict[tuple[str, int], Server] = {}
+        self._addresses: dict[str, str] = {}
+        self._ports: Counter[str] = Counter()
+        self._blocked: set[tuple[str, str]] = set()
+        self._held: list[tuple[str, str, Callable[[], None]]] = []
+
+    def __repr__(self) -> str:
+        return f"<network: {len(self.endpoints)} endpoints, {len(self._blocked)} ways blocked>"
+
+    def address(self, name: str) -> str:
+        """A host's address; the first who asks has the first one."""
+        if name not in self._addresses:
+            self._addresses[name] = f"10.0.0.{len(self._addresses) + 1}"
+        return self._addresses[name]
+
+    # --- deeds ---
+
+    def partition(self, one: str, other: str, *, one_way: bool = False) -> None:
+        """Hold what goes from `one` to `other`, and without `one_way` what comes back as well."""
+        self._blocked.add((one, other))
+        if not one_way:
+            self._blocked.add((other, one))
+
+    def heal(self, one: str | None = None, other: str | None = None) -> None:
+        """Let through what was held: between two hosts, or everywhere. Then everybody reads again too."""
+        if one is None:
+            self._blocked.clear()
+        else:
+            self._blocked -= {(one, other), (other, one)}  # type: ignore[arg-type]
+        held, self._held = self._held, []
+        for src, dst, call in held:
+            if (src, dst) in self._blocked:
+                self._held.append((src, dst, call))
+            else:
+                self.loop.schedule(self.latency(), "held", partial("{}>{}".format, src, dst), call)
+        if one is None:
+            for endpoint in list(self.endpoints):
+                if endpoint.inn.deaf:
+                    endpoint.inn.deaf = False
+                    self.loop.run_on(endpoint.host, endpoint.take)
+
+    def is_blocked(self, src: str, dst: str) -> bool:
+        return (src, dst) in self._blocked
+
+    def deafen(self, endpoint: Endpoint) -> None:
+        """Its host does not read from it any more, until all is healed."""
+        endpoint.inn.deaf = True
+
+    def reset(self, endpoint: Endpoint) -> None:
+        """Both sides of a connection lose it."""
+        for side in (endpoint, endpoint.peer):
+            if not side.lost:
+                self.loop.run_on(side.host, partial(side.end, _reset(), None))
+
+    def latency(self) -> float:
+        faults, chance = self.faults, self.loop.chance
+        wait = faults.latency_min_ms + chance.expovariate(1.0) * faults.latency_mean_ms
+        if faults.clog and chance.random() < faults.clog:
+            self.counts["clog"] += 1
+            wait += chance.expovariate(1.0) * faults.clog_mean_ms
+        return wait / 1000
+
+    # --- connecting ---
+
+    def listen(self, factory: Callable[[], Any], host: Any, port: Any) -> Server:
+        here = self.loop.here()
+        if host == "::1":
+            raise OSError(errno.EADDRNOTAVAIL, "there are no such addresses")
+        number = port or next(p for p in range(30_000, 40_000) if (here.name, p) not in self._servers)
+        known = self._servers.get((here.name, number))
+        if known is not None and known.is_serving():
+            raise OSError(errno.EADDRINUSE, f"{here.name}:{number} is in use")
+        server = self._servers[here.name, number] = Server(self, factory, here, number)
+        return server
+
+    def _find(self, host: Any, port: int) -> Server | None:
+        names = [host]
+        if host in ANYWHERE:
+            names = [self.loop.here().name, *(name for name, p in self._servers if p == port)]
+        for name in names:
+            server = self._servers.get((name, port))
+            if server is not None and server.is_serving():
+                return server
+        return None
+
+    async def connect(self, factory: Callable[[], Any], host: Any, port: int) -> Any:
+        """A connection; OSError where nobody listens there, no answer where the way is blocked."""
+        here = self.loop.here()
+        target = here.name if host in ANYWHERE else str(host)
+        found = self._find(host, port)
+        if found is not None:
+            target = found.host.name
+        done = self.loop.create_future()
+        arrive = lambda: self._syn(here, target, host, port, factory, done)  # noqa: E731
+        self.loop.schedule(self.latency(), "connect", lambda: f"{here.name}>{target}:{port}", arrive)
+        return await done
+
+    def _syn(
+        self, here: Host, target: str, host: Any, port: int, factory: Callable[[], Any],
+        done: asyncio.Future[Any],
+    ) -> None:  # fmt: skip
+        again = lambda: self._syn(here, target, host, port, factory, done)  # noqa: E731
+        if done.done() or not here.alive:
+            return
+        for src, dst in ((here.name, target), (target, here.name)):
+            if (src, dst) in self._blocked:
+                self._held.append((src, dst, again))
+                return
+        machine = self.loop._hosts.get(target)
+        if machine is not None and not machine.alive and machine.silent:
+            self.loop.schedule(RETRANSMIT_S, "connect", lambda: f"{here.name}>{target}:{port} again", again)
+            return
+        server = self._servers.get((target, port))
+        refused = self.faults.refuse and self.loop.chance.random() < self.faults.refuse
+        if server is None or not server.is_serving() or refused:
+            self.counts["refused"] += bool(refused)
+            error = ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed ('{target}', {port})")
+            self.loop.run_on(here, lambda: None if done.done() else done.set_exception(error))
+            return
+        self._ports[here.name] += 1
+        number = FIRST_EPHEMERAL + self._ports[here.name]
+        theirs = Endpoint(self, server.host, server.port, asyncio.Protocol())
+        ours = Endpoint(self, here, number, asyncio.Protocol())
+        theirs.peer, ours.peer = ours, theirs
+        ours.out = theirs.inn = _Pipe(ours, theirs)
+        theirs.out = ours.inn = _Pipe(theirs, ours)
+        self.endpoints[ours] = self.endpoints[theirs] = None
+        self.loop.run_on(server.host, lambda: self._accepted(theirs, server))
+        self.loop.schedule(
+            self.latency(), "connected", lambda: f"{ours.label}>{theirs.label}",
+            self.loop.run_on, here, lambda: self._connected(ours, factory, done),
+        )  # fmt: skip
+
+    def _accepted(self, endpoint: Endpoint, server: Server) -> None:
+        if endpoint.lost:
+            return
+        if not server.is_serving():
+            endpoint.abort()
+            return
+        protocol = server.factory()
+        endpoint.set_protocol(protocol)
+        protocol.connection_made(endpoint)
+
+    def _connected(self, endpoint: Endpoint, factory: Callable[[], Any], done: asyncio.Future[Any]) -> None:
+        if done.done():
+            endpoint.abort()
+            return
+        if endpoint.lost:
+            done.set_exception(_reset())
+            return
+        protocol = factory()
+        endpoint.set_protocol(protocol)
+        protocol.connection_made(endpoint)
+        done.set_result((endpoint, protocol))
+        endpoint.take()
+
+    # --- bytes ---
+
+    def pump(self, pipe: _Pipe) -> None:
+        """Send what the window has room for."""
+        faults, chance, waiting = self.faults, self.loop.chance, pipe.waiting
+        moved = False
+        while waiting and not pipe.src.lost:
+            size = min(len(waiting), faults.window - pipe.under_way - len(pipe.arrived))
+            if size <= 0:
+                break
+            if faults.split and chance.random() < faults.split:
+                size = chance.randint(1, size)
+            moved = True
+            if faults.reset and chance.random() < faults.reset:
+                self.counts["reset"] += 1
+                size = chance.randint(0, size)
+                if size:
+                    self._send(pipe, bytes(waiting[:size]))
+                self._send(pipe, _End(_reset()))
+                self._unknown(pipe)
+                waiting.clear()
+                break
+            self._send(pipe, bytes(waiting[:size]))
+            del waiting[:size]
+        if moved:
+            pipe.src.drained()
+
+    def send_end(self, pipe: _Pipe, end: _End) -> None:
+        self._send(pipe, end)
+
+    def _send(self, pipe: _Pipe, item: bytes | _End) -> None:
+        pipe.flight.append(item)
+        if not isinstance(item, _End):
+            pipe.under_way += len(item)
+        pipe.last_at = max(pipe.last_at, self.loop.now + self.latency())
+        self.loop.schedule(pipe.last_at - self.loop.now, "bytes", lambda: _told(pipe), self._arrive, pipe)
+
+    def _arrive(self, pipe: _Pipe) -> None:
+        src, dst = pipe.src, pipe.dst
+        ways = (src.host.name, dst.host.name)
+        if ways in self._blocked:
+            self._held.append((*ways, lambda: self._arrive(pipe)))
+        elif dst.host.alive:
+            self.loop.run_on(dst.host, lambda: self._deliver(pipe))
+        elif dst.host.silent and not self.loop.is_up(dst.host.name):
+            pipe.retries = min(pipe.retries + 1, 6)
+            self.loop.schedule(
+                RETRANSMIT_S * 2**pipe.retries, "bytes", lambda: f"{_told(pipe)} again", self._arrive, pipe
+            )
+        else:
+            self._unknown(pipe)
+
+    def _deliver(self, pipe: _Pipe) -> None:
+        """The next piece, to a host that can hear it."""
+        item, dst = pipe.flight.popleft(), pipe.dst
+        if not isinstance(item, _End):
+            pipe.under_way -= len(item)
+        if dst.lost:
+            if not isinstance(item, _End):
+                self._unknown(pipe)
+            return
+        if isinstance(item, _End):
+            pipe.ends = item
+            if item.error is not None:
+                pipe.arrived.clear()
+                dst.end(item.error, None)
+                return
+        else:
+            pipe.arrived += item
+        if not pipe.deaf and type(dst._protocol) is not asyncio.Protocol:
+            dst.take()
+
+    def _unknown(self, pipe: _Pipe) -> None:
+        """Nobody there knows the connection, and the sender is told so."""
+        src = pipe.src
+        if not src.lost and src.host.alive:
+            self.loop.schedule(
+                self.latency(), "reset", lambda: src.label, self.loop.run_on, src.host,
+                lambda: src.end(_reset(), None),
+            )  # fmt: skip
+
+    def host_died(self, host: Host) -> None:
+        """What it had written and not sent is lost. Its peers hear of it unless the machine went with it."""
+        for endpoint in [e for e in self.endpoints if e.host is host]:
+            endpoint._closing = endpoint.lost = True
+            endpoint.out.waiting.clear()
+            del self.endpoints[endpoint]
+            if not host.silent:
+                error = _reset() if self.loop.chance.random() < 0.5 else None
+                self._send(endpoint.out, _End(error))
+
+
+def _told(pipe: _Pipe) -> str:
+    """A piece in the trace: whence, whither, how much, and a checksum of it."""
+    if not pipe.flight:
+        return f"{pipe.src.label}>{pipe.dst.label} nothing"
+    item = pipe.flight[0]
+    if isinstance(item, _End):
+        return f"{pipe.src.label}>{pipe.dst.label} {'reset' if item.error else 'end'}"
+    return f"{pipe.src.label}>{pipe.dst.label} {len(item)} bytes {zlib.crc32(item):08x}"
