@@ -63,6 +63,8 @@ class Event:
     request: Any = None
     version: int = 0
     client_id: str = ""
+    waiter: int = 0
+    """The number of who asked."""
     key: Any = None
     """Of the timer."""
     outcome: Outcome | None = None

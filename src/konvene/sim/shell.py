@@ -28,7 +28,7 @@ from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
 from konvene.sim.agenda import Agenda, Entry, Pause, Task
-from konvene.sim.event import NOTHING, Event, OffsetKey, View, everything
+from konvene.sim.event import NOTHING, Broken, Event, OffsetKey, View, everything
 
 TOPICS = Topics(
     [Topic("orders", Uuid(b"orders".ljust(16, b"-")), 6), Topic("audit", Uuid(b"audit".ljust(16, b"-")), 2)]
@@ -139,18 +139,23 @@ def _read(batch: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
 SPEECH = Speech(encode_group_record, _read)
 
 
+NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+"""What a coordinator answers by itself."""
+
+
 class _Loop:
     """The agenda as one coordinator sees it. When its process dies, nothing of it happens any more."""
 
-    def __init__(self, agenda: Agenda, load_ms: Callable[[], int]) -> None:
+    def __init__(self, agenda: Agenda, delay_ms: Callable[[], int], finish: Callable[[], None]) -> None:
         self.alive = True
         self._agenda = agenda
-        self._load_ms = load_ms
+        self._delay_ms = delay_ms
+        self._finish = finish
         self.time = agenda.time
 
     def create_task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
         task = Task(coroutine)
-        delay_ms = self._load_ms() if coroutine.__qualname__.endswith("._load") else 0
+        delay_ms = self._delay_ms()
         if delay_ms:
             self._agenda.after(delay_ms, self._call, task.go_on, None)
         else:
@@ -163,6 +168,7 @@ class _Loop:
     def _call(self, callback: Callable[..., Any], *args: Any) -> None:
         if self.alive:
             callback(*args)
+            self._finish()
 
 
 class _Watched:
@@ -177,25 +183,36 @@ class _Watched:
 
     def handle(self, request: Struct, context: Context) -> Outcome:
         shell = self._shell
-        shell.finish()
+        shell.end_event()
         shell.undecided[context.waiter] = request
+        shell.last_waiter = context.waiter
         try:
             outcome = self.core.handle(request, context)
         except Refusal as refused:
-            del shell.undecided[context.waiter]
             shell.decided(None, request=request, context=context, refused=refused.error)
+            raise
+        except Exception as error:
+            shell.failed(error)
             raise
         shell.decided(outcome, request=request, context=context)
         return outcome
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        self._shell.finish()
-        outcome = self.core.expire(key, context)
+        self._shell.end_event()
+        try:
+            outcome = self.core.expire(key, context)
+        except Exception as error:
+            self._shell.failed(error)
+            raise
         self._shell.decided(outcome, key=key)
         return outcome
 
     def load(self, context: Context) -> Outcome:
-        outcome = self.core.load(context)
+        try:
+            outcome = self.core.load(context)
+        except Exception as error:
+            self._shell.failed(error)
+            raise
         self._shell.loading(self.core, outcome)
         return outcome
 
@@ -232,11 +249,20 @@ class Shell:
         self.ended = NOTHING
         """What there was when the last shard ended."""
         self.lost = 0
+        self.last_waiter = 0
+        """The number of who asked last."""
+        self.failure: Exception | None = None
+        """What went wrong first: a promise that was not kept, or an error that no core may raise. The
+        coordinator goes on after an error; `finish` raises it where the coordinator cannot catch it."""
+        self._ends: dict[int, int] = {}
+        """Where the log ended when an answer was decided, by the number of whose it is."""
         self._open: Event | None = None
         self._about: tuple[tuple[str, ...], tuple[OffsetKey, ...]] = ((), ())
         self._config = config
         self._topics = topics
-        self._loop = _Loop(agenda, load_ms)
+        self._loop = _Loop(
+            agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
+        )
         self.coordinator = Coordinator(
             "sim",
             lambda: cast("Any", _Watched(GroupShard(), self)),
@@ -292,8 +318,20 @@ class Shell:
         self, request: Struct, call: Call, answered: Callable[[Struct | Errors], None] = lambda answer: None
     ) -> None:
         """Submit a request; `answered` is called once, now or later."""
-        self.coordinator.submit(request, call).listen(answered)
+        self.last_waiter = 0
+        later = self.coordinator.submit(request, call)
+        waiter = self.last_waiter
+        later.listen(lambda answer: self._leaves(waiter, answer, answered))
         self.finish()
+
+    def _leaves(self, waiter: int, answer: Struct | Errors, answered: Callable[[Any], None]) -> None:
+        """G6: an answer leaves when all is durable that was decided before it."""
+        self.end_event()
+        end = self._ends.pop(waiter, 0)
+        if end > self.log.durable and self.journal.online and answer not in NOBODY_DECIDED:
+            why = f"answered when {self.log.durable} batches were durable, decided behind {end}: {answer}"
+            self.failed(Broken("AnswersWaitForTheDisk", why))
+        answered(answer)
 
     def made_durable(self) -> None:
         """What was appended is on the disk now; answers that waited for it leave."""
@@ -303,6 +341,8 @@ class Shell:
 
     def sync_fails(self) -> None:
         """The disk says no; nobody knows what of it is there."""
+        self.finish()
+        self.ended = everything(self.core)
         self._end_sync(OSError("the sync failed"))
 
     def _end_sync(self, error: OSError | None) -> None:
@@ -332,39 +372,68 @@ class Shell:
         event = Event("asked", self, self._view(about), NOTHING, key=key, outcome=outcome)
         if outcome is not None:
             event.answered = outcome.replies
-            for waiter, _ in outcome.replies:
-                self.undecided.pop(waiter, None)
         if request is None or context is None:
             event.kind = "timer"
         else:
             event.api = type(request).__name__.removesuffix("Request")
             event.request, event.version, event.client_id = request, context.api_version, context.client_id
+            event.waiter = context.waiter
             event.answer = refused if refused is not None else dict(event.answered).get(context.waiter)
         self.journal.appended = self.journal.failed = None
         self._open = event
 
+    def failed(self, error: Exception) -> None:
+        """Something is wrong that the coordinator does not know of, or would only log."""
+        if self.failure is None:
+            self.failure = error
+
     def finish(self) -> None:
-        """What was decided last has happened: tell of it."""
+        """What was decided last has happened: tell of it. Raises what went wrong so far."""
+        self.end_event()
+        if self.failure is not None:
+            raise self.failure
+
+    def _tell(self, event: Event) -> None:
+        if self.failure is None:
+            try:
+                self.observe(event)
+            except Exception as error:
+                self.failure = error
+
+    def end_event(self) -> None:
+        """The same from within the coordinator: nothing is raised."""
         event, self._open = self._open, None
         if event is None:
             return
         if event.kind == "loaded":
             event.after = everything(self.core)
-            self.observe(event)
+            self._tell(event)
             self.kept = {name: group.copy() for name, group in self.core.groups.items()}
             return
-        if self.journal.failed is not None:
-            self._failed(event, self.journal.failed)
         outcome = event.outcome
+        if outcome is not None and outcome.records and self.journal.appended is None:
+            self._failed(event, self.journal.failed or "too large")
+            outcome = event.outcome
+        self._answers(event)
         event.changed = outcome is not None and bool(outcome.records or outcome.soft_records)
         event.batch = self.journal.appended
         if event.batch is not None:
             for record in event.batch.records:
                 self.shadow.replay(record)
         event.after = self._view(self._about) if event.changed else event.before
-        self.observe(event)
+        self._tell(event)
         if event.changed:
             self._keep(event)
+
+    def _answers(self, event: Event) -> None:
+        """Who has an answer now, which may have to wait for the disk."""
+        end = len(self.log.batches)
+        waiters = [waiter for waiter, _ in event.answered]
+        if event.answer is not None:
+            waiters.append(event.waiter)
+        for waiter in waiters:
+            if self.undecided.pop(waiter, None) is not None:
+                self._ends[waiter] = end
 
     def _failed(self, event: Event, how: str) -> None:
         event.outcome, event.answered = None, ()
@@ -386,14 +455,17 @@ class Shell:
     def look(self) -> None:
         """Let everything be looked at."""
         self.finish()
-        view = everything(self.core)
-        self.observe(Event("look", self, view, view))
+        if self.coordinator.state == "active":
+            view = everything(self.core)
+            self._tell(Event("look", self, view, view))
+            self.finish()
 
     def loading(self, core: GroupShard, outcome: Outcome) -> None:
         """A new shard was read from the log."""
-        self.finish()
+        self.end_event()
         self.core, self.shadow = core, replayed(self.log.batches)
         self.undecided.clear()
+        self._ends.clear()
         self._open = Event("loaded", self, self.ended, NOTHING, outcome=outcome, lost=self.lost)
         self.lost = 0
 
