@@ -193,11 +193,14 @@ def read_sim(output: str) -> Found | None:
     return None
 
 
-def _violation(told: Any) -> Found | None:
-    if isinstance(told, dict) and told.get("promise"):
-        return str(told["promise"]), told.get("seed"), told.get("step")
+def _violation(told: Any, seed: int | None = None) -> Found | None:
+    """The first object that names a promise; the seed may stand around it."""
+    if isinstance(told, dict):
+        seed = told.get("seed", seed)
+        if told.get("promise"):
+            return str(told["promise"]), seed, told.get("step")
     inside = told.values() if isinstance(told, dict) else told if isinstance(told, list) else ()
-    return next((found for each in inside if (found := _violation(each)) is not None), None)
+    return next((found for each in inside if (found := _violation(each, seed)) is not None), None)
 
 
 def read_pytest(output: str) -> Found | None:

@@ -93,7 +93,7 @@ def test_what_does_not_end_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     ("output", "found"),
     [
         ('{"seed": 3, "step": 77, "promise": "G1"}\n', ("G1", 3, 77)),
-        ('...\n{"runs": [{"seed": 1}, {"found": {"promise": "C2", "seed": 2, "step": 5}}]}\n', ("C2", 2, 5)),
+        ('...\n{"runs": [{"seed": 1}, {"seed": 2, "x": {"promise": "C2", "step": 5}}]}', ("C2", 2, 5)),
         ('{\n  "promise": "O2",\n  "seed": 0\n}\n', ("O2", 0, None)),
         ('{"violations": [], "promise": null}\n', None),
         ("no JSON\n", None),
