@@ -198,7 +198,9 @@ class _Watched:
         return outcome
 
     def expire(self, key: Any, context: Context) -> Outcome:
+        self._shell.ringing = key
         self._shell.end_event()
+        self._shell.ringing = None
         try:
             outcome = self.core.expire(key, context)
         except Exception as error:
@@ -249,8 +251,12 @@ class Shell:
         self.ended = NOTHING
         """What there was when the last shard ended."""
         self.lost = 0
+        self.disk_busy = False
+        """Whether somebody has seen to it that the sync under way comes to an end."""
         self.last_waiter = 0
         """The number of who asked last."""
+        self.ringing: Any = None
+        """A timer that rings next, at the same moment: for what came before it is still armed."""
         self.failure: Exception | None = None
         """What went wrong first: a promise that was not kept, or an error that no core may raise. The
         coordinator goes on after an error; `finish` raises it where the coordinator cannot catch it."""
@@ -294,7 +300,10 @@ class Shell:
     @property
     def timers(self) -> Mapping[Any, int]:
         """What is armed, and when it rings: in the agenda's milliseconds."""
-        return {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
+        armed = {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
+        if self.ringing is not None:
+            armed[self.ringing] = self.agenda.now_ms
+        return armed
 
     def due_ms(self, key: Any) -> int | None:
         """In how many milliseconds a timer rings; None if it is not armed."""
@@ -312,7 +321,15 @@ class Shell:
         """The process is gone: it answers nobody, and nothing of it happens any more."""
         self.finish()
         self._loop.alive = False
-        self.ended = everything(self.core)
+        self.ended = self.last_state()
+
+    def succeeds(self, old: Shell, lost: int) -> None:
+        """Follow one that is gone or deposed; so many batches of the log that it had were lost."""
+        self.ended, self.lost = old.last_state(), old.lost + lost
+
+    def last_state(self) -> View:
+        """All that there is; where nothing was read yet, all that there was before."""
+        return everything(self.core) if self.coordinator.state == "active" else self.ended
 
     def ask(
         self, request: Struct, call: Call, answered: Callable[[Struct | Errors], None] = lambda answer: None
