@@ -198,9 +198,7 @@ class _Watched:
         return outcome
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        self._shell.ringing = key
         self._shell.end_event()
-        self._shell.ringing = None
         try:
             outcome = self.core.expire(key, context)
         except Exception as error:
@@ -217,6 +215,16 @@ class _Watched:
             raise
         self._shell.loading(self.core, outcome)
         return outcome
+
+
+class _Ringing(Coordinator):
+    """A coordinator of which it is known when a timer that rang has had its effect: several may ring at once."""
+
+    rang: Callable[[], None]
+
+    def _ring(self, key: Any) -> None:
+        super()._ring(key)
+        self.rang()
 
 
 class Shell:
@@ -255,8 +263,6 @@ class Shell:
         """Whether somebody has seen to it that the sync under way comes to an end."""
         self.last_waiter = 0
         """The number of who asked last."""
-        self.ringing: Any = None
-        """A timer that rings next, at the same moment: for what came before it is still armed."""
         self.failure: Exception | None = None
         """What went wrong first: a promise that was not kept, or an error that no core may raise. The
         coordinator goes on after an error; `finish` raises it where the coordinator cannot catch it."""
@@ -269,7 +275,7 @@ class Shell:
         self._loop = _Loop(
             agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
         )
-        self.coordinator = Coordinator(
+        self.coordinator = _Ringing(
             "sim",
             lambda: cast("Any", _Watched(GroupShard(), self)),
             cast("Any", self.journal),
@@ -280,6 +286,7 @@ class Shell:
             topics=topics,
             tell=tell,
         )
+        self.coordinator.rang = self.end_event
 
     def __repr__(self) -> str:
         return f"<shell: {self.coordinator!r}, {self.log!r}>"
@@ -300,10 +307,7 @@ class Shell:
     @property
     def timers(self) -> Mapping[Any, int]:
         """What is armed, and when it rings: in the agenda's milliseconds."""
-        armed = {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
-        if self.ringing is not None:
-            armed[self.ringing] = self.agenda.now_ms
-        return armed
+        return {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
 
     def due_ms(self, key: Any) -> int | None:
         """In how many milliseconds a timer rings; None if it is not armed."""
