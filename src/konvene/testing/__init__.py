@@ -1,0 +1,41 @@
+"""A Kafka broker for tests, in the test's own process, and faults that are aimed at groups.
+
+    with konvene.testing.broker(topics={"orders": 6}) as konvene:
+        client = Producer({"bootstrap.servers": konvene.bootstrap})
+        konvene.faults.run("lose the next heartbeat response of instance a")
+
+With pytest the same is the fixture `konvene` (`plugin`). `broker` runs in real time and takes every Kafka
+client; `virtual` runs a broker and code that uses our own client in one loop whose time jumps.
+
+Nothing else of the package may import this one. The names below can be imported from here; each file is
+loaded when its first name is used, so that the plugin costs nothing where no test asks for a broker.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from konvene.testing.fault import Fault, Happening
+    from konvene.testing.faults import Faults
+    from konvene.testing.group import GroupView, MemberView, RebalanceView
+    from konvene.testing.konvene import Konvene, broker
+    from konvene.testing.script import FaultScriptError
+
+__all__ = [
+    "Fault", "FaultScriptError", "Faults", "GroupView", "Happening", "Konvene", "MemberView",
+    "RebalanceView", "broker",
+]  # fmt: skip
+
+_FILES = {
+    "Fault": "fault", "FaultScriptError": "script", "Faults": "faults", "GroupView": "group",
+    "Happening": "fault", "Konvene": "konvene", "MemberView": "group", "RebalanceView": "group",
+    "broker": "konvene",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"konvene.testing.{_FILES[name]}"), name)

@@ -1,0 +1,155 @@
+"""A group as a test looks at it: its state, its members with what they have, its offsets, its rebalances.
+
+Values, taken at one moment on the broker's loop; they do not change afterwards. Each prints itself in words.
+A group that does not exist is Dead, without members, in generation -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from konvene.client.protocol import read_assignment
+from konvene.cluster.names import AUDIT_TOPIC
+from konvene.codec import batches
+from konvene.codec.errors import CodecError
+from konvene.groups.history import describe
+from konvene.records.audit import RebalanceKey, RebalanceValue
+from konvene.records.coordinator import AUDIT_RECORDS, decode_record
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+DEAD = "Dead"
+CONSUMER = "consumer"
+
+
+class MemberView(NamedTuple):
+    """A member. `assignment` is by topic; empty as long as it has none, or where it is no consumer."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: dict[str, tuple[int, ...]]
+
+    @property
+    def has(self) -> str:
+        """The assignment in words, such as `letters:0 orders:0,1`."""
+        rows = sorted(self.assignment.items())
+        return " ".join(f"{topic}:{','.join(map(str, partitions))}" for topic, partitions in rows)
+
+    def __str__(self) -> str:
+        name = f"{self.instance_id} = {self.member_id}" if self.instance_id else self.member_id
+        return f"{name} (client {self.client_id} at {self.client_host}) has {self.has or 'nothing'}"
+
+
+class GroupView(NamedTuple):
+    """A group. `members` stand in the order in which they joined; `offsets` are by topic and partition."""
+
+    name: str
+    state: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    members: tuple[MemberView, ...]
+    offsets: dict[str, dict[int, int]]
+
+    def member(self, who: int | str) -> MemberView:
+        """A member by its place from 1, its member id, instance id or client id. Raises LookupError."""
+        if isinstance(who, int):
+            found = list(self.members[who - 1 : who]) if who > 0 else []
+        else:
+            found = [m for m in self.members if who in (m.member_id, m.instance_id, m.client_id)]
+        if len(found) != 1:
+            raise LookupError(f"{len(found)} members are meant by {who!r} in {self}")
+        return found[0]
+
+    def __str__(self) -> str:
+        count = len(self.members)
+        head = f"group {self.name} is {self.state} in generation {self.generation} with {count} members"
+        rows = [f"  {number}. {member}" for number, member in enumerate(self.members, 1)]
+        rows += [
+            f"  committed: {topic}-{partition} at {offset}"
+            for topic, partitions in sorted(self.offsets.items())
+            for partition, offset in sorted(partitions.items())
+        ]
+        return "\n".join([head, *rows])
+
+
+class RebalanceView(NamedTuple):
+    """One generation, and why there was one: a row of `__konvene_audit`."""
+
+    group: str
+    generation: int
+    state: str
+    duration_ms: int | None
+    """From the first cause to the end; None where it was inferred after a crash."""
+    causes: tuple[str, ...]
+    """Words of `shard.causes`, such as session-expired."""
+    who: tuple[str, ...]
+    """For each cause the client id of the member it is about; empty where it is about none."""
+    members: tuple[str, ...]
+    """The client ids of those who came out of it."""
+    story: str
+    """All of it in a sentence."""
+
+    def __str__(self) -> str:
+        return f"group {self.group}: {self.story}"
+
+
+def look(broker: Broker, name: str) -> GroupView:
+    """The group as it is now."""
+    coordinator = broker.groups.of(name)
+    core: Any = coordinator.core if coordinator is not None else None
+    group = core.groups.get(name) if core is not None else None
+    if group is None:
+        return GroupView(name, DEAD, -1, None, None, (), {})
+    offsets = {
+        topic: {partition: committed.offset for partition, committed in sorted(rows.items())}
+        for topic, rows in sorted(core.offsets.get(name, {}).items())
+    }
+    members = tuple(_member(m, group.protocol_type) for m in group.members.values())
+    state = str(group.state)
+    return GroupView(name, state, group.generation, group.protocol, group.leader, members, offsets)
+
+
+def _member(member: Any, protocol_type: str | None) -> MemberView:
+    given: dict[str, tuple[int, ...]] = {}
+    if protocol_type == CONSUMER and member.assignment:
+        try:
+            for topic, partition in sorted(read_assignment(member.assignment).partitions):
+                given[topic] = (*given.get(topic, ()), partition)
+        except CodecError:
+            given = {}
+    return MemberView(member.member_id, member.instance_id, member.client_id, member.client_host, given)
+
+
+def history(broker: Broker, name: str | None = None) -> list[RebalanceView]:
+    """All rebalances of a group (of all groups), oldest first."""
+    found = []
+    partition = broker.partitions.get(AUDIT_TOPIC, 0)
+    for header, batch in partition.batches() if partition is not None else ():
+        for row in batches.records(batch, header):
+            record = decode_record(row.key or b"", row.value, AUDIT_RECORDS)
+            if record is None or not isinstance(record.key, RebalanceKey):
+                continue
+            if isinstance(record.value, RebalanceValue) and name in (None, record.key.group):
+                found.append(_rebalance(record.key.group, record.value))
+    return found
+
+
+def _rebalance(group: str, value: RebalanceValue) -> RebalanceView:
+    known = value.started_ms >= 0 and value.ended_ms >= value.started_ms
+    return RebalanceView(
+        group=group,
+        generation=value.epoch,
+        state=value.state,
+        duration_ms=value.ended_ms - value.started_ms if known else None,
+        causes=tuple(cause.kind for cause in value.causes),
+        who=tuple(cause.client_id or "" for cause in value.causes),
+        members=tuple(member.client_id for member in value.members),
+        story=describe(value),
+    )
+
+
+__all__ = ["DEAD", "GroupView", "MemberView", "RebalanceView", "history", "look"]

@@ -1,0 +1,333 @@
+"""`Konvene`: a broker for a test, started in its process, on a thread of its own, in real time.
+
+It is the broker that `konvene serve` runs, on a free port of the loopback. Its data is in memory, unless a
+folder is given. It can be stopped, killed and started again: the data and the port stay. Methods wait for
+what they ask; an asyncio test that must not be held up calls the slow ones (`wait_stable`, `records`,
+`restart`) by `asyncio.to_thread`.
+
+What a test asks through this object (`produce`, `records`, ...) no fault is done to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from konvene.client import Admin, ClientSettings, Cluster, Producer, TopicPartition
+from konvene.client.consumer import Consumed
+from konvene.client.fetch import read_partition
+from konvene.client.producer import Produced
+from konvene.groups.classic.group import State
+from konvene.log.files import Disk, RealDisk
+from konvene.log.memory_disk import MemoryDisk
+from konvene.testing import logged
+from konvene.testing.asked import OWN_CLIENT
+from konvene.testing.faults import Faults
+from konvene.testing.group import GroupView, RebalanceView, history, look
+from konvene.testing.node import HOST, Node
+from konvene.testing.thread import LoopThread
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+T = TypeVar("T")
+
+LOOK_EVERY_S = 0.005
+INTERNAL = "__"
+"""How the names begin of topics that the broker itself needs."""
+
+
+@contextlib.contextmanager
+def broker(
+    settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None,
+    folder: Path | str | None = None,
+) -> Iterator[Konvene]:  # fmt: skip
+    """A running broker; it is stopped at the end.
+
+    `settings` are Kafka's, `topics` are names with their numbers of partitions, `folder` keeps the data."""
+    with Konvene(settings, folder) as konvene:
+        for name, partitions in (topics or {}).items():
+            konvene.create_topic(name, partitions=partitions)
+        yield konvene
+
+
+class Konvene:
+    """See the top of this file. `faults` is where faults are asked for, `log` what the broker logged."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, folder: Path | str | None = None) -> None:
+        self.settings = {name: _text(value) for name, value in (settings or {}).items()}
+        self.faults = Faults(self)
+        self.log: list[str] = []
+        self.port = 0
+        self._disk: Disk = MemoryDisk() if folder is None else RealDisk()
+        self._path = "/konvene" if folder is None else str(folder)
+        self._reserved: socket.socket | None = None
+        self._thread: LoopThread | None = None
+        self._node: Node | None = None
+        self._past: list[RebalanceView] = []
+
+    def __repr__(self) -> str:
+        state = f"at {self.bootstrap}" if self._node is not None else "stopped"
+        return f"<konvene {state}, {self.faults!r}>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """Where it listens, as clients want it told: `127.0.0.1:port`."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self._node is not None
+
+    # --- its life ---
+
+    def start(self) -> None:
+        """Start, or start again with the same data on the same port."""
+        if self._node is not None:
+            return
+        if self._reserved is None:
+            # Bound, and never listened at: nobody else is given this port while the broker is down.
+            self._reserved = socket.socket()
+            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._reserved.bind((HOST, 0))
+            self.port = self._reserved.getsockname()[1]
+        thread = LoopThread()
+        logged.listen(thread.ident, self.log)
+        self._thread = thread
+        try:
+            self._node = thread.call(self._begin())
+        except BaseException:
+            self._end()
+            raise
+
+    async def _begin(self) -> Node:
+        node = Node(self._disk, self._path, self.settings, self.faults)
+        await node.start(self.port)
+        return node
+
+    def stop(self) -> None:
+        """Stop properly: who waits is answered, everything is written down."""
+        if self._node is not None and self._thread is not None:
+            self._past = self.rebalances()
+            self._thread.call(self._node.stop())
+            self._end()
+
+    def kill(self, *, power_cut: bool = False) -> None:
+        """End it as `kill -9` does, or with `power_cut` as a machine does: unsynced bytes are lost then.
+
+        A power cut needs data in memory."""
+        if power_cut and not isinstance(self._disk, MemoryDisk):
+            raise ValueError("only a disk in memory can lose its power; this broker's data is in a folder")
+        if self._node is not None and self._thread is not None:
+            self._past = self.rebalances()
+            self._disk = self._thread.call(self._node.die(power_cut=power_cut))
+            self._end()
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop it, or kill it, and start it again: the same data, the same port."""
+        self.kill() if kill else self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop for good."""
+        self.faults.clear()
+        self.stop()
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    def _end(self) -> None:
+        self._node = None
+        if self._thread is not None:
+            self._thread.close()
+            logged.forget(self._thread.ident)
+            self._thread = None
+
+    # --- asking ---
+
+    def inside(self, act: Callable[[Broker], T]) -> T:
+        """Do something with the broker itself, on its own loop."""
+
+        async def do(node: Node) -> T:
+            return act(node.broker)
+
+        return self._ask(do)
+
+    def _ask(self, work: Callable[[Node], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
+        if self._node is None or self._thread is None:
+            raise RuntimeError("the broker is stopped; start() starts it again")
+        return self._thread.call(work(self._node), timeout)
+
+    def _with_client(self, work: Callable[[Cluster], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
+        """Work of our own client, by the network as any other's."""
+
+        async def do(_node: Node) -> T:
+            async with Cluster(self.bootstrap, ClientSettings(client_id=OWN_CLIENT)) as cluster:
+                return await work(cluster)
+
+        return self._ask(do, timeout)
+
+    # --- topics and records ---
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, Any] | None = None) -> None:
+        """Raises `konvene.client.KafkaError`, such as TOPIC_ALREADY_EXISTS."""
+        told = {key: _text(value) for key, value in (configs or {}).items()}
+        self._with_client(lambda c: Admin(c).create_topic(name, partitions=partitions, configs=told))
+
+    def delete_topic(self, name: str) -> None:
+        self._with_client(lambda c: Admin(c).delete_topics([name]))
+
+    def topics(self) -> dict[str, int]:
+        """Names and numbers of partitions, without the broker's own."""
+        found = self.inside(lambda b: {t.name: t.partitions for t in b.topics.by_name.values()})
+        return {name: found[name] for name in sorted(found) if not name.startswith(INTERNAL)}
+
+    def produce(
+        self, topic: str, values: Iterable[str | bytes | None], *, key: str | bytes | None = None,
+        partition: int | None = None,
+    ) -> list[Produced]:  # fmt: skip
+        """Write records, in order. A key or a number says to which partition; else they go round."""
+
+        async def work(cluster: Cluster) -> list[Produced]:
+            async with Producer(cluster) as producer:
+                sent = []
+                for value in values:
+                    made = await producer.send(topic, _bytes(value), key=_bytes(key), partition=partition)
+                    sent.append(made)
+                    if key is None and partition is None:
+                        await made  # A round by itself, and so a partition of its own.
+                return [await each for each in sent]
+
+        return self._with_client(work)
+
+    def records(self, topic: str) -> list[Consumed]:
+        """All records that a topic holds now, by partition and offset."""
+
+        async def work(cluster: Cluster) -> list[Consumed]:
+            found = []
+            for each in (await cluster.topic(topic)).partitions:
+                async for r in read_partition(cluster, TopicPartition(topic, each.partition)):
+                    found.append(
+                        Consumed(topic, each.partition, r.offset, r.timestamp, r.key, r.value, r.headers)
+                    )
+            return found
+
+        return self._with_client(work)
+
+    def consume(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[Consumed]:
+        """The records of a topic, as soon as there are so many; in the order of their times.
+
+        No group is involved. Raises TimeoutError."""
+
+        async def work(_node: Node) -> bool:
+            return await _until(lambda: self._end_offsets(topic) >= count, timeout)
+
+        if not self._ask(work, timeout + 10):
+            found = len(self.records(topic))
+            raise TimeoutError(f"{topic} has {found} records after {timeout} s, not {count}")
+        return sorted(self.records(topic), key=lambda r: r.timestamp)
+
+    def _end_offsets(self, topic: str) -> int:
+        """How many records there are, by the offsets; on the loop."""
+        assert self._node is not None
+        broker = self._node.broker
+        known = broker.topics.by_name.get(topic)
+        logs = [broker.partitions.get(topic, n) for n in range(known.partitions if known else 0)]
+        return sum(log.end_offset - log.start_offset for log in logs if log is not None)
+
+    # --- groups ---
+
+    def group(self, name: str) -> GroupView:
+        """The group as it is now."""
+        return self.inside(lambda broker: look(broker, name))
+
+    def wait_stable(self, group: str, members: int | None = None, timeout: float = 10.0) -> GroupView:
+        """Wait until the group is Stable, with so many members, each of which could have its assignment.
+
+        Raises TimeoutError, which tells the group as it was then and its last rebalances."""
+
+        def is_so(found: GroupView) -> bool:
+            return found.state == State.STABLE and (members is None or len(found.members) == members)
+
+        return self.wait_group(
+            group, is_so, timeout=timeout, what=f"be Stable with {members or 'some'} members"
+        )
+
+    def wait_group(
+        self, group: str, is_so: Callable[[GroupView], bool], timeout: float = 10.0, what: str = "be so"
+    ) -> GroupView:
+        """Wait until something is true of the group. Raises TimeoutError; `what` completes its sentence."""
+
+        async def work(node: Node) -> bool:
+            return await _until(lambda: is_so(look(node.broker, group)), timeout)
+
+        if self._ask(work, timeout + 10):
+            return self.group(group)
+        told = "\n".join(f"  {each}" for each in self.rebalances(group)[-5:])
+        raise TimeoutError(
+            f"group {group} did not {what} within {timeout} s; {self.group(group)}\n"
+            f"its last rebalances:\n{told or '  none'}"
+        )
+
+    def rebalances(self, group: str | None = None) -> list[RebalanceView]:
+        """Why a group (or any) rebalanced, oldest first: also before a restart, and while it is stopped."""
+        if self._node is None:
+            return [each for each in self._past if group in (None, each.group)]
+        return self.inside(lambda broker: history(broker, group))
+
+    def clean(self) -> None:
+        """Cancel all faults, and remove all groups, with their members, and all topics but its own."""
+        self.faults.clear()
+        self.faults.log.clear()
+
+        async def work(cluster: Cluster) -> None:
+            admin = Admin(cluster)
+            for listing in await admin.list_groups():
+                await _remove_group(admin, listing.group_id)
+            names = [topic.name for topic in await admin.list_topics()]
+            await admin.delete_topics([name for name in names if not name.startswith(INTERNAL)])
+
+        self._with_client(work)
+
+
+async def _remove_group(admin: Admin, group: str) -> None:
+    members = [m.member_id for m in (await admin.describe_group(group)).members]
+    if members:
+        await admin.remove_members(group, member_ids=members, reason="the test is over")
+    with contextlib.suppress(Exception):  # A client that is left over may have come back; it will go.
+        await admin.delete_groups([group])
+
+
+async def _until(is_so: Callable[[], bool], timeout_s: float) -> bool:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not is_so():
+        if loop.time() >= deadline:
+            return False
+        await asyncio.sleep(LOOK_EVERY_S)
+    return True
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+__all__ = ["Konvene", "broker"]

@@ -1,0 +1,114 @@
+"""A broker on an event loop, from its start to its end, a gate on every connection; its disk outlives it.
+
+Used by `konvene` on a loop of its own thread and by `virtual` on a loop whose time jumps. A node is started
+once; a restart is another node on what the last one left of the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.broker import Broker
+from konvene.broker.doors import SYSTEM, Doors
+from konvene.broker.server import Server
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig
+from konvene.log.directory import META_NAME, Identity, LogDirectory
+from konvene.log.files import Disk
+from konvene.log.memory_disk import MemoryDisk
+from konvene.testing.gate import Gate
+from konvene.testing.tap import Tap
+
+if TYPE_CHECKING:
+    from konvene.testing.faults import Faults
+
+HOST = "127.0.0.1"
+
+DEFAULTS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1",
+    "offsets.topic.num.partitions": "4",
+}
+"""What differs from Kafka's defaults, because it is a test: an empty group does not wait for more members, a
+session may be short, and there are fewer partitions of `__consumer_offsets` to open."""
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Does what it is given before it returns: a disk in memory makes nobody wait, and needs no thread."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+class Node:
+    """One life of a broker."""
+
+    def __init__(
+        self, disk: Disk, path: str, settings: Mapping[str, str], faults: Faults, doors: Doors = SYSTEM,
+        host: str = HOST,
+    ) -> None:  # fmt: skip
+        self._disk = disk
+        self._path = path
+        self._host = host
+        self._faults = faults
+        config, _ = BrokerConfig.load(overrides=list((DEFAULTS | dict(settings)).items()))
+        new = not disk.exists(f"{path}/{META_NAME}")
+        cluster, place = (str(Uuid(doors.fresh_uuid().bytes)) if new else "" for _ in range(2))
+        directory = LogDirectory.open(disk, path, Identity(cluster, config["node.id"], place))
+        self.broker = Broker(config, directory, asyncio.get_running_loop(), doors)
+        if isinstance(disk, MemoryDisk):
+            self.broker.disk_thread = AtOnce()
+        self.broker.groups.between = lambda journal: Tap(journal, faults)
+        self._gates: dict[Gate, None] = {}
+        self._server = Server(self.broker, self._accept)
+
+    def __repr__(self) -> str:
+        return f"<node at {self._host}:{self.port}>"
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    def _accept(self) -> Gate:
+        return Gate(self.broker, self._faults, self._gates)
+
+    async def start(self, port: int = 0) -> None:
+        """Serve at a port, a free one if it is 0, once all that groups need is there."""
+        await self.broker.start()
+        await self.broker.groups.loaded()
+        await self._server.listen(self._host, port)
+        self.broker.advertised = (self._host, self.port)
+
+    async def stop(self) -> None:
+        """Finish what is under way and close everything properly."""
+        await self._server.close()
+        await self.broker.stop()
+        for gate in list(self._gates):
+            gate.client.abort()
+        await asyncio.sleep(0)
+
+    async def die(self, *, power_cut: bool = False) -> Disk:
+        """End as a process does that is killed: nothing is closed. The disk as it is found then.
+
+        With `power_cut` a disk in memory has lost what was not synced."""
+        left = self._disk
+        if isinstance(left, MemoryDisk):
+            left = left.crash() if power_cut else left.copy()
+        await self._server.close()
+        for gate in list(self._gates):
+            gate.client.abort()
+        self.broker.directory.close(clean=False)
+        self.broker.disk_thread.shutdown(wait=False)
+        await asyncio.sleep(0)
+        return left

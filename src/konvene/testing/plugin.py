@@ -1,0 +1,128 @@
+"""The pytest plugin: fixtures that are brokers, a marker for what they are like, a report where a test fails.
+
+    konvene           a broker for this test alone: nothing of another test is in it
+    konvene_shared    the broker of the whole session, emptied behind each test that used it
+    konvene_session   the broker of the whole session as it is, for fixtures of a wider scope
+    virtual_konvene   a broker in virtual time, for code that uses `konvene.client`
+
+The marker `konvene` takes `settings` (Kafka's names), `topics` (name to number of partitions) and `folder`
+(True: the data is in a folder of the test's own, in `tmp_path`, rather than in memory). Markers add up, from
+the module to the test. Nothing is imported before the first test that asks for a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from konvene.testing.konvene import Konvene
+    from konvene.testing.virtual import VirtualKonvene
+
+BROKER: pytest.StashKey[Any] = pytest.StashKey()
+"""The broker of a test, for its report."""
+
+MARKER = "konvene(settings={}, topics={}, folder=False): what the test's broker is like"
+LAST_LINES = 40
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+class Wanted:
+    """What the markers of a test say."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self.settings: dict[str, Any] = {}
+        self.topics: dict[str, int] = {}
+        self.folder = False
+        for mark in reversed(list(request.node.iter_markers("konvene"))):
+            unknown = set(mark.kwargs) - {"settings", "topics", "folder"}
+            if mark.args or unknown:
+                what = ", ".join(map(repr, [*mark.args, *sorted(unknown)]))
+                raise pytest.UsageError(f"{request.node.nodeid}: the marker is {MARKER}; not {what}")
+            self.settings |= mark.kwargs.get("settings", {})
+            self.topics |= mark.kwargs.get("topics", {})
+            self.folder = mark.kwargs.get("folder", self.folder)
+
+    def __repr__(self) -> str:
+        return f"Wanted({self.settings}, {self.topics}, folder={self.folder})"
+
+
+@pytest.fixture
+def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
+    """A Kafka broker for this test: clients connect to `konvene.bootstrap`."""
+    from konvene.testing.konvene import broker
+
+    wanted = Wanted(request)
+    folder = request.getfixturevalue("tmp_path") / "konvene" if wanted.folder else None
+    with broker(wanted.settings, wanted.topics, folder) as started:
+        request.node.stash[BROKER] = started
+        yield started
+
+
+@pytest.fixture(scope="session")
+def konvene_session() -> Iterator[Konvene]:
+    """One Kafka broker for all tests that ask for it; nobody cleans it up."""
+    from konvene.testing.konvene import broker
+
+    with broker() as started:
+        yield started
+
+
+@pytest.fixture
+def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> Iterator[Konvene]:
+    """The session's broker; behind the test its topics, groups and faults are removed."""
+    wanted = Wanted(request)
+    if wanted.settings or wanted.folder:
+        raise pytest.UsageError(
+            f"{request.node.nodeid}: a shared broker has its settings already; use the fixture konvene"
+        )
+    konvene_session.start()
+    for name, partitions in wanted.topics.items():
+        konvene_session.create_topic(name, partitions=partitions)
+    request.node.stash[BROKER] = konvene_session
+    yield konvene_session
+    konvene_session.start()
+    konvene_session.clean()
+
+
+@pytest.fixture
+def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
+    """A broker whose time jumps; `virtual_konvene.run(main)` runs a coroutine function beside it."""
+    from konvene.testing.virtual import virtual
+
+    wanted = Wanted(request)
+    if wanted.folder:
+        raise pytest.UsageError(f"{request.node.nodeid}: a virtual broker has no folder")
+    with virtual(wanted.settings, wanted.topics) as made:
+        request.node.stash[BROKER] = made
+        yield made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails tells what its broker did: rebalances, faults, the end of its log."""
+    report = yield
+    started = item.stash.get(BROKER, None)
+    if report.failed and started is not None and call.when == "call":
+        report.sections += _sections(started)
+    return report
+
+
+def _sections(started: Any) -> list[tuple[str, str]]:
+    try:
+        rebalances = [str(each) for each in started.rebalances()]
+    except Exception as error:
+        rebalances = [f"they cannot be told: {error!r}"]
+    parts = [
+        ("konvene rebalances", rebalances),
+        ("konvene faults", [str(each) for each in started.faults.log]),
+        ("konvene log", started.log),
+    ]
+    return [(name, "\n".join(lines[-LAST_LINES:])) for name, lines in parts if lines]

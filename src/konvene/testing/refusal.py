@@ -1,0 +1,164 @@
+"""The response that says an error, for any request: what a broker answers that refuses.
+
+Most responses have one error code at the top. The others say it row by row, for what was asked for; those are
+the rows of `BY_ROW`. An API that can say no error at all cannot be refused, and `refusal` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from konvene.codec.schema import Struct
+from konvene.errors import Errors
+from konvene.messages import Api
+from konvene.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from konvene.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from konvene.messages.join_group import JoinGroupResponse
+from konvene.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from konvene.messages.metadata import MetadataResponse, MetadataResponseTopic
+from konvene.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from konvene.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from konvene.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+
+FIRST_JOIN_WITHOUT_PROTOCOL = 7
+FIRST_OFFSET_FETCH_OF_GROUPS = 8
+FIRST_FIND_OF_KEYS = 4
+FIRST_FETCH_WITH_ERROR = 7
+
+
+class CannotRefuse(ValueError):
+    """The API has no place for an error."""
+
+
+def refusal(api: Api, version: int, request: Any, error: Errors) -> Struct:
+    """The response. Raises `CannotRefuse`."""
+    by_row = BY_ROW.get(api.name)
+    if by_row is not None:
+        return by_row(version, request, error)
+    if not can_be_refused(api):
+        raise CannotRefuse(f"a response to {api.name} has no place for an error")
+    return api.response(error_code=error)
+
+
+def can_be_refused(api: Api) -> bool:
+    return api.name in BY_ROW or any(field.name == "error_code" for field in api.response.__fields__)
+
+
+def _join(version: int, request: Any, error: Errors) -> Struct:
+    nothing = None if version >= FIRST_JOIN_WITHOUT_PROTOCOL else ""
+    return JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name=nothing)
+
+
+def _commit(version: int, request: Any, error: Errors) -> Struct:
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=t.name,
+                topic_id=t.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error)
+                    for p in t.partitions
+                ),
+            )
+            for t in request.topics
+        )
+    )
+
+
+def _offset_fetch(version: int, request: Any, error: Errors) -> Struct:
+    if version < FIRST_OFFSET_FETCH_OF_GROUPS:
+        return OffsetFetchResponse(error_code=error)
+    return OffsetFetchResponse(
+        groups=tuple(OffsetFetchResponseGroup(group_id=g.group_id, error_code=error) for g in request.groups)
+    )
+
+
+def _find(version: int, request: Any, error: Errors) -> Struct:
+    if version < FIRST_FIND_OF_KEYS:
+        return FindCoordinatorResponse(error_code=error, error_message=error.name, node_id=-1, port=-1)
+    return FindCoordinatorResponse(
+        coordinators=tuple(
+            Coordinator(key=key, node_id=-1, port=-1, error_code=error, error_message=error.name)
+            for key in request.coordinator_keys
+        )
+    )
+
+
+def _produce(version: int, request: Any, error: Errors) -> Struct:
+    return ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(
+                name=t.name,
+                topic_id=t.topic_id,
+                partition_responses=tuple(
+                    PartitionProduceResponse(index=p.index, error_code=error, base_offset=-1)
+                    for p in t.partition_data
+                ),
+            )
+            for t in request.topic_data
+        )
+    )
+
+
+def _fetch(version: int, request: Any, error: Errors) -> Struct:
+    if version >= FIRST_FETCH_WITH_ERROR:
+        return FetchResponse(error_code=error)
+    return FetchResponse(
+        responses=tuple(
+            FetchableTopicResponse(
+                topic=t.topic,
+                partitions=tuple(
+                    PartitionData(
+                        partition_index=p.partition, error_code=error, high_watermark=-1, records=b""
+                    )
+                    for p in t.partitions
+                ),
+            )
+            for t in request.topics
+        )
+    )
+
+
+def _list_offsets(version: int, request: Any, error: Errors) -> Struct:
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=t.name,
+                partitions=tuple(
+                    ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=error)
+                    for p in t.partitions
+                ),
+            )
+            for t in request.topics
+        )
+    )
+
+
+def _metadata(version: int, request: Any, error: Errors) -> Struct:
+    return MetadataResponse(
+        topics=tuple(
+            MetadataResponseTopic(name=t.name or "", topic_id=t.topic_id, error_code=error)
+            for t in request.topics or ()
+        )
+    )
+
+
+BY_ROW: dict[str, Callable[[int, Any, Errors], Struct]] = {
+    "JoinGroup": _join,
+    "OffsetCommit": _commit,
+    "OffsetFetch": _offset_fetch,
+    "FindCoordinator": _find,
+    "Produce": _produce,
+    "Fetch": _fetch,
+    "ListOffsets": _list_offsets,
+    "Metadata": _metadata,
+}
