@@ -1,0 +1,163 @@
+"""What must come about in the end: the liveness promises, L of the catalogue.
+
+When it is calm nothing fails and nobody comes or goes, so that
+
+    L4  who is dead is out when its session has ended
+    L3  the group is stable within two rebalance timeouts, with exactly those who live, in one generation,
+        and every partition of what they read is somebody's
+    L7  the coordinator has read its log and answers
+    L6  everything that there is gets read and committed
+    L5  then nothing moves any more: three sessions pass without another generation
+    G11, G12  and when all have left, the group is empty; nobody waits, and no timer is left over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from konvene.groups.classic.group import State
+from konvene.sim.event import Broken
+from konvene.sim.faults import Options
+
+if TYPE_CHECKING:
+    from konvene.sim.members.member import Member
+    from konvene.sim.world import World
+
+SLACK_MS = 30_000
+"""For requests that were lost before it became calm, backing off, and members that begin anew."""
+
+
+def calm(world: World) -> None:
+    """Let everything heal, and hold the end of the run against the promises. Raises `Broken`."""
+    _heal(world)
+    longest = _longest(world)
+    session_ms, rebalance_ms = longest
+    bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS
+    _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
+    _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
+    generations = [world.group(m.group).generation for m in world.living()]
+    world.agenda_passes(3 * session_ms)
+    if [world.group(m.group).generation for m in world.living()] != generations or not _stable(world):
+        raise Broken("NothingMovesInTheEnd", f"after {3 * session_ms} ms of calm: {_why_not(world)}")
+    world.shell.look()
+    _everybody_leaves(world, session_ms)
+
+
+def _heal(world: World) -> None:
+    world.happened("world", "is calm from here on", None)
+    world.is_calm = True
+    world.trouble = Options.calm()
+    world.cuts = {}
+    world.reset_settings()
+    for shell in world.deposed:
+        shell.die()
+    world.deposed = []
+    for member in world.members:
+        if member.paused:
+            member.go_on()
+    for other in world.others:
+        other.die()
+    if not world.living():
+        world.members[0].start()
+
+
+def _longest(world: World) -> tuple[int, int]:
+    """The longest session and rebalance timeout that anybody asked for."""
+    sessions, rebalances = [world.options["session.ms"]], [world.options["rebalance.ms"]]
+    for group in world.shell.core.groups.values():
+        for member in group.members.values():
+            sessions.append(member.session_timeout_ms)
+            rebalances.append(member.rebalance_timeout_ms)
+    return max(sessions), max(rebalances)
+
+
+def _within(
+    world: World, bound_ms: int, done: Callable[[], bool], promise: str, why_not: Callable[[], str]
+) -> None:
+    if not world.run_until(done, world.agenda.now_ms + bound_ms):
+        raise Broken(promise, f"not within {bound_ms} ms of calm: {why_not()}")
+
+
+def _groups(world: World) -> dict[str, list[Member]]:
+    """The living members by group."""
+    groups: dict[str, list[Member]] = {}
+    for member in world.living():
+        groups.setdefault(member.group, []).append(member)
+    return groups
+
+
+def _stable(world: World) -> bool:
+    if world.shell.coordinator.state != "active":
+        return False
+    return all(_group_stable(world, name, members) for name, members in _groups(world).items())
+
+
+def _group_stable(world: World, name: str, members: list[Member]) -> bool:
+    group = world.group(name)
+    if group.state is not State.STABLE or len(group.members) != len(members):
+        return False
+    owned: set[tuple[str, int]] = set()
+    for member in members:
+        if not member.settled or member.member_id not in group.members or member.epoch != group.generation:
+            return False
+        owned |= member.owned
+    wanted = {
+        (topic, index)
+        for topic, count in world.partition_counts().items()
+        if topic in world.subscription()
+        for index in range(count)
+    }
+    return owned == wanted and sum(len(m.owned) for m in members) == len(owned)
+
+
+def _why_not(world: World) -> str:
+    groups = [f"{world.group(name)!r}" for name in _groups(world)]
+    return f"{world.shell.coordinator!r}; {', '.join(groups)}; {', '.join(map(repr, world.living()))}"
+
+
+def _drained(world: World) -> bool:
+    """All is read, and committed up to the end."""
+    for members in _groups(world).values():
+        for member in members:
+            for tp in member.owned:
+                end = world.ends.get(tp, 0)
+                if member.positions.get(tp) != end or member.committed.get(tp) != end:
+                    return False
+    return True
+
+
+def _backlog(world: World) -> str:
+    left = [
+        f"{m.name} {tp[0]}-{tp[1]} at {m.positions.get(tp)}, committed {m.committed.get(tp)},"
+        f" end {world.ends.get(tp, 0)}"
+        for m in world.living()
+        for tp in sorted(m.owned)
+        if m.committed.get(tp) != world.ends.get(tp, 0)
+    ]
+    return "; ".join(left[:5])
+
+
+def _everybody_leaves(world: World, session_ms: int) -> None:
+    for member in world.living():
+        member.leave()
+    names = sorted({m.group for m in world.members})
+    states = (State.EMPTY, State.DEAD)
+    _within(
+        world,
+        2 * session_ms + world.options["rebalance.ms"],
+        lambda: all(world.group(name).state in states and not world.group(name).members for name in names),
+        "LeftGroupsAreEmpty",
+        lambda: ", ".join(repr(world.group(name)) for name in names),
+    )
+    if world.shell.undecided:
+        raise Broken("EveryRequestIsAnswered", f"{world.shell.undecided} still wait")
+    left = [key for key in world.shell.timers if key != ("retention",) and not _pending(world, key)]
+    if left:
+        raise Broken("TimersHaveAReason", f"armed in empty groups: {left}")
+    world.shell.look()
+
+
+def _pending(world: World, key: tuple[str, ...]) -> bool:
+    """Whether the timer is of a member id that was handed out and never used."""
+    return key[0] == "session" and key[2] in world.group(key[1]).pending_joins

@@ -1,0 +1,172 @@
+"""What goes wrong, how often, and for how long.
+
+Requests and their answers travel through a network that loses them (an answer lost is a request that was
+carried out and whose sender does not know it), delays them, now and then for seconds, brings them twice or
+much later, and breaks the connection in the middle of a frame, which the client notices at once. A client can
+be cut off from the coordinator for a while, in both directions or in one.
+
+Clients crash and come back (a static member under its instance id, another one as somebody new), leave
+politely, join, sleep through their session and go on where they were, and are slow to give up partitions or
+never get to it. Some are not honest: they make up ids and generations, use those of others, come with the
+instance id of somebody else, change their mind with every request, or lead without handing anything out.
+
+The coordinator dies and another one reads the log: between two requests, after an append and before the disk
+has it, after the disk has it and before the answer leaves, while it is loading; or it lives on beside its
+successor and does not know that it was deposed. Appends fail or do not fit, the disk says no, the tail of the
+log that was not durable is lost, whole batches at a time. The log is compacted at any moment, in part or as a
+whole, with its tombstones or without. The disk below, torn writes and flipped bits are of the second level,
+where the real log stands on it.
+
+Beside all that topics are created, deleted, made anew and grow, settings change, an administrator removes
+members, offsets and groups, and the wall clock steps by up to an hour.
+
+Each run draws from its seed which of these happen at all, and how strongly (`KNOBS`, `FAULTS`): runs with few
+kinds of trouble reach corners that runs with all of them never see. What was drawn is printed.
+
+After the chaos comes calm. Nothing fails any more, who was dead stays dead or is back, and what must come
+about in the end has to come about within its bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any, NamedTuple
+
+
+class Knob(NamedTuple):
+    """A row of the fault model."""
+
+    name: str
+    calm: Any
+    """The value where nothing goes wrong."""
+    draw: Callable[[Random], Any]
+    sentence: str
+
+
+def _often_none(most: float, none: float = 0.3) -> Callable[[Random], float]:
+    """Nothing in some of the seeds, else evenly up to `most`."""
+    return lambda r: 0.0 if r.random() < none else round(r.uniform(0, most), 4)
+
+
+def _log_uniform(low: float, high: float) -> Callable[[Random], int]:
+    return lambda r: round(math.exp(r.uniform(math.log(low), math.log(high))))
+
+
+def _one_of(*values: Any) -> Callable[[Random], Any]:
+    return lambda r: r.choice(values)
+
+
+KNOBS: tuple[Knob, ...] = (
+    Knob("members", 8, lambda r: r.randint(2, 8), "members that there are at the beginning"),
+    Knob("partitions", 32, _one_of(1, 4, 8, 32), "partitions of the topics together"),
+    Knob("groups", 1, _one_of(1, 1, 1, 2), "groups that the members are in"),
+    Knob("assignor", "range", _one_of("range", "roundrobin", "cooperative-sticky", "mixed"),
+         "what the leader of a group uses; mixed: it depends on who leads"),
+    Knob("session.ms", 10_000, _one_of(6_000, 10_000, 10_000, 45_000), "session.timeout.ms of the members"),
+    Knob("rebalance.ms", 30_000, _one_of(8_000, 30_000, 60_000), "max.poll.interval.ms of the members"),
+    Knob("initial.delay.ms", 3000, _one_of(0, 0, 500, 3000), "group.initial.rebalance.delay.ms"),
+    Knob("max.size", 1000, _one_of(1000, 1000, 1000, 3), "group.max.size"),
+    Knob("retention.minutes", 10_080, _one_of(10_080, 10_080, 1), "offsets.retention.minutes"),
+    Knob("hostile", 0, lambda r: 0 if r.random() < 0.75 else r.randint(1, 2), "clients that are not honest"),
+    Knob("request.loss", 0.0, _often_none(0.3), "part of the requests that is lost"),
+    Knob("response.loss", 0.0, _often_none(0.4), "part of the answers that is lost"),
+    Knob("request.again", 0.0, _often_none(0.2), "part of the requests that comes once more, later"),
+    Knob("reset", 0.0, _often_none(0.05, 0.5), "part of the frames in which the connection breaks"),
+    Knob("latency.ms", 1, _log_uniform(1, 100), "mean time that a message takes, one way"),
+    Knob("clog", 0.0, _often_none(0.02, 0.5), "part of the messages that is stuck for seconds"),
+    Knob("slow.callback", 0.0, lambda r: round(r.uniform(0.1, 2), 2) if r.random() < 0.1 else 0.0,
+         "how long giving up partitions takes at most, in rebalance timeouts"),
+    Knob("append.fails", 0.0, _often_none(0.05, 0.5), "part of the appends that fails"),
+    Knob("too.large", 0.0, _often_none(0.01, 0.7), "part of the batches that does not fit"),
+    Knob("sync.fails", 0.0, _often_none(0.02, 0.7), "part of the syncs that fails"),
+    Knob("sync.ms", 1, _log_uniform(1, 200), "mean time until what was appended is durable"),
+    Knob("load.ms", 1, _log_uniform(1, 3000), "mean time that reading the log takes"),
+    Knob("compaction", 0.0, _often_none(0.7, 0.5), "part of the loads that read a compacted log"),
+    Knob("fault.every", 0, _log_uniform(15, 400), "steps between two of the faults below; 0: none"),
+)  # fmt: skip
+
+
+class Fault(NamedTuple):
+    """A row of what happens now and then: `World.fault_<name>` does it."""
+
+    name: str
+    weight: float
+    """How often, compared with the others, where it is drawn at all."""
+    sentence: str
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("crash", 4, "a client dies and comes back after a while, or does not"),
+    Fault("leave", 2, "a client leaves, as its protocol has it"),
+    Fault("join", 3, "a new client comes"),
+    Fault("herd", 1, "all clients are started anew at the same moment"),
+    Fault("pause", 3, "a client stands still for up to two sessions, then goes on"),
+    Fault("cut_off", 2, "a client and the coordinator do not reach one another, or one way only"),
+    Fault("failover", 4, "the coordinator dies; what was not durable is lost, in part or as a whole"),
+    Fault("failover_loading", 1, "the coordinator dies twice in a row, the second time while it is loading"),
+    Fault("deposed", 1, "another coordinator takes over, and the old one does not know"),
+    Fault("topic_grows", 1, "a topic gets more partitions"),
+    Fault("topic_anew", 1, "a topic is deleted, and made anew under the same name"),
+    Fault("setting", 1, "a setting of the broker changes"),
+    Fault("remove", 1, "an administrator removes a member"),
+    Fault("delete_offsets", 1, "an administrator deletes offsets"),
+    Fault("delete_group", 1, "an administrator deletes the group, which is refused while it has members"),
+    Fault("describe", 1, "somebody lists and describes groups, and fetches their offsets"),
+    Fault("clock_step", 1, "the wall clock steps by up to an hour"),
+)
+
+
+class Options:
+    """What one run draws from its seed: a value for each knob, a weight for each fault."""
+
+    def __init__(self, knobs: Mapping[str, Any], faults: Mapping[str, float]) -> None:
+        self.knobs = dict(knobs)
+        self.faults = dict(faults)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.knobs[name]
+
+    def __repr__(self) -> str:
+        return f"<options {' '.join(self.lines())}>"
+
+    @classmethod
+    def drawn(cls, random: Random) -> Options:
+        """For a run of chaos. A fault is there in three runs of five."""
+        knobs = {knob.name: knob.draw(random) for knob in KNOBS}
+        faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
+        return cls(knobs, {name: round(weight, 2) for name, weight in faults.items()})
+
+    @classmethod
+    def calm(cls) -> Options:
+        """Nothing goes wrong."""
+        return cls({knob.name: knob.calm for knob in KNOBS}, {})
+
+    def with_set(self, values: Iterable[tuple[str, str]]) -> Options:
+        """The same, but for what is set by hand: knobs, or `fault.NAME` to its weight. Raises ValueError."""
+        knobs, faults = dict(self.knobs), dict(self.faults)
+        for name, text in values:
+            fault = name.removeprefix("fault.")
+            if name in knobs:
+                knobs[name] = _parsed(name, knobs[name], text)
+            elif name.startswith("fault.") and any(fault == f.name for f in FAULTS):
+                faults[fault] = _parsed(name, 0.0, text)
+            else:
+                known = ", ".join([k.name for k in KNOBS] + [f"fault.{f.name}" for f in FAULTS])
+                raise ValueError(f"{name} is no knob of the simulator; there are: {known}")
+        return Options(knobs, faults)
+
+    def lines(self) -> list[str]:
+        """`name=value`, what is as in calm left out."""
+        told = [f"{k.name}={self.knobs[k.name]}" for k in KNOBS if self.knobs[k.name] != k.calm]
+        return told + [f"fault.{name}={weight}" for name, weight in self.faults.items() if weight]
+
+
+def _parsed(name: str, like: Any, text: str) -> Any:
+    if isinstance(like, str):
+        return text
+    try:
+        return int(text) if isinstance(like, int) else float(text)
+    except ValueError:
+        raise ValueError(f"{name}={text}: this is not a number") from None

@@ -1,0 +1,37 @@
+"""Kinds of members, each in a file of its own that is found by itself.
+
+A file of this package says `KINDS`: for each kind of group that it has members for, its name and who makes an
+honest member, and one that is not honest.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from konvene.sim.members.member import Member
+    from konvene.sim.process import Process
+    from konvene.sim.world import World
+
+
+class Kind(NamedTuple):
+    """A kind of group, as far as its members are concerned."""
+
+    name: str
+    honest: Callable[[World, str, str], Member]
+    """Makes a member: its world, its name, its group."""
+    hostile: Callable[[World, str, str], Process]
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """All kinds by name."""
+    found: dict[str, Kind] = {}
+    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+        told = getattr(import_module(f"{__name__}.{module}"), "KINDS", ())
+        found |= {kind.name: kind for kind in told}
+    return found

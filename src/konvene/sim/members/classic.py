@@ -1,0 +1,383 @@
+"""Members of classic groups: eager and cooperative, dynamic and static, and some that are not honest.
+
+An honest member does what a consumer does that speaks the classic protocol: it joins, with the id that it was
+told; leads if it is made the leader; asks for its assignment; sends heartbeats while it has a generation;
+commits now and then, and before it gives something up. What it does about each error is Kafka's consumer's
+way. After a question without an answer it asks again, under the id that it has.
+
+An eager member gives up everything before it joins again. A cooperative one keeps what it has, and gives up
+what it is not given any more; then it joins once more. A static member leaves without a word and comes back
+without a member id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from konvene.client.assignors import ASSIGNORS, TopicInfo
+from konvene.client.cluster import TopicPartition as Partition
+from konvene.client.protocol import (
+    CONSUMER,
+    Assigned,
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from konvene.codec.errors import CodecError
+from konvene.errors import Errors
+from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from konvene.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from konvene.sim.members import Kind
+from konvene.sim.members.classic_hostile import HostileClassic
+from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
+from konvene.sim.oracle import TopicPartition
+from konvene.sim.process import Answer
+
+if TYPE_CHECKING:
+    from konvene.sim.world import World
+
+JOIN_VERSIONS = (9, 9, 9, 9, 5, 3)
+"""Of JoinGroup, as members of different age speak it: only from 5 on there are static ones."""
+
+RETRIED = (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.UNKNOWN_SERVER_ERROR)
+MOVED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE)
+LOST_MEMBERSHIP = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
+
+
+class ClassicMember(Member):
+    """See the top of this file. `state` is "out", "joining", "syncing" or "in"."""
+
+    def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
+        super().__init__(world, name, group)
+        options = world.options
+        self.instance_id = name if static else None
+        self.session_ms: int = options["session.ms"]
+        self.rebalance_ms: int = options["rebalance.ms"]
+        self.beat_ms = self.session_ms // 3
+        self.assignor = options["assignor"]
+        if self.assignor == "mixed":  # All have one in common, or there would be no group.
+            self.assignor = world.random.choice(["range", "roundrobin"])
+        self.cooperative = ASSIGNORS[self.assignor].cooperative
+        self.join_version = 9 if static else world.random.choice(JOIN_VERSIONS)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.state = "out"
+        self.generation = -1
+        self._member_id = ""
+        self._assigned_for: dict[str, int] = {}
+        self._beating = 0
+        self._committing = False
+        self._giving_up = False
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.state} generation {self.generation}, {len(self.owned)} partitions>"
+
+    @property
+    def settled(self) -> bool:
+        return self.state == "in" and not self._giving_up
+
+    @property
+    def epoch(self) -> int:
+        return self.generation
+
+    @property
+    def member_id(self) -> str:
+        return self._member_id
+
+    # --- life ---
+
+    def start(self) -> None:
+        super().start()
+        self._reset()
+        self.later(0, self._tick)
+        self.join()
+
+    def leave(self) -> None:
+        """Give up everything; a dynamic member says goodbye, a static one does not."""
+        if not self.alive:
+            return
+        self._commit()
+        if self.instance_id is None and self._member_id:
+            leaving = MemberIdentity(member_id=self._member_id, reason="the consumer is being closed")
+            self.ask(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
+        self.die()
+
+    # --- joining ---
+
+    def join(self, reason: str | None = None) -> None:
+        """Ask to be in the next generation."""
+        if self.state == "joining":
+            return
+        self.state = "joining"
+        self._send_join(reason)
+
+    def _send_join(self, reason: str | None = None) -> None:
+        names = ["range", "roundrobin"] if self.assignor in ("range", "roundrobin") else [self.assignor]
+        names.sort(key=lambda name: name != self.assignor)
+        owned = tuple(Partition(*tp) for tp in sorted(self.owned)) if self.cooperative else ()
+        told = write_subscription(Subscription(self.world.subscription(), owned, self.generation))
+        version = self.join_version
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=self.rebalance_ms,
+            member_id=self._member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=CONSUMER,
+            protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=told) for name in names),
+            reason=reason if version >= 8 else None,
+        )
+        self.ask(request, version, self._joined, self.rebalance_ms + 5_000)
+
+    def _joined(self, answer: Answer) -> None:
+        if self.state != "joining":
+            return
+        error = _error(answer)
+        if error is Errors.NONE and isinstance(answer, JoinGroupResponse):
+            self._in_generation(answer)
+        elif error is Errors.MEMBER_ID_REQUIRED and isinstance(answer, JoinGroupResponse):
+            self._member_id = answer.member_id
+            self._send_join()
+        elif error in LOST_MEMBERSHIP:
+            self._lose(keep_id=False)
+        elif error is None or error in RETRIED or error in MOVED or error is Errors.REBALANCE_IN_PROGRESS:
+            self.later(RETRY_BACKOFF_MS, self._again)
+        else:
+            self._fatal(error)
+
+    def _again(self) -> None:
+        if self.state == "joining":
+            self._send_join()
+
+    def _in_generation(self, answer: JoinGroupResponse) -> None:
+        self.state = "syncing"
+        self.generation, self._member_id = answer.generation_id, answer.member_id
+        self._beat_from_now()
+        given: tuple[SyncGroupRequestAssignment, ...] = ()
+        if answer.leader == answer.member_id and not answer.skip_assignment:
+            given = self._assign(answer)
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self._member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=CONSUMER,
+            protocol_name=answer.protocol_name,
+            assignments=given,
+        )
+        self.ask(request, 5, self._synced, self.rebalance_ms + 5_000)
+
+    def _assign(self, answer: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
+        """As the leader: who gets what."""
+        members = {}
+        for m in answer.members:
+            try:
+                members[m.member_id] = read_subscription(m.metadata, m.group_instance_id)
+            except CodecError:
+                members[m.member_id] = Subscription(())
+        topics = {t.name: TopicInfo(t.partitions) for t in self.world.topics.by_name.values()}
+        self._assigned_for = self.world.partition_counts()
+        wanted = ASSIGNORS[answer.protocol_name or self.assignor].assign(topics, members)
+        return tuple(
+            SyncGroupRequestAssignment(member_id=m, assignment=write_assignment(Assigned(tuple(given))))
+            for m, given in wanted.items()
+        )
+
+    def _synced(self, answer: Answer) -> None:
+        if self.state != "syncing":
+            return
+        error = _error(answer)
+        if error is Errors.NONE and isinstance(answer, SyncGroupResponse):
+            self._take(answer.assignment)
+        elif error in LOST_MEMBERSHIP:
+            self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
+        elif error is None or error in RETRIED or error in MOVED or error is Errors.REBALANCE_IN_PROGRESS:
+            self.later(RETRY_BACKOFF_MS, self._rejoin_after_sync, self.generation)
+        else:
+            self._fatal(error)
+
+    def _rejoin_after_sync(self, generation: int) -> None:
+        if self.state == "syncing" and generation == self.generation:
+            self._prepare_join("the assignment did not come")
+
+    def _take(self, assignment: bytes) -> None:
+        self.state = "in"
+        try:
+            given = {(p.topic, p.partition) for p in read_assignment(assignment).partitions}
+        except CodecError:
+            given = set()
+        if not self.cooperative or self.owned <= given:
+            self.own(given)
+            return
+        revoked = self.owned - given
+        self._give_up(lambda: self._revoked(revoked, given))
+
+    def _revoked(self, revoked: set[TopicPartition], given: set[TopicPartition]) -> None:
+        """A cooperative member gave up what it was not given; the others get it in the next generation."""
+        self.own(given)
+        self.join("need to revoke partitions and re-join")
+
+    # --- giving up ---
+
+    def _prepare_join(self, reason: str) -> None:
+        """Before the next generation: an eager member gives up all it has."""
+        if self.cooperative or not self.owned:
+            self._commit()
+            self.join(reason)
+        else:
+            self._give_up(lambda: self._eager_join(reason))
+
+    def _eager_join(self, reason: str) -> None:
+        self.own(set())
+        self.join(reason)
+
+    def _give_up(self, then: Any) -> None:
+        """Commit, then let the application finish; that may take its time, or longer than it has."""
+        if self._giving_up:
+            return
+        self._giving_up = True
+        request = self.commit_request(self.generation, self.instance_id)
+        if request is None:
+            self._callback(then)
+        else:
+            self.ask(request, 9, lambda answer: self._committed_before(request, answer, then), 1_000)
+
+    def _committed_before(self, request: OffsetCommitRequest, answer: Answer, then: Any) -> None:
+        if isinstance(answer, OffsetCommitResponse):
+            self.took_commit(request, answer)
+        if self._giving_up:
+            self._callback(then)
+
+    def _callback(self, then: Any) -> None:
+        most = self.world.options["slow.callback"] * self.rebalance_ms
+        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.is_calm else 0
+        if takes_ms > self.rebalance_ms and self.instance_id is None:
+            self.later(self.rebalance_ms, self._poll_timeout)
+        self.later(takes_ms, self._gave_up, self.generation, then)
+
+    def _gave_up(self, generation: int, then: Any) -> None:
+        if self._giving_up and generation == self.generation:
+            self._giving_up = False
+            then()
+
+    def _poll_timeout(self) -> None:
+        """`max.poll.interval.ms` has passed: the heartbeat thread lets go of the membership."""
+        if self._giving_up and self._member_id:
+            leaving = MemberIdentity(member_id=self._member_id, reason="consumer poll timeout has expired.")
+            self.ask(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
+            self._lose(keep_id=False)
+
+    def _lose(self, *, keep_id: bool) -> None:
+        """The membership is gone, and with it all that was owned."""
+        self.generation = -1
+        if not keep_id:
+            self._member_id = ""
+        self._giving_up = False
+        self.forget_all()
+        self.state = "out"
+        self.later(1, self._join_if_out)
+
+    def _join_if_out(self) -> None:
+        if self.state == "out":
+            self.join()
+
+    def _fatal(self, error: Errors) -> None:
+        """An error after which a consumer does not go on by itself. Somebody starts it again, or not."""
+        self.world.happened(self.name, f"stops: {error.name}", None)
+        self.die()
+        self.world.stopped(self)
+
+    # --- heartbeats ---
+
+    def _beat_from_now(self) -> None:
+        self._beating += 1
+        self.later(self.beat_ms, self._beat, self._beating)
+
+    def _beat(self, beating: int) -> None:
+        if beating != self._beating or self.generation < 0:
+            return
+        self.later(self.beat_ms, self._beat, beating)
+        if self.state == "joining":
+            return
+        request = HeartbeatRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self._member_id,
+            group_instance_id=self.instance_id,
+        )
+        generation = self.generation
+        self.ask(request, 4, lambda answer: self._heard_beat(generation, answer))
+
+    def _heard_beat(self, generation: int, answer: Answer) -> None:
+        if generation != self.generation or not isinstance(answer, HeartbeatResponse | Errors):
+            return
+        error = _error(answer)
+        if error is Errors.REBALANCE_IN_PROGRESS:
+            if self.state == "in":
+                self._prepare_join("group is already rebalancing")
+        elif error in LOST_MEMBERSHIP:
+            if self.state in ("in", "syncing"):
+                self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
+        elif error is Errors.FENCED_INSTANCE_ID:
+            self._fatal(error)
+
+    # --- the poll loop ---
+
+    def _tick(self) -> None:
+        """Read, and now and then commit; a leader looks whether the topics are still as it knew them."""
+        self.later(self.beat_ms, self._tick)
+        if self._giving_up:
+            return
+        self.read()
+        if self.state == "in" and self.world.random.random() < 0.5:
+            self._commit()
+        if self.state == "in" and self._assigned_for not in ({}, self.world.partition_counts()):
+            self._assigned_for = {}
+            self._prepare_join("cached metadata has changed")
+
+    def _commit(self) -> None:
+        if self.generation < 0 or self._committing:
+            return
+        request = self.commit_request(self.generation, self.instance_id)
+        if request is not None:
+            self._committing = True
+            self.ask(request, 9, lambda answer: self._committed(request, answer))
+
+    def _committed(self, request: OffsetCommitRequest, answer: Answer) -> None:
+        self._committing = False
+        if isinstance(answer, OffsetCommitResponse):
+            error = self.took_commit(request, answer)
+        else:
+            error = _error(answer) or Errors.NONE
+        if request.generation_id_or_member_epoch != self.generation or self.state != "in":
+            return
+        if error is Errors.FENCED_INSTANCE_ID:
+            self._fatal(error)
+        elif error in LOST_MEMBERSHIP:
+            self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
+        elif error is Errors.REBALANCE_IN_PROGRESS:
+            self._prepare_join("group is already rebalancing")
+
+
+def _error(answer: Answer) -> Errors | None:
+    """The error of an answer; None where nothing was heard."""
+    if answer is None or isinstance(answer, Errors):
+        return answer
+    return Errors(getattr(answer, "error_code", 0))
+
+
+def _dynamic(world: World, name: str, group: str) -> Member:
+    return ClassicMember(world, name, group, static=False)
+
+
+def _static(world: World, name: str, group: str) -> Member:
+    return ClassicMember(world, name, group, static=True)
+
+
+KINDS = (Kind("classic", _dynamic, HostileClassic), Kind("static", _static, HostileClassic))

@@ -1,0 +1,112 @@
+"""What clients may expect of their offsets, whatever happened in between.
+
+A record is known by its topic, partition and offset, so each is there once. What must not happen:
+
+    lost        somebody goes on behind a record that nobody has read
+    gone back   an offset is fetched that is below one whose commit was acknowledged before it was asked for
+    doubled     two members own the same partition in the generation that stands
+    reordered   a member goes on elsewhere than where it stopped
+
+Reading a record twice is no fault, after a crash or a rebalance: commits are behind.
+
+What makes an offset go back rightly: it was deleted or expired; or a commit came late, on a connection that
+was no more, and was accepted because its member and generation still stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from konvene.sim.event import Broken, OffsetKey
+
+if TYPE_CHECKING:
+    from konvene.sim.members.member import Member
+
+TopicPartition = tuple[str, int]
+
+
+class Oracle:
+    """Keeps the books of all members. `off` where some of them are not honest."""
+
+    def __init__(self, is_current: Callable[[Member], bool], *, off: bool) -> None:
+        self.off = off
+        self._is_current = is_current
+        self._read_upto: dict[OffsetKey, int] = {}
+        self._acknowledged: dict[OffsetKey, int] = {}
+        self._age: dict[OffsetKey, int] = {}
+        """Rises when an offset goes back rightly."""
+        self._owners: dict[str, Member] = {}
+        self._without: set[str] = set()
+        self.reads = self.repeated = 0
+
+    def __repr__(self) -> str:
+        return f"<oracle: {self.reads} records read, {self.repeated} of them again>"
+
+    # --- what members tell ---
+
+    def owns(self, member: Member, owned: set[TopicPartition]) -> None:
+        """It owns these from now on."""
+        if self.off:
+            return
+        if not owned:
+            self._owners.pop(member.name, None)
+            return
+        self._owners[member.name] = member
+        if not self._is_current(member):
+            return
+        for other in self._owners.values():
+            if other is member or other.group != member.group or not owned & other.owned:
+                continue
+            if self._is_current(other) and other.epoch == member.epoch:
+                both = ", ".join(f"{t}-{p}" for t, p in sorted(owned & other.owned))
+                why = f"{member.name} and {other.name} own {both} in {member.epoch}"
+                raise Broken("NobodySharesAPartition", why)
+
+    def floors(self, group: str, wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """What a fetch that is sent now must at least find."""
+        return {
+            tp: (self._age.get((group, *tp), 0), self._acknowledged.get((group, *tp), -1)) for tp in wanted
+        }
+
+    def fetched(self, member: Member, tp: TopicPartition, offset: int, floor: tuple[int, int]) -> None:
+        """It was told to go on there."""
+        age, least = floor
+        key = (member.group, *tp)
+        if self.off or tp[0] in self._without or age != self._age.get(key, 0):
+            return
+        where = f"{tp[0]}-{tp[1]}"
+        if offset < least:
+            why = f"{member.name} fetched {offset} of {where}, and {least} was acknowledged before"
+            raise Broken("CommitsStay", why)
+        if offset > self._read_upto.get(key, 0):
+            raise Broken("NothingIsSkipped", f"{member.name} goes on at {offset} of {where}, read by nobody")
+
+    def read(self, member: Member, tp: TopicPartition, begin: int, end: int) -> None:
+        """It read these records."""
+        key = (member.group, *tp)
+        upto = self._read_upto.get(key, 0)
+        if begin > upto and not self.off and tp[0] not in self._without:
+            why = f"{member.name} reads {tp[0]}-{tp[1]} from {begin}, {upto} is next"
+            raise Broken("NothingIsSkipped", why)
+        self.reads += end - begin
+        self.repeated += max(0, min(end, upto) - begin)
+        if end > upto:
+            self._read_upto[key] = end
+
+    def commit_accepted(self, member: Member, tp: TopicPartition, offset: int) -> None:
+        """It was told that its commit is stored."""
+        key = (member.group, *tp)
+        if offset > self._acknowledged.get(key, -1):
+            self._acknowledged[key] = offset
+
+    # --- what the world tells ---
+
+    def went_back(self, key: OffsetKey) -> None:
+        """An offset is gone, or was overwritten, and rightly so."""
+        self._age[key] = self._age.get(key, 0) + 1
+        self._acknowledged.pop(key, None)
+
+    def made_anew(self, topic: str) -> None:
+        """A topic is another one under the same name: what was committed for it before says nothing."""
+        self._without.add(topic)

@@ -1,0 +1,398 @@
+"""The first level: clients, a network, a coordinator and its log, in one thread and in virtual time.
+
+A step is the next thing on the agenda: a request arrives, an answer arrives, a timer rings, the disk is done,
+a fault strikes. Whatever happens to the coordinator is an event, and every promise looks at every event.
+`run` (in `sim.run`) makes a world from a seed and steps it; what goes wrong is told in `sim.faults`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.coordinator import Call, Explained
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
+from konvene.shard.image import Topic, Topics
+from konvene.sim import chaos
+from konvene.sim.agenda import Agenda
+from konvene.sim.event import Broken, Event, Promise
+from konvene.sim.faults import Options
+from konvene.sim.members import kinds
+from konvene.sim.oracle import Oracle, TopicPartition
+from konvene.sim.process import Process
+from konvene.sim.shell import Log, Shell
+
+if TYPE_CHECKING:
+    from konvene.sim.members.member import Member
+
+ORDERS, EXTRA = "orders", "extra"
+LOOK_EVERY = 200
+"""Events between two looks at everything."""
+KEPT_EVENTS = 30
+"""How many of the last events are kept, to be told with a broken promise."""
+PRODUCE_EVERY_MS = 2_000
+
+Happened = tuple[int, int, str, str, Any]
+"""Step, time, who, what, and what it is about."""
+
+
+class Measure:
+    """Is told what members own. This one does not listen."""
+
+    def owned(self, member: Member, added: int, gone: int) -> None:
+        """A member owns so many more and so many less than before."""
+
+    def explained(self, explained: Explained) -> None:
+        """A rebalance came to its end."""
+
+
+class World:
+    """See the top of this file."""
+
+    def __init__(
+        self,
+        random: Random,
+        options: Options,
+        *,
+        kinds: Sequence[str] = ("classic",),
+        promises: Sequence[Promise] = (),
+        settings: Sequence[tuple[str, str]] = (),
+        trace: Callable[[str], None] | None = None,
+        measure: Measure | None = None,
+        stopwatch: Callable[[], float] | None = None,
+    ) -> None:
+        self.random = random
+        self.options = options
+        self.kinds = tuple(kinds)
+        self.agenda = Agenda(random)
+        self.trouble = options
+        """What goes wrong now."""
+        self.is_calm = False
+        self.steps = 0
+        self.counts: Counter[str] = Counter()
+        self.recent: deque[Happened] = deque(maxlen=KEPT_EVENTS)
+        self.measure = measure or Measure()
+        self._trace = trace
+        self._promises = list(promises)
+        self._stopwatch = stopwatch
+        self.checking_s = 0.0
+        self._events = self._looked = 0
+        self._late = False
+        """Whether the request that is being decided came by a connection that is no more."""
+        self.settings = dict(
+            [
+                ("group.initial.rebalance.delay.ms", str(options["initial.delay.ms"])),
+                ("group.max.size", str(options["max.size"])),
+                ("offsets.retention.minutes", str(options["retention.minutes"])),
+                ("offsets.retention.check.interval.ms", "60000"),
+                *settings,
+            ]
+        )
+        self._settings_at_first = dict(self.settings)
+        self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
+        self.topics = Topics()
+        self._topic_serial = 0
+        extra = options["partitions"] // 4
+        for name, count in ((ORDERS, options["partitions"] - extra), (EXTRA, extra)):
+            if count:
+                self.set_topic(name, count)
+        self.ends: dict[TopicPartition, int] = {}
+        self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
+        self.log = Log()
+        self.shell = self.new_shell()
+        self.deposed: list[Shell] = []
+        self.cuts: dict[str, frozenset[str]] = {}
+        """Who cannot reach the coordinator ("to") and who cannot be reached ("from")."""
+        self.members: list[Member] = []
+        self.others: list[Process] = []
+        self._fresh: Counter[str] = Counter()
+        self._arrivals: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<world at step {self.steps}: {len(self.members)} members, {self.shell!r}>"
+
+    # --- what there is ---
+
+    def set_topic(self, name: str, partitions: int, *, anew: bool = True) -> None:
+        """Make a topic, or let it grow. Another one of the same name has another id."""
+        known = self.topics.by_name.get(name)
+        if anew or known is None:
+            self._topic_serial += 1
+            topic_id = Uuid(f"{name}-{self._topic_serial}".ljust(16, "-").encode())
+        else:
+            topic_id = known.id
+        others = [t for t in self.topics.by_name.values() if t.name != name]
+        self.topics = Topics([*others, Topic(name, topic_id, partitions)])
+        self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
+
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions each topic has. The same value as long as nothing changed."""
+        return self._counts
+
+    def subscription(self) -> tuple[str, ...]:
+        """The topics that honest members read."""
+        return (ORDERS, EXTRA)
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the broker."""
+        self.settings[name] = value
+        self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
+
+    def reset_settings(self) -> None:
+        """Back to what was set at first."""
+        self.settings = dict(self._settings_at_first)
+        self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
+
+    def new_shell(self) -> Shell:
+        """Another coordinator on the log, not loaded yet."""
+        return Shell(
+            self.agenda,
+            lambda: self.config,
+            log=self.log,
+            topics=lambda: self.topics,
+            at_once=False,
+            load_ms=lambda: self._about(self.trouble["load.ms"]),
+            observe=self._observe,
+            tell=self.measure.explained,
+        )
+
+    def group(self, group_id: str) -> ClassicGroup:
+        return self.shell.core.groups.get(group_id) or ClassicGroup(group_id)
+
+    def _is_current(self, member: Member) -> bool:
+        """Whether the coordinator knows it, in the epoch in which it thinks it is."""
+        group = self.group(member.group)
+        return member.member_id in group.members and group.generation == member.epoch
+
+    def living(self) -> list[Member]:
+        return [m for m in self.members if m.alive]
+
+    def new_member(self) -> Member:
+        """One more, of the kinds in turn, in the groups in turn. It has not started."""
+        number = len(self.members)
+        kind = self.kinds[number % len(self.kinds)]
+        group = f"g{number % self.options['groups'] + 1}"
+        member = kinds()[kind].honest(self, f"c{number + 1}", group)
+        self.members.append(member)
+        return member
+
+    # --- steps ---
+
+    def begin(self) -> None:
+        """Let the coordinator load and everybody start."""
+        for _ in range(self.options["members"]):
+            self.new_member()
+        for number in range(self.options["hostile"]):
+            kind = kinds()[self.kinds[number % len(self.kinds)]]
+            self.others.append(
+                kind.hostile(self, f"h{number + 1}", f"g{number % self.options['groups'] + 1}")
+            )
+        self.shell.load()
+        for process in (*self.members, *self.others):
+            self.agenda.after(self.random.randint(0, 2_000), process.start)
+        self.agenda.after(PRODUCE_EVERY_MS, self._produce)
+
+    def step(self) -> None:
+        """The next thing happens."""
+        self.steps += 1
+        self.agenda.step()
+        for shell in (self.shell, *self.deposed):
+            shell.finish()
+            self._disk(shell)
+        if self._events - self._looked >= LOOK_EVERY:
+            self._looked = self._events
+            self.shell.look()
+
+    def chaos(self, steps: int) -> None:
+        """So many steps, with everything that was drawn."""
+        every = self.options["fault.every"]
+        end = self.steps + steps
+        while self.steps < end:
+            self.step()
+            if every and self.random.random() * every < 1:
+                chaos.strike(self)
+
+    def run_until(self, done: Callable[[], bool], end_ms: int) -> bool:
+        """Step until it is so; False where it is not by that time."""
+        while not done():
+            due_ms = self.agenda.next_ms()
+            if due_ms is None or due_ms > end_ms:
+                self.agenda.run_until(end_ms)
+                return done()
+            self.step()
+        return True
+
+    def agenda_passes(self, ms: int) -> None:
+        """Let so much time pass, with all that happens in it."""
+        self.run_until(lambda: False, self.agenda.now_ms + ms)
+
+    def _produce(self) -> None:
+        """Records come in, as long as it is not calm."""
+        if self.is_calm:
+            return
+        for topic in self.topics.by_name.values():
+            for _ in range(1 + topic.partitions // 4):
+                tp = (topic.name, self.random.randrange(topic.partitions))
+                self.ends[tp] = self.ends.get(tp, 0) + self.random.randint(0, 20)
+        self.agenda.after(PRODUCE_EVERY_MS, self._produce)
+
+    # --- the network ---
+
+    def _about(self, mean_ms: float) -> int:
+        return round(self.random.expovariate(1 / mean_ms)) if mean_ms else 0
+
+    def _travel_ms(self, way: str) -> int:
+        """How long a message takes. On one connection none overtakes another."""
+        trouble, random = self.trouble, self.random
+        takes_ms = self._about(trouble["latency.ms"])
+        if trouble["clog"] and random.random() < trouble["clog"]:
+            takes_ms += self._about(5_000)
+        at_ms = max(self.agenda.now_ms + takes_ms, self._arrivals.get(way, 0))
+        self._arrivals[way] = at_ms
+        return at_ms - self.agenda.now_ms
+
+    def send(self, client: Process, number: int, request: Struct, version: int) -> None:
+        """A client sends a request."""
+        trouble, random, agenda = self.trouble, self.random, self.agenda
+        life, connection = client.life, client.connection
+        if client.name in chaos.cut_off(self, "to"):
+            self.happened(client.name, "cannot reach the coordinator", request)
+            return
+        takes_ms = self._travel_ms(f"{client.name} {connection}")
+        if trouble["request.again"] and random.random() < trouble["request.again"]:
+            later_ms = takes_ms + random.randint(1, 2 * self.options["session.ms"])
+            agenda.after(later_ms, self._arrive, client, -1, -1, number, request, version)
+        if trouble["reset"] and random.random() < trouble["reset"]:
+            self.happened(client.name, "is cut off within a frame", request)
+            agenda.after(takes_ms, client.broken, life, connection)
+        elif trouble["request.loss"] and random.random() < trouble["request.loss"]:
+            self.happened(client.name, "loses a request", request)
+        else:
+            agenda.after(takes_ms, self._arrive, client, life, connection, number, request, version)
+
+    def _arrive(
+        self, client: Process, life: int, connection: int, number: int, request: Struct, version: int
+    ) -> None:
+        if connection < 0 and self.is_calm:
+            return
+        self.happened(client.name, "->" if connection == client.connection else "-> late", request)
+        self._fresh[client.name] += 1
+        call = Call(version, client.name, "/10.0.0.1", (str(self._fresh[client.name]),))
+        shell = self._coordinator_for(request)
+        if shell is self.shell:
+            chaos.append_faults(self, shell)
+            self._late = connection != client.connection
+        shell.ask(request, call, lambda answer: self._answer(client, life, connection, number, answer))
+        self._late = False
+
+    def _coordinator_for(self, request: Struct) -> Shell:
+        """Some still ask the coordinator that was deposed. It would answer about offsets what was true once,
+        which cannot happen on one node: these go to the one that leads."""
+        if self.deposed and not hasattr(request, "groups") and self.random.random() < 0.5:
+            return self.random.choice(self.deposed)
+        return self.shell
+
+    def _answer(
+        self, client: Process, life: int, connection: int, number: int, answer: Struct | Errors
+    ) -> None:
+        if connection < 0 or life != client.life or connection != client.connection:
+            return
+        trouble, random, agenda = self.trouble, self.random, self.agenda
+        if client.name in chaos.cut_off(self, "from"):
+            self.happened(client.name, "cannot be reached", answer)
+            return
+        takes_ms = self._travel_ms(f"{client.name} {connection} back")
+        if trouble["reset"] and random.random() < trouble["reset"]:
+            self.happened(client.name, "is cut off within an answer", answer)
+            agenda.after(takes_ms, client.broken, life, connection)
+        elif trouble["response.loss"] and random.random() < trouble["response.loss"]:
+            self.happened(client.name, "loses an answer", answer)
+        else:
+            agenda.after(takes_ms, self._heard, client, life, connection, number, answer)
+
+    def _heard(
+        self, client: Process, life: int, connection: int, number: int, answer: Struct | Errors
+    ) -> None:
+        self.happened(client.name, "<-", answer)
+        client.hear(life, connection, number, answer)
+
+    # --- the disk ---
+
+    def _disk(self, shell: Shell) -> None:
+        """Somebody waits for the log to be durable: it takes its time, and may fail."""
+        if shell.waits_for_disk and not shell.disk_busy:
+            shell.disk_busy = True
+            self.agenda.after(self._about(self.trouble["sync.ms"]), self._synced, shell)
+
+    def _synced(self, shell: Shell) -> None:
+        shell.disk_busy = False
+        fails = self.trouble["sync.fails"]
+        if shell not in (self.shell, *self.deposed):
+            return
+        if not shell.journal.online or (fails and self.random.random() < fails):
+            self.happened("disk", "fails to sync", None)
+            shell.sync_fails()
+        else:
+            shell.made_durable()
+
+    # --- who looks on ---
+
+    def happened(self, who: str, what: str, about: Any) -> None:
+        """Remember it, and write it down if somebody reads it."""
+        entry = (self.steps, self.agenda.now_ms, who, what, about)
+        self.recent.append(entry)
+        if self._trace is not None:
+            self._trace(line(entry))
+
+    def stopped(self, member: Member) -> None:
+        """A member gave up by itself."""
+        self.counts["members that stopped"] += 1
+        chaos.maybe_restart(self, member)
+
+    def _observe(self, event: Event) -> None:
+        shell = event.shell
+        if shell is not self.shell:
+            return
+        self._events += 1
+        self._count(event)
+        for key in event.before.offsets.keys() - event.after.offsets.keys():
+            self.oracle.went_back(key)
+        if self._late and event.asks("OffsetCommit"):
+            for key in event.after.offsets:
+                self.oracle.went_back(key)
+        began = self._stopwatch() if self._stopwatch is not None else 0.0
+        try:
+            for promise in self._promises:
+                promise.after(event)
+        except AssertionError as error:
+            raise Broken(type(promise).__name__, str(error) or "it does not hold") from error
+        if self._stopwatch is not None:
+            self.checking_s += self._stopwatch() - began
+
+    def _count(self, event: Event) -> None:
+        counts = self.counts
+        counts[event.kind] += 1
+        if event.kind == "asked":
+            error = event.error
+            counts[f"{event.api} {'waits' if error is None else error.name}"] += 1
+        elif event.kind == "timer":
+            counts[f"timer {event.key[0]}"] += 1
+        if event.changed:
+            for group in event.after.groups.values():
+                counts[f"state {group.state}"] += 1
+        if self._trace is not None:
+            self._trace(
+                f"{self.steps} {self.agenda.now_ms} coordinator {event.kind} {event.api or event.key}"
+            )
+
+
+def line(entry: Happened) -> str:
+    """A thing that happened on one line."""
+    step, at_ms, who, what, about = entry
+    return f"{step} {at_ms} {who} {what}" + (f" {about!r}" if about is not None else "")
