@@ -86,6 +86,7 @@ class Node:
     async def start(self, port: int = 0) -> None:
         """Serve at a port, a free one if it is 0, once all that groups need is there."""
         await self.broker.start()
+        await self.broker.groups.make_ready()
         await self.broker.groups.loaded()
         await self._server.listen(self._host, port)
         self.broker.advertised = (self._host, self.port)

@@ -26,10 +26,16 @@ from konvene.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from konvene.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from konvene.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from konvene.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 FIRST_JOIN_WITHOUT_PROTOCOL = 7
+FIRST_OFFSET_FETCH_WITH_ERROR = 2
 FIRST_OFFSET_FETCH_OF_GROUPS = 8
 FIRST_FIND_OF_KEYS = 4
 FIRST_FETCH_WITH_ERROR = 7
@@ -44,13 +50,17 @@ def refusal(api: Api, version: int, request: Any, error: Errors) -> Struct:
     by_row = BY_ROW.get(api.name)
     if by_row is not None:
         return by_row(version, request, error)
-    if not can_be_refused(api):
+    if not can_be_refused(api, version):
         raise CannotRefuse(f"a response to {api.name} has no place for an error")
     return api.response(error_code=error)
 
 
-def can_be_refused(api: Api) -> bool:
-    return api.name in BY_ROW or any(field.name == "error_code" for field in api.response.__fields__)
+def can_be_refused(api: Api, version: int | None = None) -> bool:
+    """Whether there is a place for an error, in some version or in this one."""
+    return api.name in BY_ROW or any(
+        field.name == "error_code" and (version is None or version in field.versions)
+        for field in api.response.__fields__
+    )
 
 
 def _join(version: int, request: Any, error: Errors) -> Struct:
@@ -75,6 +85,21 @@ def _commit(version: int, request: Any, error: Errors) -> Struct:
 
 
 def _offset_fetch(version: int, request: Any, error: Errors) -> Struct:
+    if version < FIRST_OFFSET_FETCH_WITH_ERROR:
+        return OffsetFetchResponse(
+            topics=tuple(
+                OffsetFetchResponseTopic(
+                    name=t.name,
+                    partitions=tuple(
+                        OffsetFetchResponsePartition(
+                            partition_index=index, committed_offset=-1, metadata="", error_code=error
+                        )
+                        for index in t.partition_indexes
+                    ),
+                )
+                for t in request.topics or ()
+            )
+        )
     if version < FIRST_OFFSET_FETCH_OF_GROUPS:
         return OffsetFetchResponse(error_code=error)
     return OffsetFetchResponse(

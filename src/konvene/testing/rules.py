@@ -69,11 +69,12 @@ class Match:
         )
 
     def __str__(self) -> str:
+        api = self.api or "message"
         if self.nth > 1:
-            which = f"{_ordinal(self.nth)} "
-        else:
-            which = "next " if self.times == 1 else "every " if self.times is None else f"next {self.times} "
-        return which + (self.api or "message")
+            return f"the {_ordinal(self.nth)} {api}"
+        if self.times is None:
+            return f"every {api}"
+        return f"the next {api}" if self.times == 1 else f"the next {self.times} {api}"
 
     @property
     def aim(self) -> str:
@@ -111,21 +112,22 @@ class Rule:
 
     def __str__(self) -> str:
         match, action = self.match, self.action
-        what = f"{match} {action.side}{match.aim}"
+        many = match.nth == 1 and (match.times or 1) > 1
+        what = f"{match} {action.side}{'s' if many else ''}{match.aim}"
         if action.verb == "lose":
             then = {"cut": "", "stays": ", the connection stays", "silent": ", then silence"}[action.after]
-            return f"lose the {what}{then}"
+            return f"lose {what}{then}"
         if action.verb == "delay":
-            return f"delay the {what} by {action.ms} ms"
+            return f"delay {what} by {action.ms} ms"
         if action.verb == "cut":
-            return f"cut the connection after {action.at_byte} bytes of the {what}"
+            return f"cut the connection after {action.at_byte} bytes of {what}"
         if action.verb == "answer":
-            return f"answer the {what} with {action.error.name}"
+            return f"answer {what} with {action.error.name}"
         if action.verb == "replace":
-            return f"join in the place of who sends the {what}"
+            return f"join in the place of who sends {what}"
         if action.verb == "restart":
-            return f"restart the coordinator behind the {what}"
-        return f"{action.verb} the {what}"
+            return f"restart the coordinator behind {what}"
+        return f"{action.verb} {what}"
 
 
 def _ordinal(number: int) -> str:

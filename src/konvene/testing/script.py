@@ -175,7 +175,7 @@ def _whose(words: _Words) -> dict[str, Any]:
         else:
             for kind in ("instance", "client", "group", "topic"):
                 if words.starts_with("of", kind):
-                    found[kind] = words.take(f"the name of a {kind}")
+                    found[kind] = words.take(f"the name of the {kind}")
                     break
             else:
                 return found

@@ -1,0 +1,148 @@
+"""Faults as sentences: what each form asks for, and what is said of a sentence that is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from konvene.testing import FaultScriptError
+from konvene.testing.faults import Faults
+from konvene.testing.script import FORMS, read_script, read_sentence
+
+
+class Nowhere:
+    """A place without a broker; it tells what was asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def inside(self, act: Any) -> Any:
+        raise LookupError("there is no broker here")
+
+    def restart(self, *, kill: bool = False) -> None:
+        self.asked.append(("restart", kill))
+
+
+TRANSCRIPT = """
+lose the next heartbeat response of instance a
+    lose the next Heartbeat response of instance a
+Lose every JoinGroup request of member 3 of group g.
+    lose every JoinGroup request of member 3 of group g
+lose the 2nd offset commit response, the connection stays
+    lose the 2nd OffsetCommit response, the connection stays
+lose the next 3 sync_group requests and the connection is silent
+    lose the next 3 SyncGroup requests, then silence
+delay the next SyncGroup response of client bob by 0.2 s
+    delay the next SyncGroup response of client bob by 200 ms
+delay next fetch request of topic orders by 20ms
+    delay the next Fetch request of topic orders by 20 ms
+hold the next join group request of member m-1
+    hold the next JoinGroup request of member m-1
+duplicate the next Produce request
+    duplicate the next Produce request
+cut the connection after 9 bytes of the next Fetch response
+    cut the connection after 9 bytes of the next Fetch response
+answer every heartbeat request in generation 7 with rebalance_in_progress
+    answer every Heartbeat request in generation 7 with REBALANCE_IN_PROGRESS
+answer the next Heartbeat request with probability 0.5 and seed 3 with 25
+    answer the next Heartbeat request with probability 0.5 with UNKNOWN_MEMBER_ID
+fence member 3 at epoch 7
+    answer the next Heartbeat request of member 3 in generation 7 with FENCED_INSTANCE_ID
+fence instance a of group g with UNKNOWN_MEMBER_ID
+    answer the next Heartbeat request of member a of group g with UNKNOWN_MEMBER_ID
+fence instance a by joining in its place
+    join in the place of who sends the next Heartbeat request of member a
+the coordinator of group g restarts between append and reply
+    restart the coordinator behind the next message append of group g
+the coordinator of group g restarts between append and reply of the next OffsetCommit
+    restart the coordinator behind the next OffsetCommit append of group g
+fail the next append of group g
+    fail the next message append of group g
+lose everything of client ann to the broker
+    lose every message request of client ann, the connection stays
+"""
+"""Sentences, and below each the fault that it makes, as that says itself what it is."""
+
+LINES = TRANSCRIPT.strip().splitlines()
+SENTENCES = list(zip(LINES[::2], map(str.strip, LINES[1::2]), strict=True))
+
+
+@pytest.mark.parametrize(("sentence", "told"), SENTENCES)
+def test_a_sentence_asks_for_a_fault(sentence: str, told: str) -> None:
+    """Each form, and the fault that it makes, as that says itself what it is."""
+    faults = Faults(Nowhere())
+    (fault,) = faults.run(sentence)
+    assert fault.sentence == told
+    assert faults.armed == (fault,)
+
+
+def test_sentences_that_are_done_at_once() -> None:
+    """Sessions, loading and restarts need a broker: they are asked of it."""
+    place = Nowhere()
+    faults = Faults(place)
+    for sentence in ("expire the session of member 2 of group g now", "expire session of instance a"):
+        with pytest.raises(LookupError):
+            faults.run(sentence)
+    with pytest.raises(LookupError):
+        faults.run("the coordinator of group g loads for 2 s")
+    faults.run("restart the broker\nkill and restart the broker")
+    assert place.asked == [("restart", False), ("restart", True)]
+
+
+def test_every_form_can_be_read() -> None:
+    """With its capitals filled in and its choices made, each form of the grammar is a sentence."""
+    fill = {
+        "WHICH": "next", "API": "OffsetCommit", "WHOSE": "of group g", "NUMBER-OR-NAME": "3", "NAME": "x",
+        "NUMBER": "4", "TIME": "2 s", "ERROR": "UNKNOWN_MEMBER_ID",
+    }  # fmt: skip
+    for form in FORMS:
+        text = form.replace("[", "").replace("]", "").replace("stays|is silent", "is cut")
+        text = text.replace("is cut|", "").replace("request|response", "request").replace("to|from", "from")
+        text = text.replace("member NUMBER-OR-NAME|instance NAME|client NAME", "member NUMBER-OR-NAME")
+        for word, value in fill.items():
+            text = text.replace(word, value)
+        assert read_sentence(text) is not None
+
+
+def test_a_script_has_lines_and_remarks() -> None:
+    """One sentence a line; if one is none, nothing is asked for, and its line is told."""
+    faults = Faults(Nowhere())
+    script = """
+        # the first member is unlucky
+        lose the next heartbeat response of member 1
+        delay every fetch response by 10 ms
+    """
+    assert [fault.sentence for fault in faults.run(script)] == [
+        "lose the next Heartbeat response of member 1",
+        "delay every Fetch response by 10 ms",
+    ]
+    faults.clear()
+    with pytest.raises(FaultScriptError, match="line 6: 'drop it'"):
+        faults.run(script + "\n" + "drop it")
+    assert faults.armed == ()
+
+
+WRONG = [
+    ("drop the heartbeat", "expected one of answer, coordinator, cut the connection after, delay,"),
+    ("lose the next hartbeat response", r"'hartbeat' is not one of Kafka's APIs \(Heartbeat\?\)"),
+    ("lose the heartbeat response", "expected 'next', 'every' or a number such as '2nd', found 'heartbeat'"),
+    ("lose the next heartbeat", "expected 'request' or 'response', found the end"),
+    ("lose the next heartbeat response of", "expected the end, or more of whose message it is, found 'of'"),
+    ("lose the next heartbeat response of instance", "expected the name of the instance, found the end"),
+    ("lose the next heartbeat response, connection dies", "expected 'connection stays', "),
+    ("delay the next fetch response by soon", "expected a time such as '200 ms', found 'soon'"),
+    ("delay the next fetch response by 2 days", "'days' is no unit of time; ms, s and min are"),
+    ("answer the next heartbeat request with FENCED_INSTANCE", r"not one of Kafka's errors \(FENCED_\w+\?\)"),
+    ("fence bob", "expected 'member', 'instance' or 'client', found 'bob'"),
+    ("fence member 3 with NOT_COORDINATOR", "NOT_COORDINATOR does not fence a member"),
+    ("fail the next append of group g of the next Fetch", "Fetch writes nothing"),
+    ("the coordinator of group g explodes", "expected 'restarts between append and reply' or 'loads for'"),
+]
+
+
+@pytest.mark.parametrize(("sentence", "why"), WRONG)
+def test_a_sentence_that_is_none_is_told_why(sentence: str, why: str) -> None:
+    """The place, what was expected there, and what is nearest."""
+    with pytest.raises(FaultScriptError, match=why):
+        read_script(sentence)
