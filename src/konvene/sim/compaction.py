@@ -1,0 +1,130 @@
+"""What compaction may leave of a log, and that nothing of it can be seen from outside.
+
+A cleaner keeps the last record of each key, where it stood; from the beginning of a log it may drop
+tombstones as well. It may have got as far as anywhere, and it may work in the middle while somebody loads.
+Batches stay, empty if need be, so that a batch has the same number before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.group_log import GROUP_SPEECH
+from konvene.codec.batches import batches as read_batches
+from konvene.codec.batches import build_simple
+from konvene.groups.shard import GroupShard
+from konvene.shard.contract import Arm, Context
+from konvene.sim.event import all_offsets
+from konvene.sim.shell import Batch, replayed
+
+if TYPE_CHECKING:
+    from konvene.sim.shell import Shell
+
+
+def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int = 0) -> list[Batch]:
+    """The log after its batches from `begin` up to `end` were compacted; `tombstones`: they are kept.
+
+    Tombstones may be dropped from the beginning on alone: they hide what stands in front of them."""
+    assert tombstones or not begin, "a tombstone is needed while what it hides is there"
+    last = {key: (at, i) for at in range(begin, end) for i, (key, _) in enumerate(batches[at].pairs)}
+    left = list(batches)
+    for at in range(begin, end):
+        pairs, records = batches[at]
+        kept = [
+            i
+            for i, (key, value) in enumerate(pairs)
+            if last[key] == (at, i) and (tombstones or value is not None)
+        ]
+        if len(kept) < len(pairs):
+            left[at] = Batch(tuple(pairs[i] for i in kept), tuple(records[i] for i in kept))
+    return left
+
+
+def compactions(
+    batches: Sequence[Batch], random: Random | None = None, most: int = 8
+) -> Iterator[list[Batch]]:
+    """Each prefix compacted, with its tombstones and without, and each window in the middle that begins at
+    its half; with `random`, so many of each at most."""
+    count = len(batches)
+    ends: Sequence[int] = range(1, count + 1)
+    begins: Sequence[int] = (count // 2,)
+    if random is not None:
+        ends = sorted({*random.sample(ends, min(most - 1, count)), count})
+        begins = [random.randrange(count) for _ in range(most)] if count else ()
+    for end in ends if count else ():
+        yield compacted(batches, end, True)
+        yield compacted(batches, end, False)
+    for begin in begins:
+        end = count if random is None else random.randrange(begin, count) + 1
+        yield compacted(batches, end, True, begin)
+
+
+def assert_compaction_changes_nothing(shell: Shell, random: Random | None = None, most: int = 8) -> None:
+    """G2: a shard made from what compaction leaves shows what one made from the whole log shows, and loads.
+
+    G1: read as a broker reads it, many commits at a stroke, it is the same. G8: so it is where every batch
+    stands there twice. All prefixes are tried; with `random`, so many of them at most."""
+    batches = shell.log.batches
+    whole = replayed(batches)
+    order = in_order(whole)
+    assert in_order(read_in_bulk(batches)) == order, "read in bulk the log says something else"
+    twice = [again for batch in batches for again in (batch, batch)]
+    assert in_order(replayed(twice)) == order, "a record that stands there twice is not what it is once"
+    assert_loads(shell, whole)
+    expected = seen(whole)
+    for left in compactions(batches, random, most):
+        shard = replayed(left)
+        assert seen(shard) == expected, f"compaction shows: {seen(shard)}, from the whole log {expected}"
+
+
+def assert_every_prefix_loads(shell: Shell) -> None:
+    """G1: from each prefix of the log a shard can be loaded, and each member has its session."""
+    shard = GroupShard()
+    assert_loads(shell, shard)
+    for batch in shell.log.batches:
+        for record in batch.records:
+            shard.replay(record)
+        assert_loads(shell, shard)
+
+
+def assert_loads(shell: Shell, shard: GroupShard) -> None:
+    """What follows from the log: a session for each member, and nothing to be written."""
+    loaded = shard.load(Context(shell.now_ms, shell.config, topics=shell.topics))
+    armed: list[Any] = [t.key for t in loaded.timers if isinstance(t, Arm)]
+    sessions = {key for key in armed if key[0] == "session"}
+    members = {("session", name, m) for name, group in shard.groups.items() for m in group.members}
+    assert sessions == members, f"sessions after loading: {sorted(sessions ^ members)}"
+    assert not loaded.records, f"loading decides {loaded.records}"
+
+
+def read_in_bulk(batches: Sequence[Batch]) -> GroupShard:
+    """The log as bytes in batches, read as the broker's coordinator reads it."""
+    data = bytearray()
+    offset = 0
+    for batch in batches:
+        if batch.pairs:
+            data += build_simple(list(batch.pairs), 1000, base_offset=offset)
+            offset += len(batch.pairs)
+    shard = GroupShard()
+    for header, view in read_batches(bytes(data)):
+        for _, _, record in GROUP_SPEECH.read(view, header):
+            shard.replay(record)
+    return shard
+
+
+def in_order(shard: GroupShard) -> tuple[Any, ...]:
+    """All that a shard holds, in the order in which it holds it."""
+    groups = [(group, list(group.members), list(group.instances)) for group in shard.groups.values()]
+    return groups, list(all_offsets(shard).items())
+
+
+def seen(shard: GroupShard) -> tuple[Any, ...]:
+    """What anybody can ask for, but for names under which nothing is kept any more: they go unwritten."""
+    groups = {
+        name: group
+        for name, group in shard.groups.items()
+        if not group.is_simple or name in shard.offsets or group.generation
+    }
+    return groups, shard.offsets

@@ -1,0 +1,213 @@
+"""A shell with a clock of its own and people who ask by name: what scenarios and tests play on.
+
+Everything is held against every promise. Requests go through the codec, so that a coordinator sees what a
+client can say. What happened is told in lines, in the order in which it became known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any
+
+from konvene.broker.coordinator import Call, Explained
+from konvene.codec.compile import decode, encode
+from konvene.codec.schema import Struct
+from konvene.configs import BrokerConfig
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.shard import GroupShard
+from konvene.messages.join_group import JoinGroupRequest
+from konvene.records.commits import OffsetCommitted
+from konvene.shard.contract import Rebalance
+from konvene.shard.image import Topics
+from konvene.sim.agenda import Agenda
+from konvene.sim.event import Event
+from konvene.sim.promises import observer, promises_of
+from konvene.sim.shell import TOPICS, Log, Shell
+
+Happened = tuple[str, Any]
+"""What happened, and to whom an answer went: "" for all else, which is a line already."""
+
+
+class Life:
+    """See the top of this file. `kinds` are those of `promises_of`; `watch` is told each event as well."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        *,
+        kinds: tuple[str, ...] = (),
+        random: Random | None = None,
+        watch: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self.settings = dict(settings)
+        self.set_config()
+        self.topics: Topics = TOPICS
+        self.agenda = Agenda(random)
+        self.log = Log()
+        self.holds = False
+        """Whether what is appended is not durable until somebody says so."""
+        self.waiting: dict[int, str] = {}
+        self.answers: dict[str, Struct | Errors] = {}
+        self.happened: list[Happened] = []
+        self.why: list[Rebalance] = []
+        self._made: Counter[str] = Counter()
+        self._check = observer(promises_of(kinds))
+        self._watch = watch
+        self._asked = 0
+        self.shell = self._start()
+        self.shell.load()
+
+    def __repr__(self) -> str:
+        return f"<life: {len(self.waiting)} waiting, {self.shell!r}>"
+
+    @property
+    def shard(self) -> GroupShard:
+        return self.shell.core
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return self.agenda.wall_clock_ms()
+
+    def group(self, group_id: str) -> ClassicGroup:
+        return self.shard.groups[group_id]
+
+    def set_config(self, *changes: tuple[str, str]) -> None:
+        """Other settings, from now on."""
+        self.settings |= dict(changes)
+        self.config, _ = BrokerConfig.load(overrides=list(self.settings.items()))
+
+    # --- what is done ---
+
+    def ask(
+        self, who: str, request: Struct, version: int, *, client_id: str | None = None
+    ) -> Struct | Errors | None:
+        """Send a request; the answer, or None if it is held back."""
+        request = decode(type(request), version, encode(request, version))
+        client_id = who if client_id is None else client_id
+        stem = client_id
+        if isinstance(request, JoinGroupRequest) and request.group_instance_id is not None:
+            stem = request.group_instance_id
+        self._asked += 1
+        number, heard = self._asked, list[Any]()
+        self.waiting[number] = who
+        self.answers.pop(who, None)
+
+        def hears(answer: Struct | Errors) -> None:
+            heard.append(answer)
+            self._hears(number, answer)
+
+        fresh = f"{self._made[stem] + 1}"
+        self.shell.ask(request, Call(version, client_id, "/127.0.0.1", (fresh,)), hears)
+        self._count_ids(request, stem, f"{stem}-{fresh}")
+        self.look()
+        return heard[0] if heard else None
+
+    def look(self) -> None:
+        """Hold everything against the promises."""
+        self.shell.look()
+
+    def advance(self, ms: int) -> None:
+        """Let time pass."""
+        self.agenda.run_until(self.agenda.now_ms + ms)
+        self.look()
+
+    def restart(self) -> None:
+        """Forget all but the log, of which nothing is lost."""
+        self.crash(keep=len(self.log.batches))
+
+    def crash(self, keep: int = 0, change: Callable[[Log], None] = lambda log: None) -> None:
+        """The process dies, and what was not durable is lost but for `keep` batches; a new one begins.
+
+        `change`: what happens to the log meanwhile."""
+        old = self.shell
+        old.die()
+        for number in list(self.waiting):
+            self._hears(number, Errors.NOT_COORDINATOR)
+        lost = self.log.lose_tail(keep)
+        change(self.log)
+        self.shell = self._start()
+        self.shell.ended, self.shell.lost = old.ended, lost
+        self.shell.load()
+        self.look()
+
+    def hold(self) -> None:
+        """What is appended from here on is not durable, and answers wait."""
+        self.holds, self.shell.journal.at_once = True, False
+
+    def durable(self) -> None:
+        """What was appended is durable, and what will be is at once."""
+        self.holds, self.shell.journal.at_once = False, True
+        self.shell.made_durable()
+        self.look()
+
+    def next_append(self, how: str) -> None:
+        """The next append "fails", or is "too large"."""
+        self.shell.journal.refuse = how
+
+    # --- what becomes of it ---
+
+    def _start(self) -> Shell:
+        return Shell(
+            self.agenda,
+            lambda: self.config,
+            log=self.log,
+            topics=lambda: self.topics,
+            at_once=not self.holds,
+            observe=self._observe,
+            tell=self._tell,
+        )
+
+    def _observe(self, event: Event) -> None:
+        if event.kind == "timer":
+            self._say(f"timer {' '.join(event.key)}")
+        if event.batch is not None:
+            for record in event.batch.records:
+                self._say(f"record {record_line(record)}")
+        self._check(event)
+        self._watch(event)
+
+    def _tell(self, explained: Explained) -> None:
+        self.why.append(explained.rebalance)
+        self._say(why_line(explained.rebalance))
+
+    def _say(self, line: str) -> None:
+        self.happened.append(("", line))
+
+    def _hears(self, number: int, answer: Struct | Errors) -> None:
+        who = self.waiting.pop(number, None)
+        if who is not None:
+            self.answers[who] = answer
+            self.happened.append((who, answer))
+
+    def _count_ids(self, request: Struct, stem: str, member_id: str) -> None:
+        """A member id that was taken is not given again."""
+        if isinstance(request, JoinGroupRequest):
+            group = self.shard.groups.get(request.group_id)
+            if group is not None and (member_id in group.members or member_id in group.pending_joins):
+                self._made[stem] += 1
+
+
+def record_line(record: Any) -> str:
+    """A record in a line."""
+    if isinstance(record, OffsetCommitted):
+        told = "deleted" if record.committed is None else f"offset {record.committed.offset}"
+        return f"offset {record.group} {record.topic}-{record.partition} {told}"
+    key, value = record.key, record.value
+    if value is None:
+        return f"group {key.group} deleted"
+    members = ", ".join(
+        m.member_id + (f"={m.assignment.decode('utf-8', 'backslashreplace')}" if m.assignment else "")
+        for m in value.members
+    )
+    return f"group {key.group} generation {value.generation} [{members}]"
+
+
+def why_line(rebalance: Rebalance) -> str:
+    """Why there was a generation, in a line."""
+    story = rebalance.story
+    told = ", ".join(f"{c.kind} {c.member_id}" + (f" ({c.reason})" if c.reason else "") for c in story.causes)
+    return f"why generation {story.epoch} {story.state}: {told}"

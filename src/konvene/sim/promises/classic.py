@@ -1,0 +1,545 @@
+"""What is promised of classic groups: their record, their timers, their waiting rooms, their generations.
+
+A group is looked at when it changed, and all of them at every look. Time is the agenda's: the wall clock may
+step, and no session and no rebalance is longer or shorter for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup, Member, State
+from konvene.groups.classic.step import SHORTEST_INITIAL_DELAY_MS
+from konvene.messages.join_group import JoinGroupResponse
+from konvene.messages.sync_group import SyncGroupResponse
+from konvene.sim.event import NOTHING, Event, Promise
+
+KINDS = ("classic", "static")
+
+SETTLED = (State.STABLE, State.EMPTY)
+"""The states that a record tells of. In the others a group is on its way; the log still has the last one."""
+
+NEW_MEMBER_MS = 5 * 60 * 1000
+"""For how long a new member may wait for its first generation."""
+
+REQUESTS_THAT_WAIT = ("JoinGroupRequest", "SyncGroupRequest")
+
+
+# --- G: the log and the state machine --------------------------------------------------------------
+
+
+class SettledGroupsAreStored(Promise):
+    """G1: a group that is stable or empty is in the log as it is; one on its way was there in a generation
+    that is not a later one."""
+
+    def after(self, event: Event) -> None:
+        if not (event.changed or event.whole):
+            return
+        stored = event.shell.shadow.groups
+        for name, group in classic(event):
+            told = stored.get(name)
+            assert isinstance(told, ClassicGroup), f"{group!r} is not in the log"
+            if group.state in SETTLED:
+                live, log = durable_part(group), durable_part(told)
+                assert live == log, f"{group!r}: live {live}, in the log {log}"
+            else:
+                assert told.generation <= group.generation, f"{group!r} is behind the log's {told!r}"
+
+
+class SettledGroupsAreRestored(Promise):
+    """G1, G3: a settled group is loaded as it was when the last shard ended; a group that is too large for a
+    limit that shrank begins a rebalance, and nobody else does."""
+
+    def after(self, event: Event) -> None:
+        if event.kind != "loaded":
+            return
+        most = event.shell.config["group.max.size"]
+        for _, group in classic(event):
+            rebalances = len(group.members) > most
+            assert (group.state in SETTLED) != rebalances, f"loaded as {group!r}; the limit is {most}"
+        if event.before is NOTHING or event.lost:
+            return
+        for name, group in event.before.groups.items():
+            again = event.after.groups.get(name)
+            if isinstance(group, ClassicGroup) and group.state in SETTLED and _is_settled(again):
+                was, loaded = durable_part(group), durable_part(again)
+                assert loaded == was, f"{name} was {was}, loaded it is {loaded}"
+
+
+class TimersHaveAReason(Promise):
+    """G11: timers are those that the state asks for: no leak, none forgotten, none late."""
+
+    def after(self, event: Event) -> None:
+        shell = event.shell
+        armed = shell.coordinator.deadlines
+        if event.whole:
+            self._all(event, armed)
+        elif event.changed:
+            for name, group in classic(event):
+                wanted, allowed = timers_of(group)
+                forgotten = wanted - armed.keys()
+                assert not forgotten, f"timers were forgotten: {sorted(forgotten)}"
+                old = event.before.groups.get(name)
+                if old is not None and old is not group:
+                    leaked = (_timers(old) - wanted - allowed) & armed.keys()
+                    assert not leaked, f"timers outlived their reason: {sorted(leaked)}"
+            for name, old in event.before.groups.items():
+                if name not in event.after.groups:
+                    leaked = _timers(old) & armed.keys()
+                    assert not leaked, f"timers outlived group {name}: {sorted(leaked)}"
+        elif event.kind == "timer" and len(event.key) > 1:
+            rung = shell.core.groups.get(event.key[1])
+            if isinstance(rung, ClassicGroup):
+                forgotten = timers_of(rung)[0] - armed.keys()
+                assert not forgotten, f"{event.key} rang for nothing and is not armed again: {forgotten}"
+
+    def _all(self, event: Event, armed: Any) -> None:
+        wanted: set[Any] = set()
+        allowed: set[Any] = set()
+        for _, group in classic(event):
+            needs, may = timers_of(group)
+            wanted |= needs
+            allowed |= may
+        forgotten = wanted - armed.keys()
+        assert not forgotten, f"timers were forgotten: {sorted(forgotten)}"
+        groups = event.after.groups
+        leaked = sorted(
+            key
+            for key in armed.keys() - wanted - allowed
+            if len(key) > 1 and isinstance(groups.get(key[1], ClassicGroup("")), ClassicGroup)
+        )
+        assert not leaked, f"timers without a reason: {leaked}"
+        late = sorted(key for key in armed if (event.shell.due_ms(key) or 0) < 0)
+        assert not late, f"timers did not ring in time: {late}"
+
+
+class BooksAgree(Promise):
+    """G11: what a group counts of itself is what can be counted."""
+
+    def after(self, event: Event) -> None:
+        if event.changed or event.whole:
+            for name, group in classic(event):
+                if event.kind in ("look", "loaded") or group is not event.before.groups.get(name):
+                    self._look(group)
+
+    def _look(self, group: ClassicGroup) -> None:
+        members, state = group.members, group.state
+        waiting = sum(m.join_waiter is not None for m in members.values())
+        assert group.waiting == waiting, f"{group!r} counts {group.waiting} who wait, there are {waiting}"
+        names = Counter(name for m in members.values() for name, _ in m.protocols)
+        assert group.protocol_counts == names, f"{group!r} counts {group.protocol_counts}, not {names}"
+        strangers = group.pending_syncs - members.keys()
+        assert not strangers, f"{group!r} waits for SyncGroups of {sorted(strangers)}, who are no members"
+        both = group.pending_joins & members.keys()
+        assert not both, f"{group!r}: {sorted(both)} are members and are waited for to become some"
+        assert (group.leader in members) == bool(members), f"{group!r} is led by {group.leader}"
+        wrong = [key for key, m in members.items() if key != m.member_id]
+        assert not wrong, f"{group!r} keeps members under other names: {wrong}"
+        assert state is not State.DEAD, f"{group!r} is kept"
+        assert state is not State.EMPTY or not members, f"{group!r} has members"
+        assert state is State.EMPTY or members or group.pending_joins, f"{group!r} has nobody"
+        if state is State.STABLE or state is State.COMPLETING_REBALANCE:
+            wanted = group.protocol is not None and group.protocol_counts[group.protocol] == len(members)
+            assert wanted, f"{group!r} has chosen {group.protocol}, of {group.protocol_counts}"
+        else:
+            assert not group.pending_syncs, f"{group!r} waits for {sorted(group.pending_syncs)}"
+
+
+class WaitingRoomsAreWhoWaits(Promise):
+    """G12: who has no answer waits in a group's waiting room, where it is its turn, and nobody does twice."""
+
+    def after(self, event: Event) -> None:
+        if event.whole:
+            waiters = [waiter for _, group in classic(event) for waiter in _waiters(group)]
+            asked = event.shell.undecided.items()
+            wait = [waiter for waiter, request in asked if type(request).__name__ in REQUESTS_THAT_WAIT]
+            assert sorted(waiters) == sorted(wait), f"{sorted(wait)} wait, in waiting rooms {sorted(waiters)}"
+            return
+        if event.kind == "asked" and event.api not in ("JoinGroup", "SyncGroup"):
+            assert event.answer is not None, f"{event.api} is not answered"
+        if not event.changed:
+            return
+        before = {w for g in event.before.groups.values() for w in _waiters(g)}
+        after = [w for g in event.after.groups.values() for w in _waiters(g)]
+        if event.kind == "asked":
+            before.add(event.waiter)
+        expected = before.difference([waiter for waiter, _ in event.answered])
+        assert len(after) == len(expected), f"{sorted(after)} wait, {sorted(expected)} have no answer"
+        assert expected.issuperset(after), f"{sorted(after)} wait, {sorted(expected)} have no answer"
+
+
+# --- C: generations --------------------------------------------------------------------------------
+
+
+class GenerationsRise(Promise):
+    """C1: the generation rises by one with each rebalance that completes; one leader, who is a member."""
+
+    def after(self, event: Event) -> None:
+        if not event.changed:
+            return
+        for name, group in classic(event):
+            old = event.before.groups.get(name)
+            if isinstance(old, ClassicGroup) and old is not group:
+                step = group.generation - old.generation
+                assert step in (0, 1), f"{old!r} became {group!r}"
+        for _, answer in event.answered:
+            if type(answer) is JoinGroupResponse and not answer.error_code:
+                self._answered(event, answer)
+
+    def _answered(self, event: Event, answer: JoinGroupResponse) -> None:
+        group = event.asked_of_after if event.request is not None else event.after.group(event.key[1])
+        told = (answer.generation_id, answer.protocol_name)
+        assert told == (group.generation, group.protocol), f"{group!r}, but {answer.member_id} is told {told}"
+        assert answer.member_id in group.members, f"{answer.member_id} is told of {group!r} and is no member"
+        replaced = event.version < 9 and group.state is State.STABLE
+        if not replaced:
+            leads = answer.member_id == group.leader
+            assert answer.leader == group.leader, f"{group!r} is led by {group.leader}, not {answer.leader}"
+            listed = [m.member_id for m in answer.members]
+            assert listed == (list(group.members) if leads else []), f"{answer.member_id} hears of {listed}"
+
+
+class OtherGenerationsAreRefused(Promise):
+    """C2: a member's SyncGroup, Heartbeat or OffsetCommit with another generation: ILLEGAL_GENERATION."""
+
+    def after(self, event: Event) -> None:
+        if not event.asks("SyncGroup", "Heartbeat", "OffsetCommit"):
+            return
+        said, group, error = event.request, event.asked_of, event.error
+        commits = event.api == "OffsetCommit"
+        generation = said.generation_id_or_member_epoch if commits else said.generation_id
+        if not is_member(group, said.member_id, said.group_instance_id):
+            known = said.group_id in event.before.groups
+            assert error is not Errors.ILLEGAL_GENERATION or not known, f"{said.member_id} is no member"
+        elif generation != group.generation:
+            assert error is Errors.ILLEGAL_GENERATION, f"{group!r}, generation {generation}: {error!r}"
+        else:
+            assert error is not Errors.ILLEGAL_GENERATION, f"{group!r}, generation {generation}: {error!r}"
+
+
+class OnlyMembersAreHeard(Promise):
+    """C2: a SyncGroup or Heartbeat of who is no member of the group is refused; a Heartbeat that is not
+    refused says whether a rebalance is under way."""
+
+    def after(self, event: Event) -> None:
+        if not event.asks("SyncGroup", "Heartbeat"):
+            return
+        said, group = event.request, event.asked_of
+        if not is_member(group, said.member_id, said.group_instance_id):
+            assert event.outcome is None, f"{said.member_id} is no member of {group!r} and was heard"
+        elif event.api == "Heartbeat" and event.outcome is not None:
+            under_way = group.state is State.PREPARING_REBALANCE
+            expected = Errors.REBALANCE_IN_PROGRESS if under_way else Errors.NONE
+            assert event.error is expected, f"{group!r}: a heartbeat is answered {event.error!r}"
+
+
+class MembersHoldWhatTheLeaderGave(Promise):
+    """C3: a member of a stable group holds, and is told, the bytes that the leader gave for its member id."""
+
+    def __init__(self) -> None:
+        self.given: dict[tuple[str, int], dict[str, bytes]] = {}
+
+    def after(self, event: Event) -> None:
+        if event.kind == "loaded" and event.before is NOTHING:
+            self._believe(event)
+        if not (event.changed or event.whole):
+            return
+        if event.batch is not None and event.asks("SyncGroup"):
+            self._write(event)
+        for name, group in classic(event):
+            if group.state is not State.STABLE:
+                continue
+            if event.kind != "look" and group is event.before.groups.get(name):
+                continue
+            given = self.given.get((name, group.generation))
+            assert given is not None, f"{group!r} is stable, and no leader gave anything"
+            for member in group.members.values():
+                gave = given.get(who_is(member))
+                holds = member.assignment
+                assert holds == gave, f"{group!r}: {member.member_id} holds {holds!r}, was given {gave!r}"
+        for _, answer in event.answered:
+            if type(answer) is SyncGroupResponse and not answer.error_code:
+                self._answered(event, answer)
+
+    def _believe(self, event: Event) -> None:
+        """What was in a log that somebody else wrote."""
+        for name, group in classic(event):
+            members = group.members.values()
+            self.given[name, group.generation] = {who_is(m): m.assignment for m in members}
+
+    def _write(self, event: Event) -> None:
+        said, group = event.request, event.asked_of
+        assert said.member_id == group.leader, f"{said.member_id} assigned, {group.leader} leads"
+        told = {a.member_id: a.assignment for a in said.assignments}
+        self.given[group.group_id, group.generation] = {
+            who_is(m): told.get(m.member_id, b"") for m in group.members.values()
+        }
+
+    def _answered(self, event: Event, answer: SyncGroupResponse) -> None:
+        group = event.asked_of_after
+        assert group.state is State.STABLE, f"{group!r}: a SyncGroup is answered"
+        given = self.given[group.group_id, group.generation]
+        assert answer.assignment in given.values(), f"{group!r}: nobody was given {answer.assignment!r}"
+        if answer is event.answer:
+            member = group.members[event.request.member_id]
+            assert answer.assignment == member.assignment, f"{member.member_id} is told another's assignment"
+
+
+class RebalancesEnd(Promise):
+    """C4: PreparingRebalance ends within the longest rebalance timeout of the members, CompletingRebalance
+    likewise; the first rebalance of a group waits for its initial delay, and for no longer than that again.
+
+    Where nobody came but static members, it goes on until their sessions end."""
+
+    def __init__(self) -> None:
+        self.since: dict[str, tuple[State, int, int]] = {}
+        """Of a group under way: its state, since when, and how long it may last."""
+
+    def after(self, event: Event) -> None:
+        if not (event.changed or event.whole):
+            return
+        if event.kind == "loaded":
+            self.since.clear()
+        for name, group in classic(event):
+            if group.state in SETTLED:
+                # A stable group may still wait for members to ask for what they were given.
+                self.since.pop(name, None)
+            else:
+                self._under_way(event, name, group)
+        for name in event.before.groups:
+            if name not in event.after.groups:
+                self.since.pop(name, None)
+
+    def _under_way(self, event: Event, name: str, group: ClassicGroup) -> None:
+        now_ms, known = event.shell.agenda.now_ms, self.since.get(name)
+        delay_ms = max(event.shell.config["group.initial.rebalance.delay.ms"], SHORTEST_INITIAL_DELAY_MS)
+        longest = max(group.rebalance_timeout_ms, 0)
+        if group.was_empty and group.state is State.PREPARING_REBALANCE:
+            # Where the setting changes while the first rebalance waits, one delay follows another.
+            longest = max(longest, delay_ms) + delay_ms
+        before = event.before.group(name)
+        waits_on = event.key == ("join", name) and not before.waiting  # Nobody to make a generation of.
+        moved = known is None or known[0] is not group.state
+        if known is None or moved or group.generation != before.generation or waits_on:
+            known = group.state, now_ms, 0
+        state, since_ms, most_ms = known
+        most_ms = max(most_ms, longest)
+        self.since[name] = state, since_ms, most_ms
+        kind = "join" if state is State.PREPARING_REBALANCE else "sync"
+        due_ms = event.shell.due_ms((kind, name))
+        assert due_ms is not None, f"{group!r} has no end: it waits without a timer"
+        lasts = now_ms - since_ms + due_ms
+        assert lasts <= most_ms, f"{group!r} lasts for {lasts} ms, and may for {most_ms}"
+
+
+class GroupsAreNotTooLarge(Promise):
+    """C5: no more members are let in than `group.max.size`. Static ones that stayed away count when back."""
+
+    def after(self, event: Event) -> None:
+        if not event.asks("JoinGroup"):
+            return
+        most, before, group = event.shell.config["group.max.size"], event.asked_of, event.asked_of_after
+        if before.state in (State.COMPLETING_REBALANCE, State.STABLE):
+            size = len(group.members)
+            assert size <= max(most, len(before.members)), f"{group!r} is larger than {most}"
+        assert group.waiting <= max(most, before.waiting), f"{group!r}: {group.waiting} were let in"
+        if event.error is Errors.GROUP_MAX_SIZE_REACHED:
+            full = max(len(before.members), before.waiting) >= most
+            assert full, f"{before!r} has room, {most} may be in"
+
+
+class SilentMembersGo(Promise):
+    """L4: a member of which nothing was heard for its session timeout is gone, and so is who was handed a
+    member id and did not come back with it. Who waits for an answer is there."""
+
+    def __init__(self) -> None:
+        self.heard: dict[tuple[str, str], tuple[int, int]] = {}
+        """By group and member id: when it was heard, and for how long it may be silent then."""
+
+    def after(self, event: Event) -> None:
+        now_ms = event.shell.agenda.now_ms
+        if event.kind == "loaded":
+            self.heard.clear()
+        if event.kind == "asked" and event.outcome is not None and event.api in HEARS:
+            said, group = event.request, event.asked_of_after
+            member = group.members.get(said.member_id)
+            if member is not None:
+                self.heard[group.group_id, said.member_id] = now_ms, _may_be_silent_ms(member)
+        if event.changed or event.whole:
+            for name, group in classic(event):
+                self._group(event, name, group, now_ms)
+            for name, old in event.before.groups.items():
+                gone = event.after.groups.get(name)
+                for member_id in (*old.members, *sorted(old.pending_joins)):
+                    kept = gone is not None and (member_id in gone.members or member_id in gone.pending_joins)
+                    if not kept:
+                        self.heard.pop((name, member_id), None)
+
+    def _group(self, event: Event, name: str, group: ClassicGroup, now_ms: int) -> None:
+        before = event.before.groups.get(name)
+        old: dict[str, Member] = {}
+        again = event.kind == "loaded" or before is None or group.generation != before.generation
+        if not again and before is not None:
+            old = before.members
+        for member_id, member in group.members.items():
+            known = self.heard.get((name, member_id))
+            if known is None or old.get(member_id) is not member:
+                # It changed, so it was answered or came back: its session begins again, or goes on.
+                longest = _may_be_silent_ms(member)
+                if not again and known is not None:
+                    longest = max(longest, known[1])
+                elif not again:  # In another's place, whose session timeout goes on.
+                    longest = max([longest, *(_may_be_silent_ms(m) for m in old.values())])
+                self.heard[name, member_id] = now_ms, longest
+                continue
+            if member.join_waiter is None and member.sync_waiter is None:
+                silent = now_ms - known[0]
+                assert silent <= known[1], f"{group!r}: {member_id} is silent for {silent} ms, and still in"
+        for member_id in sorted(group.pending_joins):
+            known = self.heard.get((name, member_id))
+            if known is None:
+                known = self.heard[name, member_id] = now_ms, event.request.session_timeout_ms
+            silent = now_ms - known[0]
+            assert silent <= known[1], f"{group!r}: {member_id} was handed out {silent} ms ago"
+
+
+# --- ours ------------------------------------------------------------------------------------------
+
+
+class HeartbeatsChangeNothing(Promise):
+    """Ours: what `same_again` says of a heartbeat is what deciding it says."""
+
+    def after(self, event: Event) -> None:
+        if event.kind != "asked":
+            return
+        same = event.shell.core.same_again(event.request)
+        if event.api != "Heartbeat":
+            assert same is None, f"{event.api} is said to be the same again"
+            return
+        assert not event.changed, "a heartbeat changed the group"
+        accepted = event.outcome is not None and event.error is Errors.NONE
+        assert (same is not None) == accepted, f"the same again: {same}, answered {event.error!r}"
+        if same is not None and event.outcome is not None:
+            assert same[1] == event.outcome.timers, (
+                f"{same[1]} are the same again, not {event.outcome.timers}"
+            )
+            assert event.shell.core.holds(same[0]), "what was just accepted does not hold"
+
+
+class EveryGenerationWasToldWhy(Promise):
+    """Ours: a generation that is over has its story, with at least one cause."""
+
+    def __init__(self) -> None:
+        self.told: set[tuple[str, int]] = set()
+
+    def after(self, event: Event) -> None:
+        if not (event.changed or event.whole):
+            return
+        if event.kind == "loaded" and event.before is NOTHING:
+            self.told.update((name, group.generation) for name, group in classic(event))
+        for rebalance in event.outcome.why if event.outcome is not None else ():
+            assert rebalance.story.causes, f"{rebalance.group_id} moved to {rebalance.story.epoch}: no cause"
+            self.told.add((rebalance.group_id, rebalance.story.epoch))
+        for name, group in classic(event):
+            if group.state in SETTLED and group.generation:
+                assert (name, group.generation) in self.told, f"nobody was told why there is {group!r}"
+
+
+# --- what they all ask -----------------------------------------------------------------------------
+
+HEARS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit")
+
+
+def classic(event: Event) -> Iterator[tuple[str, ClassicGroup]]:
+    """The classic groups that an event touched, after it."""
+    for name, group in event.after.groups.items():
+        if isinstance(group, ClassicGroup):
+            yield name, group
+
+
+def is_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> bool:
+    """Whether these are the ids of one member, said independently of the group's own check."""
+    member = group.members.get(member_id)
+    return member is not None and instance_id in (None, member.instance_id)
+
+
+def _is_settled(group: Any) -> TypeGuard[ClassicGroup]:
+    return isinstance(group, ClassicGroup) and group.state in SETTLED
+
+
+def who_is(member: Member) -> str:
+    """What a member is across changes of its member id."""
+    return f"instance {member.instance_id}" if member.instance_id is not None else member.member_id
+
+
+def durable_part(group: ClassicGroup) -> tuple[Any, ...]:
+    """What the log has to say of a group."""
+    protocol = group.protocol
+    return (
+        group.state,
+        group.state_timestamp_ms,
+        group.generation,
+        group.protocol_type,
+        protocol,
+        group.leader,
+        [
+            (
+                m.member_id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                m.rebalance_timeout_ms,
+                m.session_timeout_ms,
+                m.protocol_type,
+                m.metadata(protocol or ""),
+                m.assignment,
+            )
+            for m in group.members.values()
+        ],
+        group.instances,
+    )
+
+
+def timers_of(group: ClassicGroup) -> tuple[set[Any], set[Any]]:
+    """The timers that a group needs, and those that it may have."""
+    name = group.group_id
+    wanted: set[Any] = {("session", name, member_id) for member_id in group.pending_joins}
+    allowed: set[Any] = set()
+    for member_id, member in group.members.items():
+        waits = member.join_waiter is not None or member.sync_waiter is not None
+        (allowed if waits and not member.is_new else wanted).add(("session", name, member_id))
+    if group.state is State.PREPARING_REBALANCE:
+        wanted.add(("join", name))
+    if group.pending_syncs:
+        wanted.add(("sync", name))
+    return wanted, allowed
+
+
+def _timers(group: Any) -> set[Any]:
+    """All that a group may have had."""
+    if not isinstance(group, ClassicGroup):
+        return set()
+    name = group.group_id
+    keys: set[Any] = {("session", name, member_id) for member_id in (*group.members, *group.pending_joins)}
+    return keys | {("join", name), ("sync", name)}
+
+
+def _waiters(group: Any) -> list[int]:
+    """Who waits in a group's waiting room, each where it is its turn."""
+    found: list[int] = []
+    if isinstance(group, ClassicGroup):
+        for member in group.members.values():
+            if member.join_waiter is not None:
+                assert group.state is State.PREPARING_REBALANCE, f"{group!r}: a JoinGroup waits"
+                found.append(member.join_waiter)
+            if member.sync_waiter is not None:
+                assert group.state is State.COMPLETING_REBALANCE, f"{group!r}: a SyncGroup waits"
+                found.append(member.sync_waiter)
+    return found
+
+
+def _may_be_silent_ms(member: Member) -> int:
+    return NEW_MEMBER_MS if member.is_new else member.session_timeout_ms

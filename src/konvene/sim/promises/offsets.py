@@ -1,0 +1,327 @@
+"""What is promised to whoever commits offsets, of any kind of group.
+
+`OffsetsAreTheLastCommitted` keeps books of its own: of each commit that was accepted, by what its answer
+says, with the number of the batch that it is in. When a log loses its tail, so do the books.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from konvene.codec.compile import decode_from
+from konvene.codec.errors import CodecError
+from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.offsets.expiry import KEY as RETENTION
+from konvene.groups.offsets.expiry import SOON_MS
+from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
+from konvene.records.commits import Committed
+from konvene.sim.event import NOTHING, Event, OffsetKey, Promise
+from konvene.sim.promises.classic import SETTLED, is_member
+
+KINDS = ()
+
+
+class Entry(NamedTuple):
+    """What was accepted for a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    topic_id: Uuid
+
+
+def entry_of(held: Committed) -> Entry:
+    return Entry(held.offset, held.leader_epoch, held.metadata, held.topic_id)
+
+
+class MembersCommit(Promise):
+    """O1: a commit is accepted where it comes from a member of the generation, or from no member of an empty
+    group; and never while the group waits for its leader. Its session begins anew."""
+
+    def after(self, event: Event) -> None:
+        if not event.asks("OffsetCommit"):
+            return
+        said, group = event.request, event.asked_of
+        generation = said.generation_id_or_member_epoch
+        known = said.group_id in event.before.groups
+        alone = generation < 0 and (not known or group.state is State.EMPTY)
+        member = known and is_member(group, said.member_id, said.group_instance_id)
+        current = member and generation == group.generation and group.state is not State.COMPLETING_REBALANCE
+        may = alone or current
+        who = f"{said.member_id!r} in generation {generation} of {group!r}"
+        assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
+        if current and not alone:
+            due_ms = event.shell.due_ms(("session", said.group_id, said.member_id))
+            told_ms = group.members[said.member_id].session_timeout_ms
+            assert due_ms == told_ms, f"{who} committed; its session ends in {due_ms} ms, not {told_ms}"
+
+
+class OffsetsAreTheLastCommitted(Promise):
+    """O2: what is held and what is fetched is what was accepted last. O5: it goes when somebody deletes it,
+    its group or its topic, or when its time is up; no restart and no rebalance takes it."""
+
+    def __init__(self) -> None:
+        self.books: dict[OffsetKey, Entry] = {}
+        self.journal: deque[tuple[int, OffsetKey, Entry | None]] = deque()
+        """What is not durable yet: the batch that it is in, and what the books had before."""
+
+    def after(self, event: Event) -> None:
+        if event.kind == "asked" and event.outcome is not None:
+            wrong = self._asked(event)
+        elif event.kind == "timer" and event.key == RETENTION and event.changed:
+            wrong = []
+            for key in list(event.before.offsets):
+                if key not in event.after.offsets:
+                    self._write(event, key, None)
+        elif event.whole:
+            self._whole(event)
+            return
+        else:
+            wrong = []
+        if event.changed:
+            wrong += [key for key in event.after.offsets if self._is_wrong(event, key)]
+            wrong += [key for key in event.before.offsets if self._is_wrong(event, key)]
+        assert not wrong, self._why(event, wrong)
+
+    def _whole(self, event: Event) -> None:
+        if event.kind == "loaded":
+            if event.before is NOTHING:  # A log that somebody else wrote.
+                self.books = {key: entry_of(held) for key, held in event.after.offsets.items()}
+            self._lose(len(event.shell.log.batches))
+        held = event.after.offsets
+        wrong = [key for key in held if self._is_wrong(event, key)]
+        wrong += [key for key in self.books if key not in held]
+        assert not wrong, self._why(event, wrong)
+
+    def _is_wrong(self, event: Event, key: OffsetKey) -> bool:
+        held, entry = event.after.offsets.get(key), self.books.get(key)
+        if held is None or entry is None:
+            return held is not None or entry is not None
+        return (held.offset, held.leader_epoch, held.metadata, held.topic_id) != entry
+
+    def _why(self, event: Event, wrong: list[OffsetKey]) -> str:
+        key = wrong[0]
+        return f"{key}: held {event.after.offsets.get(key)}, accepted last {self.books.get(key)}"
+
+    # --- the books ---
+
+    def _write(self, event: Event, key: OffsetKey, entry: Entry | None) -> None:
+        log = event.shell.log
+        end = len(log.batches)
+        if log.durable < end:
+            self.journal.append((end, key, self.books.get(key)))
+        elif self.journal:
+            self.journal.clear()
+        if entry is None:
+            self.books.pop(key, None)
+        else:
+            self.books[key] = entry
+
+    def _lose(self, end: int) -> None:
+        """The log ends here: the books say what they said then."""
+        while self.journal:
+            batch, key, before = self.journal.pop()
+            if batch <= end:
+                self.journal.append((batch, key, before))
+                return
+            if before is None:
+                self.books.pop(key, None)
+            else:
+                self.books[key] = before
+
+    # --- what was answered ---
+
+    def _asked(self, event: Event) -> list[OffsetKey]:
+        """Write down what was accepted; which partitions are not as they were told."""
+        if event.api == "OffsetCommit":
+            return self._committed(event)
+        if event.api == "OffsetFetch":
+            self._fetched(event)
+        elif event.api == "OffsetDelete":
+            told: Any = event.answer
+            for topic in told.topics:
+                for p in topic.partitions:
+                    if not p.error_code:
+                        self._write(event, (event.request.group_id, topic.name, p.partition_index), None)
+        elif event.api == "DeleteGroups":
+            told = event.answer
+            gone = {r.group_id for r in told.results if not r.error_code}
+            for key in [key for key in self.books if key[0] in gone]:
+                self._write(event, key, None)
+        elif event.api == "DeleteTopics":
+            ids = {topic.name: (topic.topic_id, ZERO_UUID) for topic in event.request.topics}
+            for key in [key for key, entry in self.books.items() if entry.topic_id in ids.get(key[1], ())]:
+                self._write(event, key, None)
+        return []
+
+    def _committed(self, event: Event) -> list[OffsetKey]:
+        said, told, topics = event.request, event.answer, event.shell.topics
+        assert not isinstance(told, Errors | None)
+        answered: Any = told
+        written = []
+        named = len(said.topics) == len(answered.topics)
+        assert named, f"{len(said.topics)} topics were committed, {len(answered.topics)} answered"
+        for topic, answers in zip(said.topics, answered.topics, strict=True):
+            known = topics.by_name.get(topic.name) if topic.name else topics.by_id.get(topic.topic_id)
+            for p, a in zip(topic.partitions, answers.partitions, strict=True):
+                assert p.partition_index == a.partition_index, f"{a.partition_index} is answered for another"
+                if a.error_code:
+                    continue
+                there = known is not None and 0 <= p.partition_index < known.partitions
+                assert there, f"{topic.name}-{p.partition_index} was committed and is not there"
+                assert known is not None
+                for_ever = said.retention_time_ms == -1
+                topic_id = known.id if for_ever else ZERO_UUID
+                key = (said.group_id, known.name, p.partition_index)
+                metadata = p.committed_metadata or ""
+                self._write(
+                    event, key, Entry(p.committed_offset, p.committed_leader_epoch, metadata, topic_id)
+                )
+                written.append(key)
+        return [key for key in written if key not in event.after.offsets]
+
+    def _fetched(self, event: Event) -> None:
+        """By name: by id there may be a topic of that name that was made since (O7)."""
+        if event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            return
+        told: Any = event.answer
+        for group in told.groups:
+            found = 0
+            for topic in group.topics:
+                for p in topic.partitions:
+                    entry = self.books.get((group.group_id, topic.name, p.partition_index))
+                    expected = (entry.offset, entry.metadata) if entry is not None else (-1, "")
+                    answer = (p.committed_offset, p.metadata)
+                    where = f"{group.group_id} {topic.name}-{p.partition_index}"
+                    assert answer == expected, f"{where} is told as {answer}, accepted last was {expected}"
+                    found += entry is not None
+            if any(g.group_id == group.group_id and g.topics is None for g in event.request.groups):
+                all_of_it = sum(key[0] == group.group_id for key in self.books)
+                assert found == all_of_it, f"{group.group_id}: {found} offsets are told of {all_of_it}"
+
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+class OffsetsExpireLate(Promise):
+    """O5: an offset expires only of an empty group, or of a topic that nobody of a stable group reads; when
+    it is as old as it said itself, or has been of no use for `offsets.retention.minutes`. Then it does."""
+
+    def after(self, event: Event) -> None:
+        if event.kind == "look":
+            assert RETENTION in event.shell.coordinator.deadlines, "nobody looks for what has expired"
+        if event.kind != "timer" or event.key != RETENTION:
+            return
+        if event.changed:
+            now_ms = event.shell.now_ms
+            kept_ms = event.shell.config["offsets.retention.minutes"] * 60_000
+            for key, told in event.before.offsets.items():
+                if key not in event.after.offsets:
+                    self._expired(event.before.group(key[0]), key, told, now_ms, kept_ms)
+        if event.outcome is not None:
+            due_ms = event.shell.due_ms(RETENTION)
+            interval_ms = event.shell.config["offsets.retention.check.interval.ms"]
+            assert due_ms in (interval_ms, SOON_MS), f"what has expired is looked for in {due_ms} ms"
+            if due_ms == interval_ms:
+                self._left(event)
+
+    def _expired(
+        self, group: ClassicGroup, key: OffsetKey, told: Committed, now_ms: int, kept_ms: int
+    ) -> None:
+        assert group.state in SETTLED, f"{key} expired of {group!r}"
+        if group.members:
+            assert key[1] not in subscribed_topics(group), f"{key} expired, and {group!r} reads it"
+        if told.expire_ms != -1:
+            assert now_ms >= told.expire_ms, f"{key} expired at {now_ms}, before {told.expire_ms}"
+            return
+        since_ms = told.commit_ms
+        if group.state is State.EMPTY and not group.is_simple and group.state_timestamp_ms != -1:
+            since_ms = group.state_timestamp_ms
+        assert now_ms >= since_ms + kept_ms, f"{key} expired at {now_ms}; of no use since {since_ms}"
+
+    def _left(self, event: Event) -> None:
+        """What is left in an empty group is not as old yet; a group of which nothing is left is gone."""
+        now_ms, core = event.shell.now_ms, event.shell.core
+        for name, group in core.groups.items():
+            if group.state is not State.EMPTY:
+                continue
+            left = [c for by_topic in core.offsets.get(name, {}).values() for c in by_topic.values()]
+            assert left, f"{group!r} has nothing left, and is still there"
+            late = [c for c in left if c.expire_ms != -1 and now_ms >= c.expire_ms]
+            assert not late, f"{name}: {late[0]} should have expired by {now_ms}"
+
+
+class SubscribedOffsetsStay(Promise):
+    """O5: OffsetDelete takes offsets of an empty group, or of a topic that no member reads."""
+
+    def after(self, event: Event) -> None:
+        if not event.changed or not event.before.offsets:
+            return
+        for key in event.before.offsets:
+            if key in event.after.offsets:
+                continue
+            group = event.before.groups.get(key[0])
+            if group is not None and group.members and not event.asks("DeleteTopics"):
+                by = event.asks("OffsetDelete") or event.key == RETENTION
+                assert by, f"{key} of {group!r} is gone by {event.api or event.key}"
+                assert key[1] not in subscribed_topics(group), f"{key} is gone, and {group!r} reads it"
+
+
+class GroupsGoWhenEmpty(Promise):
+    """O6: a group is deleted only when it is empty, and its offsets with it."""
+
+    def after(self, event: Event) -> None:
+        if not event.changed:
+            return
+        for name, group in event.before.groups.items():
+            if name in event.after.groups:
+                continue
+            by = event.asks("DeleteGroups") or event.key == RETENTION
+            assert by, f"{group!r} is gone by {event.api or event.key}"
+            assert group.state is State.EMPTY, f"{group!r} is deleted"
+            left = event.shell.core.offsets.get(name)
+            assert not left, f"{group!r} is deleted, its offsets are there: {left}"
+
+
+class RecreatedTopicsBeginAnew(Promise):
+    """O7: who asks by topic id is not told what was committed for another topic of that name.
+
+    Where the log has no room for the topic's id, because it says when the offset expires, nobody knows."""
+
+    def after(self, event: Event) -> None:
+        if event.api != "OffsetFetch" or event.version < FIRST_VERSION_WITH_TOPIC_IDS:
+            return
+        told: Any = event.answer
+        for group, topic, p in _partitions(told):
+            known = event.shell.topics.by_id.get(topic.topic_id)
+            if known is None:
+                assert p.error_code == Errors.UNKNOWN_TOPIC_ID, f"{topic.topic_id} is not there: {p}"
+                continue
+            by_topic = event.shell.core.offsets.get(group, {})
+            held = by_topic.get(known.name, {}).get(p.partition_index)
+            own = held is not None and held.topic_id in (ZERO_UUID, topic.topic_id)
+            offset = held.offset if own and held is not None else -1
+            assert p.committed_offset == offset, f"{group} {known.name}: {p.committed_offset}, not {offset}"
+
+
+def _partitions(answer: Any) -> Iterator[tuple[str, Any, Any]]:
+    for group in getattr(answer, "groups", ()):
+        for topic in group.topics:
+            for p in topic.partitions:
+                yield group.group_id, topic, p
+
+
+def subscribed_topics(group: ClassicGroup) -> set[str]:
+    """The topics that members say they read, each by itself; what cannot be read says nothing."""
+    topics: set[str] = set()
+    for member in group.members.values():
+        metadata = dict(member.protocols).get(group.protocol or "", b"")
+        try:
+            topics.update(decode_from(ConsumerProtocolSubscription, 0, metadata, 2)[0].topics)
+        except CodecError:
+            continue
+    return topics
