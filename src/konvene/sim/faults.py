@@ -66,6 +66,7 @@ KNOBS: tuple[Knob, ...] = (
          "what the leader of a group uses; mixed: it depends on who leads"),
     Knob("session.ms", 10_000, _one_of(6_000, 10_000, 10_000, 45_000), "session.timeout.ms of the members"),
     Knob("rebalance.ms", 30_000, _one_of(8_000, 30_000, 60_000), "max.poll.interval.ms of the members"),
+    Knob("heartbeat.ms", 3_000, _one_of(3_000, 3_000, 1_000), "heartbeat.interval.ms of the members"),
     Knob("initial.delay.ms", 3000, _one_of(0, 0, 500, 3000), "group.initial.rebalance.delay.ms"),
     Knob("max.size", 1000, _one_of(1000, 1000, 1000, 3), "group.max.size"),
     Knob("retention.minutes", 10_080, _one_of(10_080, 10_080, 1), "offsets.retention.minutes"),

@@ -15,7 +15,7 @@ was no more, and was accepted because its member and generation still stand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from konvene.sim.event import Broken, OffsetKey
@@ -94,10 +94,14 @@ class Oracle:
         if end > upto:
             self._read_upto[key] = end
 
-    def commit_accepted(self, member: Member, tp: TopicPartition, offset: int) -> None:
-        """It was told that its commit is stored."""
+    def ages(self, group: str, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """How often offsets went back by now, for a commit that is sent."""
+        return {tp: self._age.get((group, *tp), 0) for tp in wanted}
+
+    def commit_accepted(self, member: Member, tp: TopicPartition, offset: int, age: int) -> None:
+        """It was told that its commit is stored. What went back since it was sent may have been it."""
         key = (member.group, *tp)
-        if offset > self._acknowledged.get(key, -1):
+        if age == self._age.get(key, 0) and offset > self._acknowledged.get(key, -1):
             self._acknowledged[key] = offset
 
     # --- what the world tells ---

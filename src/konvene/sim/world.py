@@ -279,7 +279,7 @@ class World:
     def _arrive(
         self, client: Process, life: int, connection: int, number: int, request: Struct, version: int
     ) -> None:
-        if connection < 0 and self.is_calm:
+        if self.is_calm and (life, connection) != (client.life, client.connection):
             return
         self.happened(client.name, "->" if connection == client.connection else "-> late", request)
         self._fresh[client.name] += 1

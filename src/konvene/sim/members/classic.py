@@ -30,7 +30,7 @@ from konvene.errors import Errors
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from konvene.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from konvene.sim.members import Kind
 from konvene.sim.members.classic_hostile import HostileClassic
@@ -58,7 +58,8 @@ class ClassicMember(Member):
         self.instance_id = name if static else None
         self.session_ms: int = options["session.ms"]
         self.rebalance_ms: int = options["rebalance.ms"]
-        self.beat_ms = self.session_ms // 3
+        # One that beats less often may hear of a rebalance when it is over, for ever.
+        self.beat_ms = min(options["heartbeat.ms"], self.session_ms // 3, self.rebalance_ms // 3)
         self.assignor = options["assignor"]
         if self.assignor == "mixed":  # All have one in common, or there would be no group.
             self.assignor = world.random.choice(["range", "roundrobin"])
@@ -160,7 +161,9 @@ class ClassicMember(Member):
         self.generation, self._member_id = answer.generation_id, answer.member_id
         self._beat_from_now()
         given: tuple[SyncGroupRequestAssignment, ...] = ()
-        if answer.leader == answer.member_id and not answer.skip_assignment:
+        leads = answer.leader == answer.member_id
+        self._assigned_for = self.world.partition_counts() if leads else {}
+        if leads and not answer.skip_assignment:
             given = self._assign(answer)
         request = SyncGroupRequest(
             group_id=self.group,
@@ -182,7 +185,6 @@ class ClassicMember(Member):
             except CodecError:
                 members[m.member_id] = Subscription(())
         topics = {t.name: TopicInfo(t.partitions) for t in self.world.topics.by_name.values()}
-        self._assigned_for = self.world.partition_counts()
         wanted = ASSIGNORS[answer.protocol_name or self.assignor].assign(topics, members)
         return tuple(
             SyncGroupRequestAssignment(member_id=m, assignment=write_assignment(Assigned(tuple(given))))
@@ -246,11 +248,9 @@ class ClassicMember(Member):
         if request is None:
             self._callback(then)
         else:
-            self.ask(request, 9, lambda answer: self._committed_before(request, answer, then), 1_000)
+            self.send_commit(request, lambda error: self._callback_if_going(then), 1_000)
 
-    def _committed_before(self, request: OffsetCommitRequest, answer: Answer, then: Any) -> None:
-        if isinstance(answer, OffsetCommitResponse):
-            self.took_commit(request, answer)
+    def _callback_if_going(self, then: Any) -> None:
         if self._giving_up:
             self._callback(then)
 
@@ -347,14 +347,10 @@ class ClassicMember(Member):
         request = self.commit_request(self.generation, self.instance_id)
         if request is not None:
             self._committing = True
-            self.ask(request, 9, lambda answer: self._committed(request, answer))
+            self.send_commit(request, lambda error: self._committed(request, error))
 
-    def _committed(self, request: OffsetCommitRequest, answer: Answer) -> None:
+    def _committed(self, request: OffsetCommitRequest, error: Errors | None) -> None:
         self._committing = False
-        if isinstance(answer, OffsetCommitResponse):
-            error = self.took_commit(request, answer)
-        else:
-            error = _error(answer) or Errors.NONE
         if request.generation_id_or_member_epoch != self.generation or self.state != "in":
             return
         if error is Errors.FENCED_INSTANCE_ID:

@@ -6,6 +6,7 @@ of the world is told of everything a member owns, reads, commits and fetches, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.codec.uuid import Uuid
@@ -23,7 +24,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from konvene.sim.oracle import TopicPartition
-from konvene.sim.process import Answer, Process
+from konvene.sim.process import REQUEST_TIMEOUT_MS, Answer, Process
 
 if TYPE_CHECKING:
     from konvene.sim.world import World
@@ -165,20 +166,35 @@ class Member(Process):
             ),
         )
 
-    def took_commit(self, request: OffsetCommitRequest, answer: OffsetCommitResponse) -> Errors:
-        """The answer to a commit: note what was accepted; the first error, if there is one."""
-        worst = Errors.NONE
-        told: dict[TopicPartition, int] = {
-            (topic.name, p.partition_index): p.error_code for topic in answer.topics for p in topic.partitions
+    def send_commit(
+        self,
+        request: OffsetCommitRequest,
+        done: Callable[[Errors | None], None],
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """Commit; `done` is told the first error of the answer, or None if nothing was heard."""
+        sent = {
+            (topic.name, p.partition_index): p.committed_offset
+            for topic in request.topics
+            for p in topic.partitions
         }
-        for topic in request.topics:
+        ages = self.world.oracle.ages(self.group, sent)
+        self.ask(request, 9, lambda answer: done(self._took_commit(sent, ages, answer)), timeout_ms)
+
+    def _took_commit(
+        self, sent: dict[TopicPartition, int], ages: dict[TopicPartition, int], answer: Answer
+    ) -> Errors | None:
+        if not isinstance(answer, OffsetCommitResponse):
+            return answer if isinstance(answer, Errors) else None
+        worst = Errors.NONE
+        for topic in answer.topics:
             for p in topic.partitions:
                 tp = (topic.name, p.partition_index)
-                error = Errors(told[tp])
+                error = Errors(p.error_code)
                 if error is not Errors.NONE:
                     worst = error
-                else:
-                    self.world.oracle.commit_accepted(self, tp, p.committed_offset)
-                    if tp in self.positions:
-                        self.committed[tp] = p.committed_offset
+                    continue
+                self.world.oracle.commit_accepted(self, tp, sent[tp], ages[tp])
+                if tp in self.positions:
+                    self.committed[tp] = sent[tp]
         return worst
