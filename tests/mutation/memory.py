@@ -75,6 +75,7 @@ WRITING = (
         "The log has each member's metadata for the assignor that it likes best, not for the one in use.",
         "            subscription=m.metadata(group.protocol),\n",
         "            subscription=m.protocols[0][1],\n",
+        would_be_caught_by="Members with two assignors, other metadata for each, that do not get their favourite; G1.",
     ),
     Mutant(
         "timeouts-are-written-crossed",
@@ -178,6 +179,7 @@ LOADING = (
         "The tombstone of an offset makes a group that is not there.",
         "    if record.committed is not None and record.group not in shard.groups:\n",
         "    if record.group not in shard.groups:\n",
+        would_be_caught_by="Simple groups whose offsets are deleted, then a compacted log; G2 over the list of groups.",
     ),
     Mutant(
         "run-of-commits-takes-the-topic",
