@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.coordinator import Call, Coordinator, Explained, RecordTooLarge
+from konvene.broker.coordinator import RING_AGAIN_MS, Call, Coordinator, Explained, RecordTooLarge
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.codec.batches import BatchHeader, batches, build_simple
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
+from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.groups.shard import GroupShard
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -25,6 +26,7 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from konvene.records.commits import Committed, OffsetCommitted
 from konvene.shard.image import Topic, Topics
 
 TOPICS = Topics([Topic("orders", Uuid(b"o" * 16), 500)])
@@ -189,6 +191,25 @@ def join_request() -> JoinGroupRequest:
         protocol_type="consumer",
         protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
     )
+
+
+def test_a_timer_whose_outcome_does_not_fit_rings_again() -> None:
+    """What the timer is about is still so: a member whose session ended is not in its group for ever."""
+
+    async def main(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        journal.fail_append = RecordTooLarge("larger than the topic's max.message.bytes")
+        assert isinstance(coordinator.core, GroupShard)
+        coordinator.core.replay(OffsetCommitted("old", "orders", 0, Committed(1, commit_ms=0, expire_ms=1)))
+        assert coordinator.ring_now(RETENTION)
+        assert "old" in coordinator.core.offsets
+        in_ms = (coordinator.deadlines[RETENTION] - asyncio.get_running_loop().time()) * 1000
+        assert 0 < in_ms <= RING_AGAIN_MS
+        journal.fail_append = None
+        assert coordinator.ring_now(RETENTION)
+        assert "old" not in coordinator.core.offsets
+        await journal.finish_sync()
+
+    run(main)
 
 
 def test_an_outcome_that_does_not_fit_is_refused_whole() -> None:

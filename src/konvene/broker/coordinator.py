@@ -31,6 +31,9 @@ log = logging.getLogger("konvene.coordinator")
 LOAD_SLICE_S = 0.005
 """How long loading may hold the event loop at a time."""
 
+RING_AGAIN_MS = 10_000
+"""When a timer rings again whose outcome did not fit into the log: what it is about is still so."""
+
 Pair = tuple[bytes | None, bytes | None]
 
 
@@ -224,8 +227,10 @@ class Coordinator:
             outcome = self.core.expire(key, context)
         except Exception:
             log.exception("%s: timer %s could not be decided", self.name, key)
-            return
-        self._carry_out(outcome, None)
+        else:
+            if self._carry_out(outcome, None):
+                return
+        self._timers.arm(key, RING_AGAIN_MS)
 
     def ring_now(self, key: Any) -> bool:
         """Let a timer run out before its time, as if its time were up; False where it is not armed."""
@@ -236,7 +241,8 @@ class Coordinator:
 
     # --- carrying out ---
 
-    def _carry_out(self, outcome: Outcome, waiter: int | None) -> None:
+    def _carry_out(self, outcome: Outcome, waiter: int | None) -> bool:
+        """False where the outcome does not fit into the log, and nothing has changed."""
         base = end = self._journal.end_offset
         if outcome.records:
             try:
@@ -245,10 +251,10 @@ class Coordinator:
                 log.error("%s: refused, nothing changed: %s", self.name, error)
                 if waiter is not None:
                     self._refuse(waiter, Errors.UNKNOWN_SERVER_ERROR)
-                return
+                return False
             except Exception as error:
                 self._fail(error)
-                return
+                return True
         for record in outcome.records:
             self.core.replay(record)
         for record in outcome.soft_records:
@@ -259,6 +265,7 @@ class Coordinator:
             last = end - 1 if outcome.records else -1
             why = tuple(Explained(r, base if outcome.records else -1, last) for r in outcome.why)
         self._release_or_hold(_Held(end, outcome.replies, outcome.effects, why))
+        return True
 
     def _set_timers(self, timers: tuple[Arm | Disarm, ...]) -> None:
         for timer in timers:
