@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
+from konvene.broker.coordinator import RING_AGAIN_MS
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.groups.classic.step import SHORTEST_INITIAL_DELAY_MS
@@ -140,8 +141,8 @@ class BooksAgree(Promise):
         assert not wrong, f"{group!r} keeps members under other names: {wrong}"
         assert state is not State.DEAD, f"{group!r} is kept"
         assert state is not State.EMPTY or not members, f"{group!r} has members"
-        assert state is State.EMPTY or members or group.pending_joins, f"{group!r} has nobody"
         if state is State.STABLE or state is State.COMPLETING_REBALANCE:
+            assert members, f"{group!r} has nobody"
             wanted = group.protocol is not None and group.protocol_counts[group.protocol] == len(members)
             assert wanted, f"{group!r} has chosen {group.protocol}, of {group.protocol_counts}"
         else:
@@ -299,6 +300,10 @@ class RebalancesEnd(Promise):
         """Of a group under way: its state, since when, and how long it may last."""
 
     def after(self, event: Event) -> None:
+        if event.kind == "timer" and event.outcome is None and len(event.key) > 1:
+            known = self.since.get(event.key[1])
+            if known is not None:  # What was decided did not fit: it rings again.
+                self.since[event.key[1]] = known[0], event.shell.agenda.now_ms, known[2] + RING_AGAIN_MS
         if not (event.changed or event.whole):
             return
         if event.kind == "loaded":
@@ -363,6 +368,10 @@ class SilentMembersGo(Promise):
         now_ms = event.shell.agenda.now_ms
         if event.kind == "loaded":
             self.heard.clear()
+        if event.kind == "timer" and event.outcome is None and event.key[0] == "session":
+            # What was decided did not fit: it rings again.
+            known = self.heard[event.key[1:]]
+            self.heard[event.key[1:]] = now_ms, known[1] + RING_AGAIN_MS
         if event.kind == "asked" and event.outcome is not None and event.api in HEARS:
             said, group = event.request, event.asked_of_after
             member = group.members.get(said.member_id)
