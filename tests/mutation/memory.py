@@ -198,6 +198,7 @@ LOADING = (
         "(offset, epoch, told.metadata, time, -1, told.topic_id))\n",
         "(offset, told.leader_epoch, told.metadata, time, -1, told.topic_id))\n",
         level=2,
+        would_be_caught_by="Commits with leader epochs that differ within a batch, and a load by the broker's reader; G2.",
     ),
     Mutant(
         "run-of-commits-has-one-metadata",

@@ -43,6 +43,7 @@ RUNTIME = (
         "        if self._journal.online:\n            self.load()\n",
         "",
         level=2,
+        would_be_caught_by="L7: some time after an append failed, and in the calm at the latest, the coordinator is active.",
     ),
     Mutant(
         "who-waits-is-not-told-of-the-failure",
@@ -61,6 +62,7 @@ RUNTIME = (
         "        self._timers.clear()\n",
         "",
         level=2,
+        would_be_caught_by="G11 right after a coordinator that failed has loaded again.",
     ),
     Mutant(
         "serves-while-it-loads",
@@ -90,6 +92,7 @@ RUNTIME = (
         "            while self._held:\n                await self._journal.sync()\n",
         "            if self._held:\n                await self._journal.sync()\n",
         level=2,
+        would_be_caught_by="G12: nobody's answer is held while no sync is under way.",
     ),
     Mutant(
         "sooner-is-not-seen",
@@ -120,5 +123,6 @@ RUNTIME = (
         "        return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value\n",
         "        return isinstance(value, ClassicGroup) and value.group_id in self.groups\n",
         level=2,
+        would_be_caught_by="Heartbeats by way of the broker's memory of requests, while the group rebalances; L3.",
     ),
 )
