@@ -152,11 +152,19 @@ class _Loop:
         self._delay_ms = delay_ms
         self._finish = finish
         self.time = agenda.time
+        self._late: Task | None = None
+        """What begins after a while, if the process lives that long."""
+
+    def end(self) -> None:
+        self.alive = False
+        if self._late is not None:
+            self._late.cancel()
 
     def create_task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
         task = Task(coroutine)
         delay_ms = self._delay_ms()
         if delay_ms:
+            self._late = task
             self._agenda.after(delay_ms, self._call, task.go_on, None)
         else:
             task.go_on(None)
@@ -218,7 +226,7 @@ class _Watched:
 
 
 class _Ringing(Coordinator):
-    """A coordinator of which it is known when a timer that rang has had its effect: several may ring at once."""
+    """A coordinator that tells when a timer has had its effect: several may ring at the same moment."""
 
     rang: Callable[[], None]
 
@@ -324,7 +332,7 @@ class Shell:
     def die(self) -> None:
         """The process is gone: it answers nobody, and nothing of it happens any more."""
         self.finish()
-        self._loop.alive = False
+        self._loop.end()
         self.ended = self.last_state()
 
     def succeeds(self, old: Shell, lost: int) -> None:
