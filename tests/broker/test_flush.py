@@ -10,11 +10,15 @@ import pytest
 from tests.broker.handlers.asking import Asking
 from tests.broker.running import running
 
+from konvene.broker.coordinator import Call
+from konvene.broker.handlers import produce
 from konvene.broker.partitions import Partition
 from konvene.codec.batches import build_simple
 from konvene.codec.compile import encode
 from konvene.configs import BrokerConfig
 from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
@@ -111,3 +115,56 @@ def test_what_has_waited_for_long_enough_is_flushed(tmp_path: Path) -> None:
 def test_by_default_nothing_is_flushed_for_its_age_or_number() -> None:
     config, _ = BrokerConfig.load()
     assert config["log.flush.scheduler.interval.ms"] == config["log.flush.interval.messages"] == 2**63 - 1
+
+
+def test_nobody_reads_what_is_not_on_the_disk_where_writers_wait_for_it(tmp_path: Path) -> None:
+    """`konvene.log.fsync.topics`: a reader that saw what a power cut takes back would stand behind the
+    records that are acknowledged in its place, and never read them."""
+
+    async def story(client: Asking, partition: Partition) -> None:
+        partition.append([(None, b"v")], 1_000)
+        assert (partition.end_offset, partition.high_watermark) == (1, 0)
+        wanted = ListOffsetsTopic(name="t", partitions=(ListOffsetsPartition(timestamp=-1),))
+        (told,) = (await client.ask(ListOffsetsRequest(topics=(wanted,)))).topics[0].partitions
+        assert told.offset == 0
+        assert await read(client, max_wait_ms=0) == (0, b"")
+        waiting = asyncio.create_task(read(client, max_wait_ms=10_000))
+        async with asyncio.timeout(10):
+            while not partition.waiting:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+        await partition.sync()
+        high_watermark, records = await waiting
+        assert high_watermark == 1
+        assert records
+
+    run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, story)
+
+
+def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(tmp_path: Path) -> None:
+    """All partitions of a request are synced, also where nobody waits for the answer any more."""
+
+    async def story(client: Asking, partition: Partition) -> None:
+        await client.topic("u", 3)
+        broker = client.broker
+        rows = tuple(
+            PartitionProduceData(index=index, records=build_simple([(None, b"v")], 1)) for index in range(3)
+        )
+        request = ProduceRequest(acks=-1, topic_data=(TopicProduceData(name="u", partition_data=rows),))
+        call = Call(9)
+        answering = asyncio.ensure_future(produce.handle(broker, request, call))
+        await asyncio.sleep(0)
+        answering.cancel()
+        written = [broker.partitions.get("u", index) for index in range(3)]
+        async with asyncio.timeout(10):
+            while any(p is None or p.high_watermark < 1 for p in written):  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+
+    run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, story)
+
+
+async def read(client: Asking, max_wait_ms: int) -> tuple[int, bytes]:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
+    topic = FetchTopic(topic="t", partitions=(wanted,))
+    request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1_000, topics=(topic,))
+    (told,) = (await client.ask(request, 12)).responses[0].partitions
+    return told.high_watermark, bytes(told.records or b"")

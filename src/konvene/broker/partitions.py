@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.codec import batches
 from konvene.codec.batches import BatchHeader, TimestampType
 from konvene.codec.compression import Compression
@@ -51,7 +52,17 @@ class Waiting(Protocol):
 class Partition:
     """One partition on this node, which leads it."""
 
-    __slots__ = ("_broker", "_syncs", "index", "leader_epoch", "log", "synced_ms", "topic", "waiting")
+    __slots__ = (
+        "_broker",
+        "_shows_synced",
+        "_syncs",
+        "index",
+        "leader_epoch",
+        "log",
+        "synced_ms",
+        "topic",
+        "waiting",
+    )
 
     def __init__(
         self, broker: Broker, topic: str, index: int, log: PartitionLog, *, leader_epoch: int, syncs: bool
@@ -62,6 +73,7 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self._syncs = syncs
+        self._shows_synced = syncs and topic not in INTERNAL_TOPICS
         self.synced_ms = broker.wall_clock_ms()
         self.waiting: dict[Waiting, None] = {}
 
@@ -74,8 +86,15 @@ class Partition:
 
     @property
     def end_offset(self) -> int:
-        """The high watermark as well: there is no other replica to wait for."""
         return self.log.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where consumers see: there is no other replica to wait for.
+
+        Where every write waits for the disk, so does every reader: a consumer that read what a power cut
+        takes back would stand behind the records that take its place, and never read them."""
+        return self.log.synced_offset if self._shows_synced else self.log.end_offset
 
     @property
     def synced_offset(self) -> int:
@@ -133,6 +152,8 @@ class Partition:
         """Make what is written durable. Raises `LogError`."""
         self.synced_ms = self._broker.wall_clock_ms()
         await asyncio.get_running_loop().run_in_executor(self._broker.disk_thread, self.log.sync)
+        if self._shows_synced:
+            self._grown()
 
     # --- reading ---
 

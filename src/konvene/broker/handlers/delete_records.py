@@ -42,7 +42,7 @@ def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> Delet
         if partition is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
             raise Refused(broker.partitions.why_not(topic, index, missing))
-        offset = partition.end_offset if wanted.offset == HIGH_WATERMARK else wanted.offset
+        offset = partition.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
         start = partition.delete_before(offset)
     except Refused as refused:
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=refused.error)

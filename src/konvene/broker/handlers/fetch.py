@@ -166,7 +166,7 @@ class _Reader:
         if self.replica_id >= 0:
             raise Refused(Errors.UNKNOWN_LEADER_EPOCH if known_epoch else Errors.NOT_LEADER_OR_FOLLOWER)
         log = partition.log
-        end = partition.end_offset
+        end = partition.high_watermark
         stable = log.last_stable_offset(end)
         data = PartitionData(
             partition_index=wanted.partition,
@@ -256,7 +256,7 @@ class _Watch:
 
     def _upto(self) -> int:
         partition = self.partition
-        end = partition.end_offset
+        end = partition.high_watermark
         return partition.log.last_stable_offset(end) if self.wait.reader.committed else end
 
     def look(self) -> None:

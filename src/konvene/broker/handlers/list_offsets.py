@@ -61,7 +61,7 @@ def _find(
     partition: Partition, wanted: ListOffsetsPartition, version: int, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     asked = wanted.timestamp
-    end = partition.end_offset
+    end = partition.high_watermark
     if committed:
         end = partition.log.last_stable_offset(end)
     timestamp, offset = -1, -1

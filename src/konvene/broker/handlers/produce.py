@@ -213,9 +213,9 @@ def _needs_verification(batch: Buffer) -> bool:
 
 async def _sync_untold(unsynced: dict[Key, Partition]) -> Any:
     """Nobody waits for an answer, but the next request waits."""
-    for partition in unsynced.values():
+    for syncing in _begin(unsynced).values():
         try:
-            await partition.sync()
+            await asyncio.shield(syncing)
         except LogError:
             return HANG_UP
     return None
@@ -225,12 +225,26 @@ async def _when_durable(
     answers: dict[Key, PartitionProduceResponse], unsynced: dict[Key, Partition]
 ) -> ProduceResponse:
     """`konvene.log.fsync.topics`, `flush.messages`: on the disk before it is acknowledged, or refused."""
-    for key, partition in unsynced.items():
+    for key, syncing in _begin(unsynced).items():
         try:
-            await partition.sync()
+            await asyncio.shield(syncing)
         except LogError as error:
             answers[key] = _refused(key, Errors(error.code))
     return _response(answers)
+
+
+def _begin(unsynced: dict[Key, Partition]) -> dict[Key, asyncio.Task[None]]:
+    """Begin to sync all of them. It goes on if the client hangs up: others wait to read what it wrote."""
+    begun = {key: asyncio.ensure_future(partition.sync()) for key, partition in unsynced.items()}
+    for syncing in begun.values():
+        syncing.add_done_callback(_forget)
+    return begun
+
+
+def _forget(syncing: asyncio.Task[None]) -> None:
+    """A failure is the log's to remember; that nobody waits for this one any more is no news."""
+    if not syncing.cancelled():
+        syncing.exception()
 
 
 def _response(answers: dict[Key, PartitionProduceResponse]) -> ProduceResponse:
