@@ -67,6 +67,27 @@ class SimDisk(MemoryDisk):
         found.clock = self.clock
         return found
 
+    def after_kill(self) -> SimDisk:
+        """What a process that died alone leaves: all it wrote, and what was not synced still is not."""
+        found = self.blank()
+        found._names, found._durable_names = self._names, self._durable_names
+        found._pending = self._pending
+        found._continue(self)
+        self.dead = True
+        return found
+
+    # looking, which is no operation -----------------------------------------------------------
+
+    def paths(self, folder: str) -> list[str]:
+        """All files and directories whose path begins so."""
+        return sorted(path for path in self._names if path.startswith(folder))
+
+    def peek(self, path: str, at: int = 0) -> bytes:
+        """A file's bytes from there on."""
+        return bytes(self._inode(path).data[at:])
+
+    # endings ----------------------------------------------------------------------------------
+
     def cut_power(self) -> SimDisk:
         """What is found after a power cut, by chance; sometimes as little as there may be."""
         chance = self.chance
@@ -74,6 +95,7 @@ class SimDisk(MemoryDisk):
         found = self.crash((lambda count: chance.randrange(count)) if lucky else lambda _count: 0)
         assert isinstance(found, SimDisk)
         self._spoil(found)
+        self.dead = True
         return found
 
     def _spoil(self, found: SimDisk) -> None:

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from konvene.sim.network import Network
 
+_Base: Any = asyncio.AbstractEventLoop
+
 __all__ = ["WORLD", "Deadlock", "Host", "SimLoop"]
 
 Order = Literal["fifo", "hosts", "all"]
@@ -76,7 +78,7 @@ class _Timer(asyncio.TimerHandle):
     what: Callable[[], str] | None
 
 
-class SimLoop(asyncio.AbstractEventLoop):
+class SimLoop(_Base):  # type: ignore[misc]
     """See the top of this file."""
 
     def __init__(
@@ -98,7 +100,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Is called when a step was taken."""
         self.errors: Callable[[Host, dict[str, Any]], None] | None = None
         self.network: Network = Network(self)
-        self._now = 1000.0
+        self._now = self.began = 1000.0
         self._ready: list[_Callback | _Timer] = []
         self._timers: list[tuple[float, int, _Timer]] = []
         self._serial = 0
@@ -199,7 +201,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """The time, looked at from outside."""
         return self._now
 
-    def call_soon(  # type: ignore[override]
+    def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         host = _HOST.get(self._world) if context is None else context.get(_HOST, self._world)
@@ -209,14 +211,14 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._ready.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    call_soon_threadsafe = call_soon
 
-    def call_later(  # type: ignore[override]
+    def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(  # type: ignore[override]
+    def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         host = _HOST.get(self._world) if context is None else context.get(_HOST, self._world)
@@ -291,7 +293,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if handle._cancelled or not host.alive:
             return
         if host.paused:
-            host.parked.append(handle._run)
+            host.parked.append(lambda: None if handle._cancelled else handle._run())
         elif type(handle) is _Timer:
             self.steps += 1
             if self.note is not None:
@@ -378,9 +380,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             host.tasks = [each for each in tasks if not _is_settled(each)]
         return task
 
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Any, func: Callable[..., Any], *args: Any
-    ) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         future = self.create_future()
         host = self.here()
         self._schedule(

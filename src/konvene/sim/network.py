@@ -320,7 +320,7 @@ class Network:
         if one is None:
             self._blocked.clear()
         else:
-            self._blocked -= {(one, other), (other, one)}  # type: ignore[arg-type]
+            self._blocked -= {(one, other or one), (other or one, one)}
         held, self._held = self._held, []
         for src, dst, call in held:
             if (src, dst) in self._blocked:
@@ -329,9 +329,7 @@ class Network:
                 self.loop.schedule(self.latency(), "held", partial("{}>{}".format, src, dst), call)
         if one is None:
             for endpoint in list(self.endpoints):
-                if endpoint.inn.deaf:
-                    endpoint.inn.deaf = False
-                    self.loop.run_on(endpoint.host, endpoint.take)
+                self.hear(endpoint)
 
     def is_blocked(self, src: str, dst: str) -> bool:
         return (src, dst) in self._blocked
@@ -339,6 +337,12 @@ class Network:
     def deafen(self, endpoint: Endpoint) -> None:
         """Its host does not read from it any more, until all is healed."""
         endpoint.inn.deaf = True
+
+    def hear(self, endpoint: Endpoint) -> None:
+        """Its host reads from it again."""
+        if endpoint.inn.deaf:
+            endpoint.inn.deaf = False
+            self.loop.run_on(endpoint.host, endpoint.take)
 
     def reset(self, endpoint: Endpoint) -> None:
         """Both sides of a connection lose it."""

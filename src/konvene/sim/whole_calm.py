@@ -1,0 +1,184 @@
+"""The end of a whole run: all is healed, and within bounded time everything is as it should be.
+
+In this order: faults end and everybody is started again; each group becomes stable with all its members and
+has read everything; then nothing may move for three session timeouts; then the clients leave, and nothing
+of them may be left; last, the broker is stopped and started, and has what it had. The bounds are generous:
+they tell what does not happen from what is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from konvene.client.member import State as MemberState
+from konvene.groups.classic.group import ClassicGroup, State
+from konvene.sim.network import NetworkFaults
+from konvene.sim.promises.whole import ReadAtLeastOnce, Violation
+
+if TYPE_CHECKING:
+    from konvene.sim.whole import Whole
+
+__all__ = ["Calm"]
+
+QUIET_SESSIONS = 3
+
+
+class Calm:
+    """See the top of this file."""
+
+    def __init__(self, run: Whole) -> None:
+        self.run_ = run
+        self.loop = run.loop
+        t = run.timeouts
+        self.bound_s = (3 * (t.rebalance_ms + t.session_ms) + 2 * t.api_ms) / 1000 + 60
+
+    def __repr__(self) -> str:
+        return f"<calm, bound {self.bound_s:.0f} s>"
+
+    async def run(self) -> None:
+        self._heal()
+        await self._until(self._broker_serves, "the broker serves")
+        self._restart_clients()
+        await self._until(self._all_well, "every group is stable and has read everything", self._what_is_not)
+        # The leader of a group may learn of new partitions only now, and that is a rebalance.
+        await asyncio.sleep(2 * self.run_.timeouts.metadata_ms / 1000)
+        await self._until(self._all_well, "every group is stable and has read everything", self._what_is_not)
+        await self._stay_quiet()
+        self.run_.check()
+        self.run_.look_everywhere()
+        self.run_.ask("calm")
+        await self._leave()
+        self.run_.check()
+        self.run_.ask("ended")
+        await self._start_again()
+
+    async def _until(
+        self, is_so: Callable[[], bool], what: str, why_not: Callable[[], str] = lambda: ""
+    ) -> None:
+        until = self.loop.now + self.bound_s
+        while not is_so():
+            if self.loop.now > until:
+                self.loop.halt(
+                    Violation("Settles", f"not within {self.bound_s:.0f} s of calm: {what}; {why_not()}")
+                )
+            await asyncio.sleep(1.0)
+
+    def _heal(self) -> None:
+        run = self.run_
+        run.calm = True
+        self.loop.network.faults = NetworkFaults()
+        self.loop.network.heal()
+        run.host.disk.die_at = None
+        run.chaos.mend_disk()
+        for name in sorted(run.asleep):
+            run.chaos.wake(name)
+        if self.loop.note is not None:
+            self.loop.note("fault", "all is healed")
+
+    def _broker_serves(self) -> bool:
+        host = self.run_.host
+        if host.is_sick:
+            host.kill()
+        host.start()
+        run = self.run_
+        return host.ready and all(c.state == "active" for c in host.coordinators()) and not run.host.disk.dead
+
+    def _restart_clients(self) -> None:
+        for name, client in self.run_.clients.items():
+            if client.spec.job == "consume":
+                if client.leaving:
+                    self.run_.kill_client(name)
+                self.run_.start_client(name)
+
+    # --- is all well? ---
+
+    def _group(self, name: str) -> ClassicGroup | None:
+        for _, shard in self.run_.shards():
+            if name in shard.groups:
+                return shard.groups[name]
+        return None
+
+    def _is_settled(self, name: str) -> bool:
+        group = self._group(name)
+        if group is None or group.state is not State.STABLE:
+            return False
+        ours = set()
+        for client in self.run_.clients.values():
+            if client.spec.group == name:
+                member = None if client.consumer is None else client.consumer.member
+                if member is None or member.state is not MemberState.STABLE or member.rejoin:
+                    return False
+                ours.add(member.member_id)
+        return ours == set(group.members)
+
+    def _sending(self) -> list[str]:
+        return [
+            name
+            for name, client in self.run_.clients.items()
+            if client.spec.job != "consume"
+            and self.loop.is_up(name)
+            and any(not task.done() for task in self.loop.host(name).tasks)
+        ]
+
+    def _unread(self) -> list[object]:
+        self.run_.look_everywhere()
+        return list(next(p for p in self.run_.promises if isinstance(p, ReadAtLeastOnce)).missing())
+
+    def _all_well(self) -> bool:
+        if not self._broker_serves() or self._sending():
+            return False
+        return all(self._is_settled(name) for name, _ in self.run_.groups()) and not self._unread()
+
+    def _what_is_not(self) -> str:
+        rows = [f"these still send: {self._sending()}"] if self._sending() else []
+        for name, _ in self.run_.groups():
+            if not self._is_settled(name):
+                members = [c.consumer.member for c in self.run_.clients.values()
+                           if c.spec.group == name and c.consumer is not None]  # fmt: skip
+                rows.append(f"{name} is {self._group(name)}, its members {members}")
+        return "; ".join([*rows, f"unread: {self._unread()[:3]}"])
+
+    # --- it stays so ---
+
+    async def _stay_quiet(self) -> None:
+        run = self.run_
+        before = {name: self._generation(name) for name, _ in run.groups()}
+        timed_out = run.history.timed_out
+        began, began_s = time.perf_counter(), self.loop.now
+        await asyncio.sleep(QUIET_SESSIONS * run.timeouts.session_ms / 1000)
+        run.idle_s, run.idle_wall_s = self.loop.now - began_s, time.perf_counter() - began
+        after = {name: self._generation(name) for name, _ in run.groups()}
+        if before != after:
+            self.loop.halt(Violation("StaysQuiet", f"generations went from {before} to {after} in the calm"))
+        if run.history.timed_out != timed_out:
+            self.loop.halt(Violation("StaysQuiet", "a request was not answered in the calm"))
+
+    def _generation(self, name: str) -> int:
+        group = self._group(name)
+        return -1 if group is None else group.generation
+
+    # --- and ends ---
+
+    async def _leave(self) -> None:
+        for client in self.run_.clients.values():
+            client.leaving = True
+        await self._until(self._all_left, "every client has left")
+        for name in self.run_.clients:
+            if self.loop.is_up(name):
+                self.run_.kill_client(name)
+        # Static members have their session; what a client that went dark left open, its idle time.
+        idle_s = int(self.run_.knobs.settings["connections.max.idle.ms"]) / 1000
+        await asyncio.sleep(max(2 * self.run_.timeouts.session_ms / 1000 + 5, idle_s + 25))
+
+    def _all_left(self) -> bool:
+        return not any(self.loop.host(n).unfinished() for n in self.run_.clients if self.loop.is_up(n))
+
+    async def _start_again(self) -> None:
+        host = self.run_.host
+        life = host.lives
+        host.stop()
+        await self._until(lambda: host.lives > life and self._broker_serves(), "the broker starts again")
+        self.run_.check()

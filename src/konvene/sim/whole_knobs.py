@@ -1,0 +1,166 @@
+"""What a seed decides before a whole run begins: how large it is, how patient, and which faults there are.
+
+Swarm testing: each kind of fault is there or not, and common or rare, by the seed alone, so that kinds which
+hide one another meet in some seeds and miss each other in others. Every knob is printed with its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any
+
+from konvene.sim.disk import DiskFaults
+from konvene.sim.loop import Order
+from konvene.sim.network import NetworkFaults
+from konvene.sim.whole_clients import ClientSpec, Timeouts
+
+__all__ = ["FAULTS", "Knobs", "draw"]
+
+FAULTS = (
+    "broker-kill", "broker-kill-at-disk", "power-cut", "power-cut-at-disk", "broker-stop", "broker-pause",
+    "disk-errors", "client-crash", "client-leave", "client-pause", "partition", "partition-one-way", "reset",
+    "deaf", "clock-step",
+)  # fmt: skip
+"""The deeds that chaos chooses from. What the network does by rate is in `NetworkFaults`."""
+
+POWER = frozenset(("power-cut", "power-cut-at-disk"))
+
+ASSIGNORS = (("range",), ("roundrobin",), ("cooperative-sticky",), ("range", "roundrobin"))
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Everything that a seed decided."""
+
+    order: Order
+    topics: Mapping[str, int]
+    clients: tuple[ClientSpec, ...]
+    timeouts: Timeouts
+    settings: Mapping[str, str]
+    network: NetworkFaults
+    disk: DiskFaults
+    faults: Mapping[str, float]
+    """Each kind of deed with its weight."""
+    gap_s: float
+    """The mean time between two deeds."""
+    sync_ms: float
+    """The mean time that a disk takes to sync."""
+    look_ms: float
+    """What a look at the clock costs at most."""
+    check_every: int = 50
+    """The state is compared with the logs after so many steps."""
+    drawn: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Every knob and its value, for people."""
+        rows = [("order", self.order), ("gap", f"{self.gap_s:.1f} s"), ("sync", f"{self.sync_ms:.1f} ms"),
+                ("a look at the clock", f"{self.look_ms:.1f} ms"),
+                ("checked every", f"{self.check_every} steps"),
+                ("topics", _pairs(self.topics)), ("settings", _pairs(self.settings)),
+                ("patience", _pairs(asdict(self.timeouts))), ("network", _pairs(asdict(self.network))),
+                ("disk", _pairs(asdict(self.disk))), ("deeds", _pairs(self.faults))]  # fmt: skip
+        return [*rows, *((c.name, _told(c)) for c in self.clients)]
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
+
+
+def _told(client: ClientSpec) -> str:
+    words = [client.job, *client.topics]
+    if client.group:
+        words += [f"in {client.group}", f"by {'+'.join(client.assignors)}"]
+    if client.instance_id:
+        words.append(f"as {client.instance_id}")
+    return " ".join([*words, *(["auto-commit"] if client.auto_commit else [])])
+
+
+def draw(seed: int, *, calm: bool = False) -> Knobs:
+    """The knobs of a seed. `calm`: the same clients, and nothing that goes wrong."""
+    chance = Random(f"knobs {seed}")
+    topics = {f"topic-{i}": chance.randint(1, 4) for i in range(chance.randint(1, 2))}
+    synced = chance.random() < 0.75
+    faults = {name: chance.choice((0.3, 1.0, 3.0)) for name in FAULTS if chance.random() < 0.6}
+    if not synced:
+        faults = {name: weight for name, weight in faults.items() if name not in POWER}
+    network, disk = _network(chance), _disk(chance)
+    return Knobs(
+        order=chance.choice(("fifo", "hosts", "hosts", "all", "all")),
+        topics=topics,
+        clients=tuple(_clients(chance, tuple(topics))),
+        timeouts=_timeouts(chance),
+        settings=_settings(chance, synced=synced),
+        network=NetworkFaults() if calm else network,
+        disk=DiskFaults() if calm else disk,
+        faults={} if calm else faults,
+        gap_s=chance.choice((1.0, 3.0, 10.0)),
+        sync_ms=chance.choice((0.2, 3.0, 30.0)),
+        look_ms=chance.choice((0.0, 0.0, 0.5, 3.0)),
+    )
+
+
+def _network(chance: Random) -> NetworkFaults:
+    def some(most: float) -> float:
+        return chance.random() ** 2 * most if chance.random() < 0.6 else 0.0
+
+    return NetworkFaults(
+        latency_min_ms=chance.choice((0.05, 1.0, 10.0)), latency_mean_ms=chance.choice((0.2, 3.0, 40.0)),
+        split=some(0.8), clog=some(0.02), clog_mean_ms=chance.choice((300.0, 1500.0, 5000.0)),
+        reset=some(0.01), refuse=some(0.2), window=chance.choice((512, 16 * 1024, 256 * 1024)),
+    )  # fmt: skip
+
+
+def _disk(chance: Random) -> DiskFaults:
+    """The rates while `disk-errors` is on."""
+    return DiskFaults(
+        read=chance.choice((0.0, 0.02)), write=chance.choice((0.0, 0.01, 0.2)),
+        sync=chance.choice((0.0, 0.05, 0.5)), full=chance.choice((0.0, 0.5, 1.0)),
+        garbage=chance.choice((0.0, 0.0, 0.5)),
+    )  # fmt: skip
+
+
+def _timeouts(chance: Random) -> Timeouts:
+    session = chance.choice((6_000, 10_000))
+    return Timeouts(
+        session_ms=session, rebalance_ms=chance.choice((session, 2 * session)), heartbeat_ms=session // 4,
+        request_ms=chance.choice((3_000, 8_000)), api_ms=20_000,
+        metadata_ms=chance.choice((5_000, 15_000)),
+    )  # fmt: skip
+
+
+def _settings(chance: Random, *, synced: bool) -> dict[str, str]:
+    return {
+        "konvene.log.fsync.topics": str(synced).lower(),
+        "offsets.topic.num.partitions": str(chance.randint(1, 3)),
+        "group.initial.rebalance.delay.ms": str(chance.choice((0, 500, 3000))),
+        "auto.create.topics.enable": "false",
+        "log.retention.ms": "-1",
+        "log.flush.offset.checkpoint.interval.ms": str(chance.choice((3_000, 60_000))),
+        "log.flush.scheduler.interval.ms": str(chance.choice((1_000, 60_000))),
+        "connections.max.idle.ms": str(chance.choice((15_000, 600_000))),
+        "socket.request.max.bytes": "1000000",
+        "queued.max.request.bytes": str(chance.choice((-1, 1_000_000))),
+        "konvene.audit.enable": str(chance.random() < 0.5).lower(),
+    }
+
+
+def _clients(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:
+    found = [ClientSpec("producer-1", "produce", topics=topics, gap_s=chance.choice((0.3, 2.0)))]
+    for i in range(chance.randint(1, 2)):
+        found.append(ClientSpec(f"once-{i + 1}", "once", topics=topics, gap_s=chance.choice((0.3, 2.0))))
+    for g in range(chance.randint(1, 2)):
+        assignors = chance.choice(ASSIGNORS)
+        for m in range(chance.randint(1, 3)):
+            name = f"consumer-{g + 1}-{m + 1}"
+            found.append(
+                ClientSpec(
+                    name, "consume", group=f"group-{g + 1}", topics=topics, assignors=assignors,
+                    instance_id=f"static-{g + 1}-{m + 1}" if chance.random() < 0.4 else None,
+                    auto_commit=chance.random() < 0.3, most_records=chance.choice((None, None, 3)),
+                )
+            )  # fmt: skip
+    if chance.random() < 0.7:
+        found.append(ClientSpec("admin-1", "admin", gap_s=chance.choice((1.0, 5.0))))
+    return found

@@ -1,0 +1,103 @@
+"""What stands in a broker's logs, read from the bytes of its disk and not through the broker.
+
+Reading is no operation of the disk: it never fails and is not counted. Each log is read on from where it
+was left; a torn end is waited for. When the broker begins a new life on what was found of its disk, all is
+read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from konvene.broker.group_log import GROUP_SPEECH
+from konvene.client.cluster import TopicPartition
+from konvene.codec.batches import BatchHeader, check, read_header, records
+from konvene.codec.errors import CodecError
+from konvene.groups.shard import GroupShard
+from konvene.sim.disk import SimDisk
+
+__all__ = ["Mirror", "Shadow"]
+
+
+class LogReader:
+    """One log's batches, as they come."""
+
+    def __init__(self, disk: SimDisk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder + "/"
+        self._at: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<reader of {self._folder}>"
+
+    def fresh(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches that came since."""
+        for path in self._disk.paths(self._folder):
+            if not path.endswith(".log"):
+                continue
+            data = self._disk.peek(path, self._at.get(path, 0))
+            at = 0
+            while at < len(data):
+                try:
+                    header = read_header(data, at)
+                    batch = memoryview(data)[at : at + header.size]
+                    check(batch, header)
+                except CodecError:
+                    break
+                at += header.size
+                self._at[path] = self._at.get(path, 0) + header.size
+                yield header, batch
+
+
+class Mirror:
+    """The records of some partitions, by offset."""
+
+    def __init__(self, disk: SimDisk, data: str) -> None:
+        self._disk = disk
+        self._data = data
+        self._readers: dict[TopicPartition, LogReader] = {}
+        self.values: dict[TopicPartition, list[bytes]] = {}
+
+    def __repr__(self) -> str:
+        return f"<mirror of {len(self.values)} partitions>"
+
+    def look(self, place: TopicPartition) -> list[tuple[int, bytes]]:
+        """What came since the last look: offset and value."""
+        reader = self._readers.get(place)
+        if reader is None:
+            reader = self._readers[place] = LogReader(self._disk, f"{self._data}/{place}")
+        values = self.values.setdefault(place, [])
+        came = []
+        for header, batch in reader.fresh():
+            for record in records(batch, header):
+                came.append((record.offset, record.value or b""))
+                values.append(record.value or b"")
+        return came
+
+    def end(self, place: TopicPartition) -> int:
+        return len(self.values.get(place, ()))
+
+    def at(self, place: TopicPartition, offset: int) -> bytes | None:
+        values = self.values.get(place, [])
+        return values[offset] if 0 <= offset < len(values) else None
+
+
+class Shadow:
+    """A shard that is nothing but the fold of replay over its log."""
+
+    def __init__(self, disk: SimDisk, folder: str) -> None:
+        self._reader = LogReader(disk, folder)
+        assert GROUP_SPEECH.reader is not None
+        self._read = GROUP_SPEECH.reader()
+        self.shard = GroupShard()
+        self.end_offset = 0
+
+    def __repr__(self) -> str:
+        return f"<shadow to {self.end_offset}: {self.shard!r}>"
+
+    def catch_up(self) -> GroupShard:
+        for header, batch in self._reader.fresh():
+            for _, _, record in self._read(batch, header):
+                self.shard.replay(record)
+            self.end_offset = header.next_offset
+        return self.shard
