@@ -43,7 +43,7 @@ RUNTIME = (
         "        if self._journal.online:\n            self.load()\n",
         "",
         level=2,
-        would_be_caught_by="L7: some time after an append failed, and in the calm at the latest, the coordinator is active.",
+        would_be_caught_by="L7: in the calm, at the latest, a coordinator is active again.",
     ),
     Mutant(
         "who-waits-is-not-told-of-the-failure",
@@ -123,6 +123,6 @@ RUNTIME = (
         "        return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value\n",
         "        return isinstance(value, ClassicGroup) and value.group_id in self.groups\n",
         level=2,
-        would_be_caught_by="Heartbeats by way of the broker's memory of requests, while the group rebalances; L3.",
+        would_be_caught_by="Heartbeats out of the broker's memory of requests in a rebalance; L3.",
     ),
 )
