@@ -243,6 +243,27 @@ def test_heartbeats_go_on_by_themselves() -> None:
     assert broker.apis.count("Heartbeat") >= 2
 
 
+def test_a_static_leader_that_came_back_sees_new_partitions_though_it_gave_out_none() -> None:
+    """KIP-814: it is told to skip the assignment, and still leads."""
+    member = JoinGroupResponseMember(member_id="m-1", metadata=write_subscription(Subscription(("t",))))
+    back = joined(1, leader="m-1", members=(member,)).replace(skip_assignment=True)
+
+    async def life(member: Member) -> None:
+        await member.ensure()
+        assert member.is_leader
+        async with asyncio.timeout(10):
+            while not member.rejoin:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.005)
+        assert member.reason == "cached metadata has changed: the partitions of t"
+
+    with ScriptedBroker(JoinGroup=back, SyncGroup=synced(T0), Heartbeat=HeartbeatResponse()) as broker:
+        broker.answers["Metadata"] = [broker.metadata(t=2), broker.metadata(t=3)]
+        settings = MemberSettings(heartbeat_interval_ms=5, metadata_max_age_ms=1, group_instance_id="i")
+        play(broker, life, settings=settings)
+    (sync,) = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "SyncGroup"]
+    assert sync.assignments == ()
+
+
 def test_assignors_must_exist_and_agree_on_how_to_rebalance() -> None:
     with pytest.raises(Misconfigured, match="there is no assignor fair"):
         Member(Cluster("h:1"), "g", ["t"], assignors=("fair",))

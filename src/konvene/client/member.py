@@ -162,7 +162,7 @@ class Member:
         self.member_id, self.generation = joined.member_id, joined.generation_id
         self.protocol, self.leader = joined.protocol_name, joined.leader
         assignments: tuple[SyncGroupRequestAssignment, ...] = ()
-        if joined.leader == joined.member_id and not joined.skip_assignment:
+        if joined.leader == joined.member_id:
             assignments = await self._assign(joined)
         request = SyncGroupRequest(
             group_id=self.group_id, generation_id=self.generation, member_id=self.member_id,
@@ -198,7 +198,10 @@ class Member:
         return answer
 
     async def _assign(self, joined: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
-        """What the leader does: look at the topics, ask the chosen assignor, hand out its answer."""
+        """What the leader does: look at the topics, ask the chosen assignor, hand out its answer.
+
+        A static leader that came back to a generation that stands gives out nothing, but watches the topics
+        from here on, as Java's does."""
         members = {}
         for m in joined.members:
             try:
@@ -210,6 +213,8 @@ class Member:
             raise BadResponse(f"group {self.group_id} chose {joined.protocol_name}, which is not one of ours")
         topics = await self._look_at(topics_of(members))
         self._counts = {name: info.partitions for name, info in topics.items()}
+        if joined.skip_assignment:
+            return ()
         given = assignor.assign(topics, members)
         return tuple(
             SyncGroupRequestAssignment(member_id=m, assignment=write_assignment(Assigned(tuple(tps))))
