@@ -137,7 +137,7 @@ def test_a_commit_that_could_not_be_written_was_not_made(konvene: Konvene) -> No
 
 def wait_until_it_serves(konvene: Konvene) -> None:
     """The coordinator of the group g has read its log."""
-    konvene.wait_group("g", lambda _group: all_serve(konvene), what="have its coordinator back")
+    konvene.wait_group("g", lambda _group: all_serve(konvene), what="served")
 
 
 def all_serve(konvene: Konvene) -> bool:

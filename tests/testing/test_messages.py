@@ -270,6 +270,9 @@ def test_a_member_is_known_by_its_place_and_by_each_of_its_names(konvene: Konven
             assert await in_order[0].heartbeat() == 0
             assert await in_order[1].heartbeat() == Errors.UNKNOWN_MEMBER_ID
             assert await in_order[1].heartbeat() == 0
+        konvene.faults.answer("Heartbeat", "UNKNOWN_MEMBER_ID", instance="b")  # Which v2 does not say.
+        assert await first.heartbeat(version=2) == 0
+        assert await second.heartbeat(version=2) == Errors.UNKNOWN_MEMBER_ID
         konvene.faults.answer("Heartbeat", "ILLEGAL_GENERATION", generation=first.generation, instance="a")
         first.generation -= 1
         assert await first.heartbeat() == Errors.ILLEGAL_GENERATION  # The broker says so itself.

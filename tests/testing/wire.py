@@ -112,14 +112,14 @@ class RawMember:
         )  # fmt: skip
         assert synced.error_code == 0, synced
 
-    async def heartbeat(self, timeout_ms: int | None = None) -> int:
+    async def heartbeat(self, version: int = 4) -> int:
         """The error code."""
         answer = await self.connection.send(
             HeartbeatRequest(
                 group_id=self.group, generation_id=self.generation, member_id=self.member_id,
-                group_instance_id=self.instance,
+                group_instance_id=self.instance if version > 2 else None,
             ),
-            timeout_ms=timeout_ms,
+            version,
         )  # fmt: skip
         code: int = answer.error_code
         return code

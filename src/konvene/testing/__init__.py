@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from konvene.testing.group import GroupView, MemberView, RebalanceView
     from konvene.testing.konvene import Konvene, broker
     from konvene.testing.script import FaultScriptError
+    from konvene.testing.virtual_konvene import VirtualKonvene, virtual
 
 __all__ = [
     "Fault", "FaultScriptError", "Faults", "GroupView", "Happening", "Konvene", "MemberView",
-    "RebalanceView", "broker",
+    "RebalanceView", "VirtualKonvene", "broker", "virtual",
 ]  # fmt: skip
 
 _FILES = {
     "Fault": "fault", "FaultScriptError": "script", "Faults": "faults", "GroupView": "group",
     "Happening": "fault", "Konvene": "konvene", "MemberView": "group", "RebalanceView": "group",
-    "broker": "konvene",
+    "VirtualKonvene": "virtual_konvene", "broker": "konvene", "virtual": "virtual_konvene",
 }  # fmt: skip
 
 

@@ -119,18 +119,21 @@ class Asked:
     def _is_member(self, match: Match, member: str, instance: str | None, generation: int | None) -> bool:
         if match.generation is not None and match.generation != generation:
             return False
-        if match.instance is not None and match.instance != instance:
+        known = [row for group in self.groups for row in self._members(group) if row.member_id == member]
+        names = {instance, *(row.instance_id for row in known)}
+        if match.instance is not None and match.instance not in names:
             return False
         if isinstance(match.member, int):
-            return any(member == self._in_place(group, match.member) for group in self.groups)
-        return match.member is None or match.member in (member, instance, self.client_id)
+            in_place = [self._members(group)[match.member - 1 : match.member] for group in self.groups]
+            return match.member > 0 and any(row.member_id == member for rows in in_place for row in rows)
+        return match.member is None or match.member in {member, self.client_id, *names}
 
-    def _in_place(self, group: str, number: int) -> str | None:
-        """The id of the member that joined as that one of those that are there."""
+    def _members(self, group: str) -> list[Any]:
+        """The members of a group in the order in which they joined. Older requests do not name instances."""
         coordinator = self.broker.groups.of(group)
-        known = coordinator.core.groups.get(group) if coordinator is not None else None  # type: ignore[attr-defined]
-        members = list(known.members) if known is not None else []
-        return members[number - 1] if 0 < number <= len(members) else None
+        core: Any = coordinator.core if coordinator is not None else None
+        known = core.groups.get(group) if core is not None else None
+        return list(known.members.values()) if known is not None else []
 
     @property
     def has_no_answer(self) -> bool:

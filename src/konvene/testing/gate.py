@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.connection import Connection
@@ -186,12 +187,12 @@ class Gate(asyncio.Protocol):
             self._let_in()
 
     def _from_anywhere(self, call: Callable[[], None]) -> Callable[[], None]:
-        """To be called from any thread, and also after the broker is gone."""
-        loop = self._broker.loop
+        """To be called from any thread, and also after the broker is gone; it is the broker that does it."""
+        loop, context = self._broker.loop, copy_context()
 
         def later() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(call)
+                loop.call_soon_threadsafe(call, context=context)
 
         return later
 

@@ -268,9 +268,9 @@ class Konvene:
         )
 
     def wait_group(
-        self, group: str, is_so: Callable[[GroupView], bool], timeout: float = 10.0, what: str = "be so"
+        self, group: str, is_so: Callable[[GroupView], bool], timeout: float = 10.0, what: str = "so"
     ) -> GroupView:
-        """Wait until something is true of the group. Raises TimeoutError; `what` completes its sentence."""
+        """Wait until something is true of the group. Raises TimeoutError: the group is not `what`."""
 
         async def work(node: Node) -> bool:
             return await _until(lambda: is_so(look(node.broker, group)), timeout)
@@ -279,7 +279,7 @@ class Konvene:
             return self.group(group)
         told = "\n".join(f"  {each}" for each in self.rebalances(group)[-5:])
         raise TimeoutError(
-            f"group {group} did not {what} within {timeout} s; {self.group(group)}\n"
+            f"group {group} is not {what} within {timeout} s; {self.group(group)}\n"
             f"its last rebalances:\n{told or '  none'}"
         )
 

@@ -19,7 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from konvene.testing.konvene import Konvene
-    from konvene.testing.virtual import VirtualKonvene
+    from konvene.testing.virtual_konvene import VirtualKonvene
 
 BROKER: pytest.StashKey[Any] = pytest.StashKey()
 """The broker of a test, for its report."""
@@ -93,7 +93,7 @@ def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> 
 @pytest.fixture
 def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
     """A broker whose time jumps; `virtual_konvene.run(main)` runs a coroutine function beside it."""
-    from konvene.testing.virtual import virtual
+    from konvene.testing.virtual_konvene import virtual
 
     wanted = Wanted(request)
     if wanted.folder:
@@ -123,6 +123,6 @@ def _sections(started: Any) -> list[tuple[str, str]]:
     parts = [
         ("konvene rebalances", rebalances),
         ("konvene faults", [str(each) for each in started.faults.log]),
-        ("konvene log", started.log),
+        ("konvene log", [line for line in started.log if " konvene.rebalance:" not in line]),
     ]
     return [(name, "\n".join(lines[-LAST_LINES:])) for name, lines in parts if lines]

@@ -1,0 +1,132 @@
+"""The broker of a test: its life, its topics and records, what it tells of groups."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from tests.testing.wire import RawMember, committed, talk
+
+from konvene.client import Connection, KafkaError
+from konvene.errors import Errors
+from konvene.testing import Konvene, broker
+
+
+def test_it_runs_without_pytest_too() -> None:
+    """As a context: there are the topics, and behind it nobody listens."""
+    with broker({"auto.create.topics.enable": False}, {"orders": 3}) as konvene:
+        assert konvene.topics() == {"orders": 3}
+        assert konvene.inside(lambda b: b.config["auto.create.topics.enable"]) is False
+        port = konvene.port
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        pass
+    assert not konvene.running
+
+
+def test_records_go_in_and_out(konvene: Konvene) -> None:
+    """Text and bytes, by key, by partition or around; `consume` waits for as many as are asked for."""
+    konvene.create_topic("orders", partitions=2, configs={"retention.ms": 60_000})
+    konvene.produce("orders", ["a", b"b"])
+    konvene.produce("orders", ["c"], partition=1)
+    konvene.produce("orders", [None], key="k")
+    found = konvene.records("orders")
+    assert len(found) == 4
+    assert [r.value for r in found if r.partition == 1 and r.key is None][-1] == b"c"
+    assert [r.value for r in found if r.key == b"k"] == [None]
+    assert {r.value for r in konvene.consume("orders", 4)} == {b"a", b"b", b"c", None}
+    with pytest.raises(TimeoutError, match=r"orders has 4 records after 0.05 s, not 5"):
+        konvene.consume("orders", 5, timeout=0.05)
+    with pytest.raises(KafkaError) as refused:
+        konvene.create_topic("orders")
+    assert refused.value.code == Errors.TOPIC_ALREADY_EXISTS
+    konvene.delete_topic("orders")
+    assert konvene.topics() == {}
+
+
+@pytest.mark.konvene(topics={"orders": 1})
+@pytest.mark.parametrize("how", ["stop", "kill", "power cut"])
+def test_data_and_port_outlive_it(konvene: Konvene, how: str) -> None:
+    """Whatever it dies of; only a power cut takes records that were not synced, as in Kafka."""
+    port = konvene.port
+    konvene.produce("orders", ["one"])
+    talk(konvene, lambda c: committed(c, 5))  # type: ignore[arg-type,return-value]
+    konvene.stop() if how == "stop" else konvene.kill(power_cut=how == "power cut")
+    assert not konvene.running
+    with pytest.raises(RuntimeError, match="the broker is stopped"):
+        konvene.records("orders")
+    konvene.start()
+    konvene.start()  # It runs: nothing to do.
+    assert (konvene.port, konvene.topics()) == (port, {"orders": 1})
+    assert konvene.group("g").offsets == {"orders": {0: 5}}
+    assert len(konvene.records("orders")) == (0 if how == "power cut" else 1)
+
+
+@pytest.mark.konvene(folder=True, topics={"orders": 1})
+@pytest.mark.parametrize("kill", [False, True])
+def test_data_can_be_in_a_folder(konvene: Konvene, tmp_path: Path, kill: bool) -> None:
+    """Kafka's files, in the test's own folder."""
+    konvene.produce("orders", ["one"])
+    konvene.restart(kill=kill)
+    assert [r.value for r in konvene.records("orders")] == [b"one"]
+    assert (tmp_path / "konvene" / "orders-0" / "00000000000000000000.log").stat().st_size > 0
+    with pytest.raises(ValueError, match="only a disk in memory can lose its power"):
+        konvene.kill(power_cut=True)
+
+
+@pytest.mark.konvene(topics={"orders": 2})
+def test_a_group_is_told_in_words(konvene: Konvene) -> None:
+    """State, generation, who has what, and what is committed."""
+
+    async def work(ann: Connection) -> None:
+        member = RawMember(ann, instance="a")
+        await member.join()
+        group = konvene.group("g")
+        assert await committed(ann, 7, generation_id_or_member_epoch=1, member_id=member.member_id) == 0
+        assert (group.state, group.generation, group.protocol) == ("Stable", 1, "range")
+        assert group.member("a") == group.member(1) == group.member("ann") == group.member(member.member_id)
+        assert group.member("a").assignment == {"orders": (0,)}
+        assert str(konvene.group("g")) == (
+            "group g is Stable in generation 1 with 1 members\n"
+            f"  1. a = {member.member_id} (client ann at /127.0.0.1) has orders:0\n"
+            "  committed: orders-0 at 7"
+        )
+        with pytest.raises(LookupError, match="0 members are meant by 'bob'"):
+            group.member("bob")
+
+    talk(konvene, work)
+    assert konvene.group("nobody").state == "Dead"
+    (told,) = konvene.rebalances("g")
+    assert (told.generation, told.causes, told.who) == (1, ("member-joined",), ("ann",))
+    konvene.stop()
+    assert konvene.rebalances() == [told]
+
+
+def test_waiting_in_vain_tells_what_was_there(konvene: Konvene) -> None:
+    """The group as it was, and its last rebalances."""
+
+    async def work(ann: Connection) -> None:
+        await RawMember(ann).join()
+        with pytest.raises(TimeoutError) as told:
+            konvene.wait_stable("g", 2, timeout=0.05)
+        said = str(told.value)
+        assert said.startswith("group g is not Stable with 2 members within 0.05 s; group g is Stable in")
+        assert "member-joined: ann-" in said
+
+    konvene.create_topic("orders")
+    talk(konvene, work)
+
+
+@pytest.mark.konvene(topics={"orders": 1})
+def test_it_can_be_emptied(konvene: Konvene) -> None:
+    """No groups, no topics, no faults; the broker's own topics stay."""
+
+    async def work(ann: Connection) -> None:
+        await RawMember(ann).join()
+        konvene.faults.lose_request("Heartbeat")
+        konvene.clean()
+        assert konvene.group("g").state in ("Dead", "Empty")
+
+    talk(konvene, work)
+    assert konvene.topics() == {}
+    assert (konvene.faults.armed, konvene.faults.log) == ((), [])

@@ -1,0 +1,151 @@
+"""A broker in virtual time: time jumps, faults are done, hosts die, and the same seed does the same."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from konvene.client import Admin, ClientError, Consumer, MemberSettings
+from konvene.shard import causes
+from konvene.testing import VirtualKonvene, virtual
+
+pytestmark = pytest.mark.konvene(topics={"orders": 4})
+
+
+async def read(konvene: VirtualKonvene, client: str, got: list[bytes], **member: str) -> None:
+    """A consumer of the group readers that reads for ever."""
+    async with konvene.cluster(client) as cluster:
+        settings = MemberSettings(**member)  # type: ignore[arg-type]
+        async with Consumer(cluster, "readers", auto_offset_reset="earliest", member=settings) as consumer:
+            consumer.subscribe(["orders"])
+            while True:
+                got += [record.value or b"" for record in await consumer.poll()]
+
+
+def test_an_hour_takes_no_time(virtual_konvene: VirtualKonvene) -> None:
+    """A member reads, dies, and is missed after its session; all of it in virtual time."""
+
+    async def main() -> str:
+        got: list[bytes] = []
+        virtual_konvene.spawn("ann", read(virtual_konvene, "ann", got))
+        await virtual_konvene.wait_stable("readers", 1)
+        await virtual_konvene.produce("orders", ["a", "b", "c"])
+        await virtual_konvene.until(lambda: sorted(got) == [b"a", b"b", b"c"])
+        await asyncio.sleep(3600)
+        assert virtual_konvene.group("readers").generation == 1
+        virtual_konvene.kill_host("ann")
+        died = virtual_konvene.now
+        await virtual_konvene.until(lambda: virtual_konvene.group("readers").state == "Empty")
+        assert 40 < virtual_konvene.now - died < 46
+        return "done"
+
+    assert virtual_konvene.run(main) == "done"
+    assert virtual_konvene.now > 3600
+    told = virtual_konvene.rebalances("readers")
+    assert [row.causes for row in told] == [(causes.MEMBER_JOINED,), (causes.SESSION_EXPIRED,)]
+
+
+def test_faults_are_the_same_ones(virtual_konvene: VirtualKonvene) -> None:
+    """Lost, held, fenced, expired: by methods and by sentences."""
+    faults = virtual_konvene.faults
+
+    async def main() -> None:
+        virtual_konvene.spawn("ann", read(virtual_konvene, "ann", [], group_instance_id="a"))
+        await virtual_konvene.wait_stable("readers", 1)
+        (lost,) = faults.run("lose the next heartbeat response of instance a")
+        await virtual_konvene.until(lambda: lost.happened)
+        held = faults.hold("Heartbeat", client="ann")
+        await virtual_konvene.until(lambda: held.happened)
+        held.release()
+        await asyncio.sleep(60)
+        assert virtual_konvene.group("readers").generation == 1
+        faults.run("expire the session of instance a now")
+        await virtual_konvene.until(lambda: virtual_konvene.group("readers").generation == 3)
+        await virtual_konvene.wait_stable("readers", 1)
+
+    virtual_konvene.run(main)
+    assert [row.causes for row in virtual_konvene.rebalances()][1] == (causes.SESSION_EXPIRED,)
+    assert len(faults.log) == 3
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "power cut", "fault"])
+def test_groups_outlive_the_broker(virtual_konvene: VirtualKonvene, how: str) -> None:
+    """The member goes on in its generation, however the broker went."""
+
+    async def main() -> None:
+        got: list[bytes] = []
+        virtual_konvene.spawn("ann", read(virtual_konvene, "ann", got))
+        await virtual_konvene.wait_stable("readers", 1)
+        if how == "fault":
+            virtual_konvene.faults.run("kill and restart the broker")
+        elif how == "power cut":
+            virtual_konvene.kill(power_cut=True)
+            await asyncio.sleep(5)
+            await virtual_konvene.start()
+        else:
+            await virtual_konvene.restart(kill=how == "kill")
+        await virtual_konvene.until(lambda: virtual_konvene.group("readers").members != ())
+        await virtual_konvene.produce("orders", ["after"])
+        await virtual_konvene.until(lambda: got == [b"after"])
+        assert [r.value for r in await virtual_konvene.records("orders")] == [b"after"]
+        assert virtual_konvene.group("readers").generation == 1
+
+    virtual_konvene.run(main)
+
+
+def test_a_held_request_dies_with_the_broker(virtual_konvene: VirtualKonvene) -> None:
+    """What is released after a kill is nobody's any more."""
+
+    async def main() -> None:
+        held = virtual_konvene.faults.hold("CreateTopics", client="bob")
+        async with virtual_konvene.cluster("bob") as cluster:
+            creating = asyncio.ensure_future(Admin(cluster).create_topic("late"))
+            await virtual_konvene.until(lambda: held.happened)
+            virtual_konvene.kill()
+            held.release()
+            with pytest.raises(ClientError):
+                await creating
+            await virtual_konvene.start()
+            await Admin(cluster).create_topic("later")
+            assert sorted(virtual_konvene.inside(lambda b: [*b.topics.by_name]))[-2:] == ["later", "orders"]
+
+    virtual_konvene.run(main)
+
+
+def test_waiting_in_vain_takes_no_time_either(virtual_konvene: VirtualKonvene) -> None:
+    """The error tells what there was."""
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError, match=r"not group readers Stable with 2 members within 300.0 s"):
+            await virtual_konvene.wait_stable("readers", 2)
+
+    virtual_konvene.run(main)
+    assert virtual_konvene.now > 300
+
+
+def test_the_same_seed_does_the_same() -> None:
+    """Member ids, offsets and times, to the last digit; another seed has other ids."""
+
+    def once(seed: int) -> object:
+        with virtual(topics={"orders": 2}, seed=seed) as konvene:
+
+            async def main() -> object:
+                for name in ("ann", "bob"):
+                    konvene.spawn(name, read(konvene, name, []))
+                group = await konvene.wait_stable("readers", 2)
+                await konvene.produce("orders", ["a", "b"])
+                return group, await konvene.records("orders"), konvene.now
+
+            return konvene.run(main)
+
+    assert once(1) == once(1)
+    assert once(1) != once(2)
+
+
+def test_hosts_of_its_own_are_not_given_away(virtual_konvene: VirtualKonvene) -> None:
+    """The broker and the test have their hosts."""
+    work = asyncio.sleep(0)
+    with pytest.raises(ValueError, match="the host broker is taken"):
+        virtual_konvene.spawn("broker", work)
+    work.close()
