@@ -19,11 +19,11 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
 from konvene.messages.join_group import JoinGroupRequest
-from konvene.records.commits import OffsetCommitted
 from konvene.shard.contract import Rebalance
 from konvene.shard.image import Topics
 from konvene.sim.agenda import Agenda
 from konvene.sim.event import Event
+from konvene.sim.lines import record_line, why_line
 from konvene.sim.promises import observer, promises_of
 from konvene.sim.shell import TOPICS, Log, Shell
 
@@ -53,6 +53,7 @@ class Life:
         self.answers: dict[str, Struct | Errors] = {}
         self.happened: list[Happened] = []
         self.why: list[Rebalance] = []
+        self._stories: list[str] = []
         self._made: Counter[str] = Counter()
         self._check = observer(promises_of(kinds))
         self._watch = watch
@@ -108,6 +109,7 @@ class Life:
 
     def look(self) -> None:
         """Hold everything against the promises."""
+        self._tell_stories()
         self.shell.look()
 
     def advance(self, ms: int) -> None:
@@ -144,6 +146,12 @@ class Life:
         self.shell.made_durable()
         self.look()
 
+    def ring_now(self, key: tuple[str, ...]) -> bool:
+        """Let a timer run out before its time; False where it is not armed."""
+        rang = self.shell.coordinator.ring_now(key)
+        self.look()
+        return rang
+
     def next_append(self, how: str) -> None:
         """The next append "fails", or is "too large"."""
         self.shell.journal.refuse = how
@@ -162,6 +170,7 @@ class Life:
         )
 
     def _observe(self, event: Event) -> None:
+        self._tell_stories()
         if event.kind == "timer":
             self._say(f"timer {' '.join(event.key)}")
         if event.batch is not None:
@@ -172,7 +181,14 @@ class Life:
 
     def _tell(self, explained: Explained) -> None:
         self.why.append(explained.rebalance)
-        self._say(why_line(explained.rebalance))
+        self.shell.end_event()
+        self._stories.append(why_line(explained.rebalance))
+
+    def _tell_stories(self) -> None:
+        """A story comes behind the answers; who asked is answered last."""
+        for line in self._stories:
+            self._say(line)
+        self._stories.clear()
 
     def _say(self, line: str) -> None:
         self.happened.append(("", line))
@@ -189,25 +205,3 @@ class Life:
             group = self.shard.groups.get(request.group_id)
             if group is not None and (member_id in group.members or member_id in group.pending_joins):
                 self._made[stem] += 1
-
-
-def record_line(record: Any) -> str:
-    """A record in a line."""
-    if isinstance(record, OffsetCommitted):
-        told = "deleted" if record.committed is None else f"offset {record.committed.offset}"
-        return f"offset {record.group} {record.topic}-{record.partition} {told}"
-    key, value = record.key, record.value
-    if value is None:
-        return f"group {key.group} deleted"
-    members = ", ".join(
-        m.member_id + (f"={m.assignment.decode('utf-8', 'backslashreplace')}" if m.assignment else "")
-        for m in value.members
-    )
-    return f"group {key.group} generation {value.generation} [{members}]"
-
-
-def why_line(rebalance: Rebalance) -> str:
-    """Why there was a generation, in a line."""
-    story = rebalance.story
-    told = ", ".join(f"{c.kind} {c.member_id}" + (f" ({c.reason})" if c.reason else "") for c in story.causes)
-    return f"why generation {story.epoch} {story.state}: {told}"

@@ -1,0 +1,494 @@
+"""Scenarios: a conversation with a group coordinator as a text file, whose run writes down what happened.
+
+A file is a list of blocks. A block has commands, a line of four dashes, and what followed from them:
+
+    join ann protocols=range:orders
+    ----
+    record group g generation 0 []
+    ann <- JoinGroup MEMBER_ID_REQUIRED generation_id=-1 member_id=ann-1
+
+A client remembers its group, its member id and its generation from the answers that it got; each of them can
+be said otherwise in any command. Everything is held against every promise after every command: one that is
+broken is a line of what happened, and the last one. `docs/scenarios.md` describes the commands; `COMMANDS`
+is the table of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import unquote, unquote_to_bytes
+
+from konvene.codec.errors import CodecError
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.configs.errors import ConfigError
+from konvene.errors import Errors
+from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from konvene.messages.describe_groups import DescribeGroupsRequest
+from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from konvene.messages.list_groups import ListGroupsRequest
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from konvene.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from konvene.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from konvene.shard.image import Topic, Topics
+from konvene.sim.compaction import compacted
+from konvene.sim.event import Broken
+from konvene.sim.life import Life
+from konvene.sim.lines import answer_line
+from konvene.sim.shell import Log
+
+DASHES = "----"
+NONE = "-"
+"""Says that a field is empty, where the client would fill in what it remembers."""
+
+FORGETS = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID)
+"""Answers by which a client learns that it is nobody."""
+
+Options = dict[str, str]
+
+
+class ScenarioError(Exception):
+    """A line that is no command. `line` counts from one; 0 where there is no file."""
+
+    def __init__(self, why: str, text: str, line: int = 0) -> None:
+        super().__init__(f"line {line}: {why}: {text}" if line else f"{why}: {text}")
+        self.why, self.text, self.line = why, text, line
+
+
+@dataclass
+class Client:
+    """What a client remembers."""
+
+    name: str
+    group: str = "g"
+    member_id: str = ""
+    instance: str | None = None
+    generation: int = -1
+
+    def hears(self, answer: Any) -> None:
+        error = answer if isinstance(answer, Errors) else Errors(getattr(answer, "error_code", 0))
+        if isinstance(answer, JoinGroupResponse):
+            self.member_id = answer.member_id or self.member_id
+            if error is Errors.NONE:
+                self.generation = answer.generation_id
+        if error in FORGETS and isinstance(answer, Errors | JoinGroupResponse):
+            self.member_id, self.generation = "", -1
+
+
+class Scenario:
+    """Plays commands. `broken` is what ended it, if it was not their end."""
+
+    def __init__(self) -> None:
+        self.life = Life()
+        self.clients: dict[str, Client] = {}
+        self.broken: Exception | None = None
+        self._made = 0
+
+    def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
+        """Play commands; the lines that tell what happened. Raises ScenarioError.
+
+        `line`: where the first of them stands in its file. After a promise was broken nothing is played."""
+        said: list[str] = []
+        for at, text in enumerate(commands, line):
+            if self.broken is None and text.strip() and not text.startswith("#"):
+                try:
+                    said += self._play(text)
+                except (ScenarioError, ConfigError) as wrong:
+                    why = wrong.why if isinstance(wrong, ScenarioError) else str(wrong)
+                    raise ScenarioError(why, text, at if line else 0) from None
+        return said
+
+    def _play(self, text: str) -> list[str]:
+        verb, *words = text.split()
+        command = COMMANDS.get(verb)
+        if command is None:
+            raise ScenarioError(f"no such command, expected one of {', '.join(COMMANDS)}", text)
+        self.life.happened.clear()
+        told: list[str] | None = []
+        try:
+            told = command.play(self, *command.read(text, words))
+        except (ScenarioError, ConfigError):
+            raise
+        except CodecError as error:
+            raise ScenarioError(f"cannot be said in this version ({error})", text) from None
+        except Exception as error:  # A promise that is broken, or what no core may raise.
+            self.broken = error
+        said = list(told or ())
+        for who, what in self.life.happened:
+            if who:
+                self.client(who).hears(what)
+                what = f"{who} <- {answer_line(what)}"
+            said.append(what)
+        if self.broken is not None:
+            name = "" if isinstance(self.broken, Broken) else f"{type(self.broken).__name__}: "
+            said.append(f"broken {name}{self.broken}")
+        return said
+
+    def client(self, name: str) -> Client:
+        return self.clients.setdefault(name, Client(name))
+
+    def ask(self, who: str, request: Struct, o: Options, version: int) -> None:
+        """Send a request in the version that is said."""
+        self.life.ask(who, request, number(o, "version", version))
+
+    def topic_id(self, name: str, *, anew: bool = False) -> Uuid:
+        """A topic's id says its name; that of one that was made anew has a number as well."""
+        if anew:
+            self._made += 1
+            name = f"{name}-{self._made}"
+        return Uuid(name.encode()[:16].ljust(16, b"-"))
+
+
+def run_file(text: str) -> str:
+    """The same file with what happened. A block that has commands and no dashes is given them."""
+    scenario = Scenario()
+    blocks, at = [], 1
+    for block in text.strip("\n").split("\n\n"):
+        lines = block.split("\n")
+        commands = lines[: lines.index(DASHES)] if DASHES in lines else lines
+        said = scenario.run(commands, at)
+        silent = all(not c.strip() or c.startswith(("#", "config ")) for c in commands)
+        if DASHES not in lines and silent and not said:
+            blocks.append(block)
+        else:
+            blocks.append("\n".join([*commands, DASHES, *said]))
+        at += len(lines) + 1
+    return "\n\n".join(blocks) + "\n"
+
+
+# --- what is said in words -----------------------------------------------------------------------
+
+
+def number(o: Options, name: str, default: int) -> int:
+    """A number that may be said."""
+    try:
+        return int(o.get(name, default))
+    except ValueError:
+        raise ScenarioError(f"{name} is a number, not {o[name]!r}", "") from None
+
+
+def name_or_none(text: str) -> str:
+    return "" if text == NONE else unquote(text)
+
+
+def reason(o: Options) -> str | None:
+    """Words with underscores between them."""
+    return unquote(o["reason"]).replace("_", " ") if "reason" in o else None
+
+
+def instance(client: Client, o: Options) -> str | None:
+    told = o.get("instance", client.instance)
+    return None if told == NONE else told
+
+
+def member(client: Client, o: Options) -> str:
+    return name_or_none(o["member"]) if "member" in o else client.member_id
+
+
+def partitions(text: str) -> list[tuple[str, int, str]]:
+    """`topic-partition:offset,...` or without offsets."""
+    found = []
+    for part in text.split(","):
+        where, _, told = part.partition(":")
+        topic, _, index = where.rpartition("-")
+        if not topic or not index.isdigit():
+            raise ScenarioError(f"expected topic-partition, not {where!r}", "")
+        found.append((topic, int(index), told))
+    return found
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def join(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    client.group = o.get("group", client.group)
+    client.instance = instance(client, o)
+    version = number(o, "version", 9)
+    protocols = tuple(
+        JoinGroupRequestProtocol(name=n, metadata=unquote_to_bytes(m))
+        for n, _, m in (p.partition(":") for p in o.get("protocols", "range:orders").split(",") if p)
+    )
+    request = JoinGroupRequest(
+        group_id=client.group,
+        session_timeout_ms=number(o, "session", 10_000),
+        rebalance_timeout_ms=number(o, "rebalance", 30_000 if version else -1),
+        member_id=member(client, o),
+        group_instance_id=client.instance if version >= 5 else None,
+        protocol_type=o.get("type", "consumer"),
+        protocols=protocols,
+        reason=reason(o) if version >= 8 else None,
+    )
+    s.ask(client.name, request, o, 9)
+
+
+def sync(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    version = number(o, "version", 5)
+    given = (a.partition(":") for a in o.get("assign", "").split(",") if a)
+    request = SyncGroupRequest(
+        group_id=o.get("group", client.group),
+        generation_id=number(o, "generation", client.generation),
+        member_id=member(client, o),
+        group_instance_id=instance(client, o) if version >= 3 else None,
+        protocol_type=o.get("type"),
+        protocol_name=o.get("protocol"),
+        assignments=tuple(
+            SyncGroupRequestAssignment(
+                member_id=s.clients[who].member_id if who in s.clients else who,
+                assignment=unquote_to_bytes(text),
+            )
+            for who, _, text in given
+        ),
+    )
+    s.ask(client.name, request, o, 5)
+
+
+def heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    request = HeartbeatRequest(
+        group_id=o.get("group", client.group),
+        generation_id=number(o, "generation", client.generation),
+        member_id=member(client, o),
+        group_instance_id=instance(client, o) if number(o, "version", 4) >= 3 else None,
+    )
+    s.ask(client.name, request, o, 4)
+
+
+def leave(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    group_id, version = o.get("group", client.group), number(o, "version", 5)
+    request = LeaveGroupRequest(group_id=group_id, member_id=member(client, o))
+    if version >= 3:
+        why = reason(o) if version >= 5 else None
+        leaving = MemberIdentity(
+            member_id=member(client, o), group_instance_id=instance(client, o), reason=why
+        )
+        request = LeaveGroupRequest(group_id=group_id, members=(leaving,))
+    s.ask(client.name, request, o, 5)
+
+
+def remove(s: Scenario, plain: list[str], o: Options) -> None:
+    leaving = [MemberIdentity(group_instance_id=i) for i in o.get("instance", "").split(",") if i]
+    leaving += [MemberIdentity(member_id=m) for m in o.get("member", "").split(",") if m]
+    s.ask(plain[0], LeaveGroupRequest(group_id=o.get("group", "g"), members=tuple(leaving)), o, 5)
+
+
+def commit(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    version = number(o, "version", 9)
+    topics = []
+    for topic, index, offset in partitions(plain[1]):
+        committed = OffsetCommitRequestPartition(
+            partition_index=index,
+            committed_offset=number({"an offset": offset}, "an offset", 0),
+            committed_metadata=unquote(o.get("metadata", "")),
+        )
+        topics.append(OffsetCommitRequestTopic(**_topic(s, topic, version >= 10), partitions=(committed,)))
+    request = OffsetCommitRequest(
+        group_id=o.get("group", client.group),
+        generation_id_or_member_epoch=number(o, "generation", client.generation),
+        member_id=member(client, o),
+        group_instance_id=instance(client, o) if version >= 7 else None,
+        retention_time_ms=number(o, "retention", -1),
+        topics=tuple(topics),
+    )
+    s.ask(client.name, request, o, 9)
+
+
+def fetch(s: Scenario, plain: list[str], o: Options) -> None:
+    topics = None
+    if "topics" in o:
+        by_id = number(o, "version", 9) >= 10
+        topics = tuple(
+            OffsetFetchRequestTopics(**_topic(s, topic, by_id), partition_indexes=(index,))
+            for topic, index, _ in partitions(o["topics"])
+        )
+    group = OffsetFetchRequestGroup(group_id=o.get("group", "g"), topics=topics)
+    s.ask(plain[0], OffsetFetchRequest(groups=(group,)), o, 9)
+
+
+def _topic(s: Scenario, name: str, by_id: bool) -> dict[str, Any]:
+    if not by_id:
+        return {"name": name}
+    known = s.life.topics.by_name.get(name)
+    return {"topic_id": known.id if known is not None else s.topic_id(name)}
+
+
+def describe(s: Scenario, plain: list[str], o: Options) -> None:
+    s.ask("admin", DescribeGroupsRequest(groups=(plain[0],)), o, 6)
+
+
+def list_groups(s: Scenario, plain: list[str], o: Options) -> None:
+    states = tuple(o["state"].split(",")) if "state" in o else ()
+    s.ask("admin", ListGroupsRequest(states_filter=states), o, 5)
+
+
+def delete(s: Scenario, plain: list[str], o: Options) -> None:
+    s.ask("admin", DeleteGroupsRequest(groups_names=tuple(plain[0].split(","))), o, 3)
+
+
+def forget(s: Scenario, plain: list[str], o: Options) -> None:
+    topics = tuple(
+        OffsetDeleteRequestTopic(name=name, partitions=(OffsetDeleteRequestPartition(partition_index=index),))
+        for name, index, _ in partitions(plain[1])
+    )
+    s.ask("admin", OffsetDeleteRequest(group_id=plain[0], topics=topics), o, 0)
+
+
+def untopic(s: Scenario, plain: list[str], o: Options) -> None:
+    known = s.life.topics.by_name.get(plain[0])
+    topic_id = known.id if known is not None else s.topic_id(plain[0])
+    gone = DeleteTopicState(name=plain[0], topic_id=topic_id)
+    s.ask("broker", DeleteTopicsRequest(topics=(gone,)), o, 6)
+
+
+# --- the world -----------------------------------------------------------------------------------
+
+
+def topic(s: Scenario, plain: list[str], o: Options) -> None:
+    name, topics = plain[0], dict(s.life.topics.by_name)
+    known = topics.pop(name, None)
+    anew = plain[1:] == ["recreate"]
+    if plain[1:] and not anew:
+        raise ScenarioError(f"expected recreate, not {' '.join(plain[1:])!r}", "")
+    count = number(o, "partitions", known.partitions if known is not None else 1)
+    if count:
+        topic_id = known.id if known is not None and not anew else s.topic_id(name, anew=anew)
+        topics[name] = Topic(name, topic_id, count)
+    s.life.topics = Topics(topics.values())
+
+
+def config(s: Scenario, plain: list[str], o: Options) -> None:
+    if plain or not o:
+        raise ScenarioError("expected KEY=VALUE", "")
+    s.life.set_config(*o.items())
+
+
+def advance(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.advance(number({"MS": plain[0]}, "MS", 0))
+
+
+def clock(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.agenda.wall_off_ms += number({"MS": plain[0]}, "MS", 0)
+
+
+def restart(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.restart()
+
+
+def crash(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.crash(number(o, "keep", 0))
+
+
+def compact(s: Scenario, plain: list[str], o: Options) -> None:
+    """It matters when the log is read again, so it is."""
+    tombstones = o.get("tombstones", "no")
+    if tombstones not in ("yes", "no"):
+        raise ScenarioError(f"tombstones are kept, yes or no, not {tombstones!r}", "")
+
+    def change(log: Log) -> None:
+        log.batches[:] = compacted(log.batches, len(log.batches), tombstones == "yes")
+
+    s.life.crash(len(s.life.log.batches), change)
+
+
+def hold(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.hold()
+
+
+def durable(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.durable()
+
+
+def fail(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.next_append("fails")
+
+
+def too_large(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.next_append("too large")
+
+
+def expire(s: Scenario, plain: list[str], o: Options) -> list[str]:
+    rang = s.life.ring_now(tuple(plain))
+    return [] if rang else [f"no timer {' '.join(plain)}"]
+
+
+def show(s: Scenario, plain: list[str], o: Options) -> list[str]:
+    shell = s.life.shell
+    armed = sorted(((key, shell.due_ms(key)) for key in shell.timers), key=repr)
+    return [repr(shell.core.groups.get(plain[0])), *(f"timer {' '.join(k)} in {ms}" for k, ms in armed)]
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+class Command(NamedTuple):
+    """A command: who plays it, how many words it takes, which options it knows."""
+
+    play: Callable[[Scenario, list[str], Options], list[str] | None]
+    words: str = ""
+    options: str = ""
+
+    def read(self, text: str, words: list[str]) -> tuple[list[str], Options]:
+        """The words and the options of a line. Raises ScenarioError."""
+        told = [word.partition("=") for word in words if "=" in word]
+        plain = [word for word in words if "=" not in word]
+        known = self.options.split()
+        for name, _, _ in told:
+            if known != ["KEY"] and name not in known:
+                expected = f"expected one of {', '.join(known)}" if known else "there are none"
+                raise ScenarioError(f"no option {name}, {expected}", text)
+        wanted = self.words.split()
+        fewest = sum(not word.startswith("[") for word in wanted)
+        if len(plain) < fewest or (len(plain) > len(wanted) and not self.words.endswith("...]")):
+            raise ScenarioError(f"expected {self.words or 'no more words'}", text)
+        return plain, {name: value for name, _, value in told}
+
+
+_WHO = "version group member instance"
+COMMANDS = {
+    "join": Command(join, "WHO", f"{_WHO} session rebalance type protocols reason"),
+    "sync": Command(sync, "WHO", f"{_WHO} generation type protocol assign"),
+    "heartbeat": Command(heartbeat, "WHO", f"{_WHO} generation"),
+    "leave": Command(leave, "WHO", f"{_WHO} reason"),
+    "remove": Command(remove, "WHO", _WHO),
+    "commit": Command(commit, "WHO TOPIC-PARTITION:OFFSET,...", f"{_WHO} generation metadata retention"),
+    "fetch": Command(fetch, "WHO", "version group topics"),
+    "describe": Command(describe, "GROUP", "version"),
+    "list": Command(list_groups, "", "version state"),
+    "delete": Command(delete, "GROUP,...", "version"),
+    "forget": Command(forget, "GROUP TOPIC-PARTITION,..."),
+    "untopic": Command(untopic, "TOPIC"),
+    "topic": Command(topic, "TOPIC [recreate]", "partitions"),
+    "config": Command(config, "", "KEY"),
+    "advance": Command(advance, "MS"),
+    "clock": Command(clock, "MS"),
+    "restart": Command(restart),
+    "crash": Command(crash, "", "keep"),
+    "compact": Command(compact, "", "tombstones"),
+    "hold": Command(hold),
+    "durable": Command(durable),
+    "fail": Command(fail),
+    "too-large": Command(too_large),
+    "expire": Command(expire, "KEY [KEY...]"),
+    "show": Command(show, "GROUP"),
+}
