@@ -13,10 +13,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from konvene.client.admin import Admin
+from konvene.client.cluster import Cluster
 from konvene.client.member import State as MemberState
+from konvene.client.settings import ClientSettings
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.sim.network import NetworkFaults
 from konvene.sim.promises.whole import ReadAtLeastOnce, Violation
+from konvene.sim.whole_broker import BROKER, PORT
+from konvene.sim.whole_history import connecting
 
 if TYPE_CHECKING:
     from konvene.sim.whole import Whole
@@ -42,6 +47,7 @@ class Calm:
         self._heal()
         await self._until(self._broker_serves, "the broker serves")
         self._restart_clients()
+        await self._grow()
         await self._until(self._all_well, "every group is stable and has read everything", self._what_is_not)
         # The leader of a group may learn of new partitions only now, and that is a rebalance.
         await asyncio.sleep(2 * self.run_.timeouts.metadata_ms / 1000)
@@ -92,6 +98,24 @@ class Calm:
                 if client.leaving:
                     self.run_.kill_client(name)
                 self.run_.start_client(name)
+
+    async def _grow(self) -> None:
+        """Each topic gets one more partition, which every leader has to see.
+
+        A static member that dies between the two rebalances of a cooperative one comes back to an assignment
+        in which a partition is nobody's, and a leader that was away has not seen what came meanwhile. Kafka
+        leaves both as they are until the group rebalances for another reason, and so do we."""
+        await self.loop.spawn("grower", self._add_partitions())
+        self.loop.kill("grower")
+        self.run_.history.gone("grower")
+
+    async def _add_partitions(self) -> None:
+        history = self.run_.history
+        async with Cluster(
+            [(BROKER, PORT)], connect=connecting(history, "grower", ClientSettings())
+        ) as cluster:
+            for topic in await Admin(cluster).describe_topics(self.run_.topics):
+                await Admin(cluster).create_partitions(topic.name, len(topic.partitions) + 1)
 
     # --- is all well? ---
 
