@@ -264,7 +264,7 @@ class Konvene:
             return found.state == State.STABLE and (members is None or len(found.members) == members)
 
         return self.wait_group(
-            group, is_so, timeout=timeout, what=f"be Stable with {members or 'some'} members"
+            group, is_so, timeout=timeout, what=f"Stable with {members or 'any'} members"
         )
 
     def wait_group(

@@ -1,7 +1,7 @@
 """A broker on an event loop, from its start to its end, a gate on every connection; its disk outlives it.
 
-Used by `konvene` on a loop of its own thread and by `virtual_konvene` on a loop whose time jumps. A node is started
-once; a restart is another node on what the last one left of the disk.
+Used by `konvene` on a loop of its own thread and by `virtual_konvene` on a loop whose time jumps. A node is
+started once; a restart is another node on what the last one left of the disk.
 """
 
 from __future__ import annotations
