@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.groups.promises import Life
-
 from konvene.codec.compile import encode
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -23,6 +21,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from konvene.sim.life import Life
 
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 

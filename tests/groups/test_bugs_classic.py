@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 from tests.groups.asking import REBALANCE_MS, SESSION_MS, Cast, commit_request, fetch_request, join_request
-from tests.groups.world import State
 
 from konvene.codec.compile import encode
 from konvene.errors import Errors
+from konvene.groups.classic.group import State
 from konvene.groups.offsets.expiry import KEY as RETENTION_KEY
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.leave_group import MemberIdentity
@@ -41,7 +41,7 @@ def test_bug_46_failed_static_rejoin_was_reverted_halfway() -> None:
     cast = Cast()
     cast.stable("ANN", "BOB")
     old, before = cast.ids["BOB"], cast.group.copy()
-    cast.life.fail_append = True
+    cast.life.next_append("fails")
     assert cast.anew("BOB") is Errors.NOT_COORDINATOR
     assert cast.group.instances == before.instances
     cast.ids["BOB"] = old
@@ -134,7 +134,7 @@ def test_bug_51_new_rebalance_timeout_was_ignored_at_static_rejoin() -> None:
     cast.life.restart()
     assert cast.group.rebalance_timeout_ms == 8000
     cast.join("ANN", protocols=("range", "sticky"), rebalance_timeout_ms=7000)
-    assert cast.life.timers["join", "g"] == cast.life.now_ms + 8000
+    assert cast.life.shell.due_ms(("join", "g")) == 8000
 
 
 @pytest.mark.parametrize(("version", "skips"), [(9, True), (8, False)])
@@ -263,14 +263,16 @@ def test_bug_57_reload_in_a_rebalance_left_partitions_without_owner(until: State
 
 def test_bug_58_offsets_expired_in_a_rebalance() -> None:
     """KAFKA-13636: while a group rebalanced, it counted as one without members, and lost its offsets."""
-    cast = Cast()
-    cast.stable("ANN", "BOB", session_timeout_ms=1_800_000)
+    cast = Cast(offsets_retention_minutes="1")
+    patient = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
+    cast.stable("ANN", "BOB", **patient)
     cast.commit("ANN", 7)
-    cast.join("ANN", protocols=("range", "sticky"), session_timeout_ms=1_800_000)
+    cast.join("ANN", protocols=("range", "sticky"), **patient)
     assert cast.group.state is State.PREPARING_REBALANCE
     later = Context(cast.life.now_ms + DECADE_MS, cast.life.config, topics=cast.life.topics)
     assert not cast.life.shard.expire(RETENTION_KEY, later).records
-    cast.advance(DECADE_MS)
+    cast.advance(1_700_000)  # Offsets are looked through every ten minutes.
+    assert cast.group.state is State.PREPARING_REBALANCE
     assert cast.fetched() == 7
 
 
@@ -322,9 +324,9 @@ def test_ours_pending_member_of_a_deleted_group_left_its_timer() -> None:
     out went on."""
     cast = Cast()
     assert cast.ask("ann", join_request(), 9).error_code == Errors.MEMBER_ID_REQUIRED
-    assert len(cast.life.timers) == 1
+    assert len(cast.life.shell.timers) == 2
     assert not cast.ask("admin", DeleteGroupsRequest(groups_names=("g",)), 2).results[0].error_code
-    assert cast.life.timers == {}
+    assert list(cast.life.shell.timers) == [RETENTION_KEY]
 
 
 def test_ours_pending_member_of_an_expired_group_left_its_timer() -> None:

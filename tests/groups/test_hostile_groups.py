@@ -15,11 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.groups.asking import Cast, commit_request, join_request, subscription
-from tests.groups.compacted import assert_every_prefix_loads
-from tests.groups.promise import RETENTION
-from tests.groups.world import State
 
 from konvene.errors import Errors
+from konvene.groups.classic.group import State
+from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
@@ -42,6 +41,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from konvene.sim.compaction import assert_compaction_changes_nothing, assert_every_prefix_loads
 
 LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
 LONGEST = 2**31 - 1
@@ -229,7 +229,8 @@ def test_no_request_breaks_a_promise(asked: list[Any], until: str) -> None:
     for (request, version), ms in asked:
         cast.life.ask("other", named(request, cast), version)
         cast.advance(ms)
-    assert_every_prefix_loads(cast.life)
+    assert_every_prefix_loads(cast.life.shell)
+    assert_compaction_changes_nothing(cast.life.shell)
     cast.advance(3_600_000)
     cast.life.config = Cast().life.config
     group = cast.group_or_none
@@ -258,7 +259,7 @@ def test_row_38_ids_that_are_handed_out_are_forgotten_again() -> None:
     assert len(cast.group.pending_joins) == 100
     cast.advance(6000)
     assert cast.group.pending_joins == set()
-    assert [key for key in cast.life.timers if key != RETENTION] == []
+    assert [key for key in cast.life.shell.timers if key != RETENTION] == []
 
 
 def test_row_40_a_subscription_that_cannot_be_read_keeps_offsets() -> None:

@@ -2,9 +2,10 @@
 
 Six clients, three of them static, and two groups. What they do is drawn by hypothesis: a round in which all
 do what a good client would; single requests, early, late and twice; ids and generations of others; silence;
-time; other settings; a restart at any moment; an append that fails, a batch that does not fit. After every
-event each of `promises.PROMISES` is asked, and at the end of a life every prefix of its log, and what
-compaction leaves of it, is replayed.
+time, and a wall clock that steps; other settings; a restart at any moment, with its log compacted or its
+tail lost; an append that fails, a batch that does not fit. After every event each promise of
+`konvene.sim.promises` is asked, and at the end of a life every prefix of its log, and what compaction leaves
+of it, is replayed.
 
 `KONVENE_PROMISES=2000` plays so many lives, differently each time, instead of the few that are always the
 same.
@@ -13,6 +14,7 @@ same.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,11 +23,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from tests.groups.asking import join_request, subscription
-from tests.groups.compacted import assert_every_prefix_loads
-from tests.groups.promises import COUNTED, PROMISES, Life
 
 from konvene.codec.uuid import Uuid
-from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import State
 from konvene.messages.delete_groups import DeleteGroupsRequest
@@ -49,6 +48,11 @@ from konvene.messages.offset_fetch import (
 )
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from konvene.shard.image import Topic, Topics
+from konvene.sim.compaction import assert_compaction_changes_nothing, assert_every_prefix_loads, compacted
+from konvene.sim.event import Event
+from konvene.sim.life import Life
+from konvene.sim.promises import classes_of
+from konvene.sim.shell import Log
 
 LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
 
@@ -61,6 +65,20 @@ SETTINGS = {
     "offsets.retention.minutes": "1",
     "offsets.retention.check.interval.ms": "15000",
 }
+
+
+COUNTED: Counter[str] = Counter()
+"""What all lives together went through: events by kind, answers by API and error, states."""
+
+
+def count(event: Event) -> None:
+    COUNTED[event.kind] += 1
+    COUNTED["lost a tail"] += event.lost
+    for group in event.after.groups.values():
+        COUNTED[f"state {group.state}"] += 1
+    if event.kind == "asked":
+        told = "waits" if event.error is None else event.error.name
+        COUNTED[f"{event.api} {told}"] += 1
 
 
 @dataclass
@@ -95,14 +113,16 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.life = Life(dict(SETTINGS))
-        self.life.restart()
+        self.life = Life(SETTINGS, watch=count)
+        self.topics_made = 0
         self.clients = {name: Client(name) for name in NAMES}
         self.heard: dict[str, Any] = {}
 
     def teardown(self) -> None:
         COUNTED["lives"] += 1
-        assert_every_prefix_loads(self.life)
+        self.life.durable()
+        assert_every_prefix_loads(self.life.shell)
+        assert_compaction_changes_nothing(self.life.shell)
 
     # --- one request ---
 
@@ -360,7 +380,7 @@ class Lives(RuleBasedStateMachine):
         topics = (OffsetFetchRequestTopics(partition_indexes=tuple(range(6)), **name),)
         group = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
         answer = self.ask("admin", OffsetFetchRequest(groups=(group,)), version)
-        for p in answer.groups[0].topics[0].partitions:
+        for p in answer.groups[0].topics[0].partitions if answer is not None else ():
             held = self.life.shard.offsets.get(group_id, {}).get("orders", {}).get(p.partition_index)
             if version < 10:
                 assert p.committed_offset == (held.offset if held is not None else -1)
@@ -377,7 +397,7 @@ class Lives(RuleBasedStateMachine):
     @rule(
         what=st.sampled_from(
             ["delete offsets", "delete offsets", "recreate a topic", "a topic is gone", "another group",
-             "restart", "restart", "fail append", "too large", "settings"]
+             "restart", "compact", "crash", "hold", "fail append", "too large", "settings", "clock"]
         ),
         who=st.sampled_from(NAMES),
         most=st.sampled_from(["2", "4", "10"]),
@@ -401,13 +421,26 @@ class Lives(RuleBasedStateMachine):
         elif what == "restart":
             self.life.restart()
             self.hear()
+        elif what == "compact":
+            self.life.crash(keep=99, change=self.compact)
+            self.hear()
+        elif what == "crash":
+            self.life.crash(keep=int(delay) // 1000)
+            self.hear()
+        elif what == "hold":
+            self.life.hold()
         elif what == "fail append":
-            self.life.fail_append = True
+            self.life.next_append("fails")
         elif what == "too large":
-            self.life.too_large = True
+            self.life.next_append("too large")
         elif what == "settings":
-            told = SETTINGS | {"group.max.size": most, "group.initial.rebalance.delay.ms": delay}
-            self.life.config, _ = BrokerConfig.load(overrides=list(told.items()))
+            self.life.set_config(("group.max.size", most), ("group.initial.rebalance.delay.ms", delay))
+        elif what == "clock":
+            self.life.agenda.wall_off_ms = (int(delay) - 1000) * int(most) * 180
+
+    @staticmethod
+    def compact(log: Log) -> None:
+        log.batches[:] = compacted(log.batches, len(log.batches), False)
 
     def delete_offsets(self, group_id: str, topic: str) -> None:
         partitions = tuple(OffsetDeleteRequestPartition(partition_index=i) for i in (0, 1, 2, 1))
@@ -416,9 +449,9 @@ class Lives(RuleBasedStateMachine):
 
     def recreate_a_topic(self) -> None:
         """The same name under another id."""
-        self.life.last_id += 1
+        self.topics_made += 1
         known = dict(self.life.topics.by_name)
-        known["orders"] = Topic("orders", Uuid(f"orders-{self.life.last_id}".ljust(16, "-").encode()), 6)
+        known["orders"] = Topic("orders", Uuid(f"orders-{self.topics_made}".ljust(16, "-").encode()), 6)
         self.life.topics = Topics(known.values())
 
     # --- time ---
@@ -442,7 +475,7 @@ TestLives.settings = settings(
 
 REACHED = {
     *(f"state {state}" for state in State if state is not State.DEAD),
-    "asked", "timer", "restart", "append failed", "too large",
+    "asked", "timer", "loaded", "look", "append failed", "too large", "lost a tail",
     "JoinGroup waits", "JoinGroup NONE", "JoinGroup MEMBER_ID_REQUIRED", "JoinGroup UNKNOWN_MEMBER_ID",
     "JoinGroup GROUP_MAX_SIZE_REACHED", "JoinGroup FENCED_INSTANCE_ID", "JoinGroup INVALID_SESSION_TIMEOUT",
     "JoinGroup INCONSISTENT_GROUP_PROTOCOL",
@@ -461,5 +494,6 @@ def test_the_lives_went_through_everything() -> None:
     if not COUNTED["lives"]:
         pytest.skip("the lives were not played in this process")
     assert set(COUNTED) >= REACHED, sorted(REACHED - set(COUNTED))
-    assert len(PROMISES) == len({p.__doc__ for p in PROMISES})
+    promises = classes_of()
+    assert len(promises) == len({p.__doc__ for p in promises})
     assert COUNTED["asked"] + COUNTED["timer"] > 20 * COUNTED["lives"]

@@ -21,15 +21,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.broker.test_coordinator import CONFIG, TOPICS, V9, Journal, commit
 from tests.groups.asking import Cast, commit_request, fetch_request, join_request
-from tests.groups.promise import all_offsets, in_order
-from tests.groups.world import State
 
 from konvene.broker.coordinator import Coordinator
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.errors import Errors
+from konvene.groups.classic.group import State
 from konvene.groups.shard import GroupShard
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.offset_fetch import OffsetFetchResponse
+from konvene.sim.compaction import in_order
+from konvene.sim.event import all_offsets
 
 LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
 EVENTS = (
@@ -204,7 +205,7 @@ def story(seed: int) -> str:
             elif what != "restart" and (who in cast.generations or what in ("join", "anew")):
                 getattr(cast, what)(who)
     cast.ask("simple", commit_request(3, partitions=tuple(range(6))), 8)
-    return "\n".join(cast.life.happened) + repr(in_order(cast.life.shard)) + repr(cast.life.log)
+    return repr(cast.life.happened) + repr(in_order(cast.life.shard)) + repr(cast.life.log.batches)
 
 
 def test_the_same_life_is_the_same_to_the_byte() -> None:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from tests.groups.world import World
-
 from konvene.groups.offsets.expiry import KEY, MOST_BYTES, SOON_MS
-from konvene.records.commits import Committed, OffsetCommitted
-from konvene.shard.contract import Context
+from konvene.records.commits import Committed, OffsetCommitted, encode_group_record
+from konvene.sim.life import Life
+from konvene.sim.shell import Log, batch_of
 
-COUNT = 30_000
+COUNT, NOW_MS = 30_000, 1_000_000
 
 
 def test_what_expires_at_once_goes_in_batches_that_fit() -> None:
     """No batch is larger than its bound, one follows the other, and the group goes with its last offset."""
-    world = World({"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "60000"})
-    for partition in range(COUNT):
-        committed = Committed(partition, commit_ms=world.now_ms)
-        world.shard.replay(OffsetCommitted("g", "orders", partition, committed))
-    world.carry_out(world.shard.load(Context(world.now_ms, world.config)))
-    world.advance(60_000)
-    sizes = [sum(len(key) for key, _ in batch) for batch in world.log]
+    log = Log()
+    written = (OffsetCommitted("g", "orders", p, Committed(p, commit_ms=NOW_MS)) for p in range(COUNT))
+    log.batches.append(batch_of(map(encode_group_record, written)))
+    log.durable = 1
+    settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "60000"}
+    life = Life(settings, log=log)
+    assert life.now_ms == NOW_MS
+    life.advance(60_000)
+    sizes = [sum(len(key) for key, _ in batch.pairs) for batch in life.log.batches[1:]]
     assert len(sizes) == 1
-    assert world.timers[KEY] == world.now_ms + SOON_MS
-    world.advance(SOON_MS * COUNT)
-    sizes = [sum(len(key) for key, _ in batch) for batch in world.log]
-    assert max(sizes) <= MOST_BYTES
-    assert sum(map(len, world.log)) == COUNT + 1
-    assert not world.shard.offsets
-    assert not world.shard.groups
-    assert world.timers[KEY] > world.now_ms + SOON_MS
+    assert life.shell.due_ms(KEY) == SOON_MS
+    life.advance(SOON_MS * COUNT)
+    batches = life.log.batches[1:]
+    assert max(sum(len(key) for key, _ in batch.pairs) for batch in batches) <= MOST_BYTES
+    assert sum(len(batch.pairs) for batch in batches) == COUNT + 1
+    assert not life.shard.offsets
+    assert not life.shard.groups
+    due_ms = life.shell.due_ms(KEY)
+    assert due_ms is not None
+    assert due_ms > SOON_MS

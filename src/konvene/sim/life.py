@@ -40,13 +40,14 @@ class Life:
         *,
         kinds: tuple[str, ...] = (),
         random: Random | None = None,
+        log: Log | None = None,
         watch: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.settings = dict(settings)
         self.set_config()
         self.topics: Topics = TOPICS
         self.agenda = Agenda(random)
-        self.log = Log()
+        self.log = Log() if log is None else log
         self.holds = False
         """Whether what is appended is not durable until somebody says so."""
         self.waiting: dict[int, str] = {}

@@ -113,8 +113,10 @@ class TimersHaveAReason(Promise):
             if len(key) > 1 and isinstance(groups.get(key[1], ClassicGroup("")), ClassicGroup)
         )
         assert not leaked, f"timers without a reason: {leaked}"
-        late = sorted(key for key in armed if (event.shell.due_ms(key) or 0) < 0)
-        assert not late, f"timers did not ring in time: {late}"
+        next_ms = event.shell.agenda.next_ms()
+        if next_ms is None or next_ms > event.shell.agenda.now_ms:
+            late = sorted(key for key in armed if (event.shell.due_ms(key) or 0) < 0)
+            assert not late, f"timers did not ring in time: {late}"
 
 
 class BooksAgree(Promise):
