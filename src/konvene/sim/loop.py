@@ -346,7 +346,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self._closed
 
     def close(self) -> None:
-        """Let go of everything. What the dead left in the middle is not gone on with."""
+        """Let go of everything. What the dead left in the middle is ended there, in a world that is gone."""
         self._closed = True
         self._ready.clear()
         self._timers.clear()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from konvene.client.admin import Admin
 from konvene.client.cluster import Cluster
+from konvene.client.errors import ClientError
 from konvene.client.member import State as MemberState
 from konvene.client.settings import ClientSettings
 from konvene.groups.classic.group import ClassicGroup, State
@@ -110,12 +111,22 @@ class Calm:
         self.run_.history.gone("grower")
 
     async def _add_partitions(self) -> None:
-        history = self.run_.history
-        async with Cluster(
-            [(BROKER, PORT)], connect=connecting(history, "grower", ClientSettings())
-        ) as cluster:
-            for topic in await Admin(cluster).describe_topics(self.run_.topics):
-                await Admin(cluster).create_partitions(topic.name, len(topic.partitions) + 1)
+        connect = connecting(self.run_.history, "grower", ClientSettings())
+        wanted: dict[str, int] = {}
+        until = self.loop.now + self.bound_s
+        while True:
+            try:
+                async with Cluster([(BROKER, PORT)], connect=connect) as cluster:
+                    admin = Admin(cluster)
+                    for topic in await admin.describe_topics(self.run_.topics):
+                        count = wanted.setdefault(topic.name, len(topic.partitions) + 1)
+                        if len(topic.partitions) < count:
+                            await admin.create_partitions(topic.name, count)
+                return
+            except ClientError:  # A broker that was told to stop before all was healed.
+                if self.loop.now > until:
+                    raise
+                await asyncio.sleep(1.0)
 
     # --- is all well? ---
 

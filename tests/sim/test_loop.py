@@ -1,0 +1,210 @@
+"""The simulated loop: asyncio's own words, virtual time, hosts that die and sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+from konvene.sim.loop import Deadlock, Order, SimLoop
+
+
+def run(main: Any, loop: SimLoop | None = None) -> Any:
+    with asyncio.Runner(loop_factory=lambda: loop or SimLoop(Random(1))) as runner:
+        return runner.run(main)
+
+
+def here() -> SimLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return loop
+
+
+def test_time_jumps_to_whatever_is_next() -> None:
+    """A day passes at once."""
+
+    async def main() -> float:
+        began = here().now
+        await asyncio.sleep(86_400)
+        return here().now - began
+
+    began = time.perf_counter()
+    assert run(main()) == 86_400
+    assert time.perf_counter() - began < 60
+
+
+def test_asyncio_is_at_home() -> None:
+    """Timeouts, gathering, waiting, events, queues, locks and shields do what they do elsewhere."""
+
+    async def main() -> list[Any]:
+        told: list[Any] = list(await asyncio.gather(asyncio.sleep(2, "b"), asyncio.sleep(1, "a")))
+        try:
+            async with asyncio.timeout(5):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            told.append("timeout")
+        try:
+            await asyncio.wait_for(asyncio.sleep(10), 1)
+        except TimeoutError:
+            told.append("waited")
+        queue: asyncio.Queue[int] = asyncio.Queue()
+        here().call_later(3, queue.put_nowait, 7)
+        told.append(await queue.get())
+        async with asyncio.Lock():
+            told.append(await asyncio.shield(asyncio.sleep(1, "shielded")))
+        told.append(await here().run_in_executor(None, lambda: "thread"))
+        done, pending = await asyncio.wait([asyncio.create_task(asyncio.sleep(i)) for i in (1, 9)], timeout=5)
+        return [*told, len(done), len(pending)]
+
+    assert run(main()) == ["b", "a", "timeout", "waited", 7, "shielded", "thread", 1, 1]
+
+
+def test_a_loop_on_which_nothing_will_ever_happen_says_who_waits() -> None:
+    loop = SimLoop()
+
+    async def forever() -> None:
+        await loop.create_future()
+
+    loop.spawn("somewhere", forever(), name="the patient one")
+    with pytest.raises(Deadlock, match=r"the patient one \(.*forever\)"):
+        loop.run_forever()
+    loop.close()
+
+
+@pytest.mark.parametrize("order", ["fifo", "hosts", "all"])
+def test_what_is_ready_together_runs_in_the_order_that_the_seed_draws(order: Order) -> None:
+    """The same for the same seed; asyncio's own, asyncio's own on each host, or none."""
+
+    def play(seed: int) -> str:
+        loop = SimLoop(Random(seed), order=order)
+        seen: list[str] = []
+
+        async def write(word: str) -> None:
+            seen.append(word)
+
+        async def main() -> None:
+            for word in "abcd":
+                loop.spawn("one", write(word))
+                loop.spawn("two", write(word.upper()))
+            await asyncio.sleep(1)
+
+        run(main(), loop)
+        return "".join(seen)
+
+    orders = {play(seed) for seed in range(20)}
+    assert play(3) == play(3)
+    sorted_by_host = all("".join(filter(str.islower, o)) == "abcd" for o in orders)
+    assert sorted_by_host is (order != "all")
+    assert (len(orders) == 1) is (order == "fifo")
+
+
+def test_whoever_is_killed_never_runs_again() -> None:
+    """Neither what it waits for, nor its timers, nor what it would do in the end."""
+    loop = SimLoop(Random(1))
+    seen: list[str] = []
+
+    async def live() -> None:
+        loop.call_later(5, seen.append, "timer")
+        try:
+            await asyncio.sleep(5)
+            seen.append("woke")
+        finally:
+            seen.append("finally")
+
+    async def main() -> None:
+        loop.spawn("one", live())
+        await asyncio.sleep(1)
+        loop.kill("one")
+        await asyncio.sleep(10)
+        assert not loop.is_up("one")
+        loop.spawn("one", live())
+        await asyncio.sleep(10)
+        assert loop.is_up("one")
+        told = list(seen)
+        seen.clear()
+        assert sorted(told) == ["finally", "timer", "woke"]
+
+    run(main(), loop)
+
+
+def test_a_host_can_kill_itself_in_the_middle_of_a_step() -> None:
+    loop = SimLoop(Random(1))
+    seen: list[str] = []
+
+    async def live() -> None:
+        loop.kill("one")
+        loop.call_soon(seen.append, "after")
+        await asyncio.sleep(0)
+        seen.append("later")
+
+    async def main() -> None:
+        loop.spawn("one", live())
+        await asyncio.sleep(1)
+
+    run(main(), loop)
+    assert seen == []
+
+
+def test_whoever_is_paused_does_nothing_and_then_all_of_it() -> None:
+    loop = SimLoop(Random(1))
+    seen: list[tuple[float, int]] = []
+
+    async def live() -> None:
+        for count in range(3):
+            await asyncio.sleep(1)
+            seen.append((round(loop.now - loop.began, 3), count))
+
+    async def main() -> None:
+        loop.spawn("one", live())
+        await asyncio.sleep(1.5)
+        loop.pause("one")
+        await asyncio.sleep(8.5)
+        assert len(seen) == 1
+        loop.resume("one")
+        await asyncio.sleep(10)
+
+    run(main(), loop)
+    assert seen == [(1.0, 0), (10.0, 1), (11.0, 2)]
+
+
+def test_a_thread_takes_its_time_and_dies_with_its_host() -> None:
+    loop = SimLoop(Random(1), disk_latency=lambda: 2.0)
+    seen: list[str] = []
+
+    async def live() -> None:
+        await loop.run_in_executor(None, seen.append, "ran")
+        seen.append("told")
+
+    async def main() -> None:
+        loop.spawn("one", live())
+        await asyncio.sleep(3)
+        assert seen == ["ran"]
+        loop.kill("one")
+        loop.spawn("two", live())
+        await asyncio.sleep(5)
+
+    run(main(), loop)
+    assert seen == ["ran", "ran", "told"]
+
+
+def test_an_error_in_a_callback_ends_the_run_unless_somebody_takes_it() -> None:
+    def wrong() -> None:
+        raise ValueError("wrong")
+
+    async def main() -> str:
+        here().call_soon(wrong)
+        await asyncio.sleep(1)
+        return "went on"
+
+    with pytest.raises(ValueError, match="wrong"):
+        loop = SimLoop()
+        loop.run_until_complete(main())
+    loop.close()
+    loop = SimLoop()
+    told: list[str] = []
+    loop.errors = lambda host, context: told.append(f"{host.name}: {context['exception']}")
+    assert run(main(), loop) == "went on"
+    assert told == ["world: wrong"]
