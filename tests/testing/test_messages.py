@@ -10,8 +10,10 @@ from tests.testing.wire import COMMIT_VERSION, RawMember, commit, committed, con
 
 from konvene.client import ClientError, ClientSettings, Cluster, Connection, Producer
 from konvene.client.errors import ConnectionLost, RequestTimedOut
+from konvene.codec.batches import build_simple
 from konvene.errors import Errors
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
+from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from konvene.testing import Fault, Konvene
 
 pytestmark = pytest.mark.konvene(topics={"orders": 2, "letters": 1})
@@ -340,3 +342,89 @@ def test_what_cannot_be_is_refused_at_once(konvene: Konvene, ask: Any, why: str)
     with pytest.raises(ValueError, match=why):
         ask(konvene.faults)
     assert konvene.faults.armed == ()
+
+
+# --- a gate lets pass what it does not understand ----------------------------------------------
+
+
+def test_a_request_without_an_answer_keeps_the_order(konvene: Konvene) -> None:
+    """Produce with acks 0, in old and new versions: the next answer is the next request's."""
+    konvene.faults.answer("OffsetCommit", "NOT_COORDINATOR", nth=2)
+    batch = build_simple([(None, b"v")], 0)
+
+    async def work(connection: Connection) -> None:
+        letters = konvene.inside(lambda broker: broker.topics.by_name["letters"].id)
+        for version in (3, 8, 9, 12, 13):
+            rows = (PartitionProduceData(index=0, records=batch),)
+            topic = TopicProduceData(name="letters", partition_data=rows)
+            if version == 13:
+                topic = TopicProduceData(topic_id=letters, partition_data=rows)
+            connection.tell(ProduceRequest(acks=0, timeout_ms=1000, topic_data=(topic,)), version)
+        assert [await committed(connection, n) for n in range(3)] == [0, Errors.NOT_COORDINATOR, 0]
+
+    talk(konvene, work)
+    assert len(konvene.records("letters")) == 5
+
+
+NO_REQUESTS = [
+    b"\x7f\xff\xff\xff",  # longer than any request may be
+    b"\0\0\0\0",
+    b"\xff\xff\xff\xff rest",
+    b"\0\0\0\x02\0\0",  # shorter than a header
+    b"\0\0\0\x0a\x03\xe7" + bytes(8),  # an API that is none
+]
+
+
+@pytest.mark.parametrize("data", NO_REQUESTS)
+def test_what_is_no_request_is_the_brokers_to_judge(konvene: Konvene, data: bytes) -> None:
+    """It closes the connection, with a fault in force that reads bodies, and serves the next client."""
+    konvene.faults.hold(group="g", times=None)
+
+    async def main() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", konvene.port)
+        writer.write(data)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+
+    asyncio.run(main())
+    talk(konvene, lambda connection: committed(connection, 1, group="h"))  # type: ignore[arg-type,return-value]
+    assert offset_of(konvene, "h") == 1
+
+
+def test_a_body_that_cannot_be_read_matches_nothing(konvene: Konvene) -> None:
+    """The broker closes on it, as it would without faults."""
+    konvene.faults.lose_request(group="g", connection="stays", times=None)
+    frame = b"\0\x0c\0\x04\0\0\0\x01\0\x03ann\0" + b"\xff" * 6
+
+    async def main() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", konvene.port)
+        writer.write(len(frame).to_bytes(4, "big") + frame)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+
+    asyncio.run(main())
+    assert konvene.faults.log == []
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_is_held_does_not_hold_up_the_end(konvene: Konvene, kill: bool) -> None:
+    """A broker stops and starts with a request and a response held; what is released then is nobody's."""
+    request = konvene.faults.hold("OffsetCommit", group="g")
+    response = konvene.faults.hold("OffsetCommit", group="h", way="response")
+
+    async def work(connection: Connection) -> None:
+        other = await connect(konvene, "bob")
+        waiting = [
+            connection.post(commit(5), COMMIT_VERSION),
+            other.post(commit(6, group="h"), COMMIT_VERSION),
+        ]
+        for fault in (request, response):
+            await asyncio.to_thread(fault.wait)
+        await asyncio.to_thread(konvene.restart, kill=kill)
+        request.release()
+        response.release()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(end) for end in ends] == [ConnectionLost, ConnectionLost]
+
+    talk(konvene, work)
+    assert (offset_of(konvene), offset_of(konvene, "h")) == (None, 6)
