@@ -10,8 +10,10 @@ import pytest
 from tests.groups.asking import REBALANCE_MS, SESSION_MS, Cast, commit_request, fetch_request, join_request
 
 from konvene.codec.compile import encode
+from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import State
+from konvene.groups.history import sentences
 from konvene.groups.offsets.expiry import KEY as RETENTION_KEY
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.leave_group import MemberIdentity
@@ -347,3 +349,55 @@ def test_ours_who_is_taken_out_while_it_waits_is_told() -> None:
     cast.join("ANN", protocols=("range", "sticky"))
     cast.leave(MemberIdentity(member_id="", group_instance_id="ANN"))
     assert cast.answer("ANN").error_code == UNKNOWN
+
+
+def test_ours_static_member_back_before_its_sync_is_waited_for() -> None:
+    """Found by the simulator: a static member that was told of its generation, stopped and came back under a
+    new id was not waited for any more, and the timer of those who have yet to sync went on for nobody."""
+    cast = Cast()
+    for who in ("ANN", "BOB"):
+        cast.join(who)
+    cast.advance(1000)
+    leader = next(who for who in ("ANN", "BOB") if cast.ids[who] == cast.group.leader)
+    other = "BOB" if leader == "ANN" else "ANN"
+    cast.sync(leader)
+    cast.anew(other)
+    assert cast.group.pending_syncs == {cast.ids[other]}
+    assert cast.sync(other).error_code == NONE
+    assert not cast.group.pending_syncs
+    assert ("sync", "g") not in cast.life.shell.timers
+
+
+def test_ours_static_member_back_that_never_syncs_is_out() -> None:
+    """And if it does not ask for its assignment in time, it is out, as anybody is."""
+    cast = Cast()
+    for who in ("ANN", "BOB"):
+        cast.join(who)
+    cast.advance(1000)
+    leader = next(who for who in ("ANN", "BOB") if cast.ids[who] == cast.group.leader)
+    other = "BOB" if leader == "ANN" else "ANN"
+    cast.sync(leader)
+    cast.anew(other)
+    for _ in range(REBALANCE_MS // 5_000):
+        cast.heartbeat(leader)
+        cast.heartbeat(other)
+        cast.advance(5_000)
+    assert other not in cast.group.instances
+
+
+def test_ours_a_group_that_is_too_large_for_a_new_limit_is_told_why() -> None:
+    """Found by the simulator: a coordinator that starts with a smaller `group.max.size` lets the group
+    rebalance, and told nobody why."""
+    cast = Cast()
+    cast.stable("ANN", "BOB", "CAS")
+    cast.life.config, _ = BrokerConfig.load(overrides=[("group.max.size", "2")])
+    cast.life.restart()
+    for who in ("ANN", "BOB"):
+        cast.join(who)
+    cast.join("CAS")
+    cast.advance(REBALANCE_MS)
+    for who in ("ANN", "BOB"):
+        cast.sync(who)
+    (story,) = [r.story for r in cast.life.why if r.story.epoch == 2]
+    assert [c.kind for c in story.causes][:1] == ["group-too-large"]
+    assert sentences(story)[0] == "group-too-large: the group has more members than group.max.size allows"

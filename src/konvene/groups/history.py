@@ -196,13 +196,10 @@ def sentences(value: RebalanceValue) -> list[str]:
 
 
 def _sentence(cause: Cause) -> str:
-    what = causes.SENTENCES.get(cause.kind, "")
     who = _who(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
+    what = causes.SENTENCES.get(cause.kind, "")
     if not who:
-        if cause.kind == causes.TOPIC_METADATA_CHANGED:
-            what = "the group's topics changed"
-        elif cause.kind == causes.UNKNOWN:
-            what = f"the group rebalanced {what}"
+        what = causes.OF_THE_GROUP.get(cause.kind, what)
     text = f"{cause.kind}: {' '.join(word for word in (who, what) if word) or 'no member is named'}"
     if cause.topic:
         text += f" (topic {cause.topic})"

@@ -37,6 +37,7 @@ from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRespons
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import Record
+from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 
 
@@ -92,6 +93,7 @@ class GroupShard:
             if len(group.members) > context.config["group.max.size"]:
                 # The limit shrank: the group rebalances, and the last to come back find no room.
                 step = Step(group, context)
+                step.cause(causes.GROUP_TOO_LARGE, None)
                 step.start_rebalance()
                 moved = step.outcome()
                 timers += moved.timers

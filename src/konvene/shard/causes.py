@@ -15,6 +15,8 @@ TOPIC_METADATA_CHANGED = "topic-metadata-changed"
 COOPERATIVE_FOLLOW_UP = "cooperative-follow-up"
 STATIC_MEMBER_REJOINS = "static-member-rejoins"
 REMOVED_BY_ADMIN = "removed-by-admin"
+GROUP_TOO_LARGE = "group-too-large"
+"""A coordinator that starts finds more members than `group.max.size` allows."""
 MEMBER_GONE = "member-gone"
 """Only in inferred rows: the log shows that a member went, but not how."""
 UNKNOWN = "unknown"
@@ -36,3 +38,10 @@ SENTENCES = {
     UNKNOWN: "for a reason that the log does not tell",
 }
 """What follows a member's name in a sentence."""
+
+OF_THE_GROUP = {
+    TOPIC_METADATA_CHANGED: "the group's topics changed",
+    GROUP_TOO_LARGE: "the group has more members than group.max.size allows",
+    UNKNOWN: "the group rebalanced for a reason that the log does not tell",
+}
+"""The sentence where no member is named."""

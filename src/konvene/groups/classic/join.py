@@ -201,13 +201,16 @@ def _replace_static(step: Step, request: JoinGroupRequest, old: Member, member_i
 
 
 def _take_place(group: ClassicGroup, old: Member, member_id: str) -> Member:
-    """Put the member under its new id; leadership goes along."""
+    """Put the member under its new id; it leads if it led, and has yet to sync if it had."""
     led = group.leader == old.member_id
+    awaited = old.member_id in group.pending_syncs
     group.drop(old.member_id)
     new = replace(old, member_id=member_id, join_waiter=None, sync_waiter=None)
     group.put(new)
     if led:
         group.leader = member_id
+    if awaited:
+        group.pending_syncs.add(member_id)
     return new
 
 

@@ -127,22 +127,21 @@ class Step:
 
     # --- the story ---
 
-    def cause(self, kind: str, member: Member, reason: str | None = None) -> None:
-        """Remember why the rebalance under way, or the one about to start, takes place.
+    def cause(self, kind: str, member: Member | None, reason: str | None = None) -> None:
+        """Remember why the rebalance under way, or the one about to start, takes place; no member: the group.
 
         A generation that this cuts off before it was stable is told first, as superseded."""
         now = self.context.now_ms
         if self.group.state is State.COMPLETING_REBALANCE:
             self.tell(SUPERSEDED)
-        told = Cause(
-            kind=kind,
-            at_ms=now,
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            reason=reason,
-        )
+        told = Cause(kind=kind, at_ms=now, reason=reason)
+        if member is not None:
+            told = told.replace(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+            )
         story = self.group.story or Story(now, ())
         self.group.story = replace(story, causes=(*story.causes, told))
 
