@@ -4,7 +4,7 @@ A record is known by its topic, partition and offset, so each is there once. Wha
 
     lost        somebody goes on behind a record that nobody has read
     gone back   an offset is fetched that is below one whose commit was acknowledged before it was asked for
-    doubled     two members own the same partition in the generation that stands
+    doubled     two members were given the same partition in the generation that stands
     reordered   a member goes on elsewhere than where it stopped
 
 Reading a record twice is no fault, after a crash or a rebalance: commits are behind.
@@ -58,7 +58,7 @@ class Oracle:
         for other in self._owners.values():
             if other is member or other.group != member.group or not owned & other.owned:
                 continue
-            if self._is_current(other) and other.epoch == member.epoch:
+            if other.settled and self._is_current(other) and other.epoch == member.epoch:
                 both = ", ".join(f"{t}-{p}" for t, p in sorted(owned & other.owned))
                 why = f"{member.name} and {other.name} own {both} in {member.epoch}"
                 raise Broken("NobodySharesAPartition", why)

@@ -97,7 +97,7 @@ class World:
         self._settings_at_first = dict(self.settings)
         self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
         self.topics = Topics()
-        self._topic_serial = 0
+        self._topic_serial = self.topic_changes = 0
         extra = options["partitions"] // 4
         for name, count in ((ORDERS, options["partitions"] - extra), (EXTRA, extra)):
             if count:
@@ -122,6 +122,7 @@ class World:
     def set_topic(self, name: str, partitions: int, *, anew: bool = True) -> None:
         """Make a topic, or let it grow. Another one of the same name has another id."""
         known = self.topics.by_name.get(name)
+        self.topic_changes += known is not None
         if anew or known is None:
             self._topic_serial += 1
             topic_id = Uuid(f"{name}-{self._topic_serial}".ljust(16, "-").encode())
@@ -253,7 +254,7 @@ class World:
         takes_ms = self._about(trouble["latency.ms"])
         if trouble["clog"] and random.random() < trouble["clog"]:
             takes_ms += self._about(5_000)
-        at_ms = max(self.agenda.now_ms + takes_ms, self._arrivals.get(way, 0))
+        at_ms = max(self.agenda.now_ms + takes_ms, self._arrivals.get(way, -1) + 1)
         self._arrivals[way] = at_ms
         return at_ms - self.agenda.now_ms
 
@@ -283,7 +284,10 @@ class World:
             return
         self.happened(client.name, "->" if connection == client.connection else "-> late", request)
         self._fresh[client.name] += 1
-        call = Call(version, client.name, "/10.0.0.1", (str(self._fresh[client.name]),))
+        fresh = str(self._fresh[client.name])
+        if getattr(request, "group_instance_id", None) not in (None, client.name):
+            fresh = f"{client.name}.{fresh}"  # The id begins with the instance's name: that is not enough.
+        call = Call(version, client.name, "/10.0.0.1", (fresh,))
         shell = self._coordinator_for(request)
         if shell is self.shell:
             chaos.append_faults(self, shell)

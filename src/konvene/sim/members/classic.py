@@ -228,7 +228,10 @@ class ClassicMember(Member):
     # --- giving up ---
 
     def _prepare_join(self, reason: str) -> None:
-        """Before the next generation: an eager member gives up all it has."""
+        """Before the next generation: an eager member gives up all it has. Who is at that already has no ear
+        for anything else, and hears of the rebalance with its next heartbeat."""
+        if self._giving_up:
+            return
         if self.cooperative or not self.owned:
             self._commit()
             self.join(reason)

@@ -94,7 +94,8 @@ class StaticMembersKeepTheirs(Promise):
         assert times == (said.session_timeout_ms, rebalance_timeout_ms(said)), f"{new.member_id} has {times}"
         armed = event.shell.due_ms(("session", group.group_id, new.member_id))
         assert armed is not None, f"{new.member_id} has no session"
-        if before.state is State.STABLE and (old.protocols == protocols or event.answer is not None):
+        kept = event.answer is not None and group.generation == before.generation
+        if before.state is State.STABLE and (old.protocols == protocols or kept):
             answer: Any = event.answer
             assert group.state is State.STABLE, f"{new.member_id} came back as it was: {group!r}"
             generations = (answer.generation_id, before.generation, group.generation)
