@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 import socket
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from random import Random
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -356,8 +358,8 @@ class SimLoop(_Base):  # type: ignore[misc]
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coro = task.get_coro()
                 try:
-                    if asyncio.iscoroutine(coro):
-                        host.context.copy().run(coro.close)
+                    if inspect.iscoroutine(coro):
+                        host.context.copy().run(_end, coro)
                 except BaseException as error:
                     self.last_words = error
             host.tasks.clear()
@@ -462,6 +464,15 @@ class SimLoop(_Base):  # type: ignore[misc]
 
     def get_task_factory(self) -> None:
         return None
+
+
+def _end(coro: CoroutineType[Any, Any, Any]) -> None:
+    """End a coroutine; where it was not begun, also those that it was given to wait for."""
+    if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED and coro.cr_frame is not None:
+        for given in list(coro.cr_frame.f_locals.values()):
+            if inspect.iscoroutine(given):
+                given.close()
+    coro.close()
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -160,7 +160,9 @@ class History:
                     self.commits[place] = self._that_matter(attempts)
 
     def _that_matter(self, attempts: list[Attempt]) -> list[Attempt]:
-        floor = max((a.began for a in attempts if a.acknowledged), default=0)
+        """Those that an answer which is still to come may show."""
+        oldest = next(iter(self.open)).began if self.open else self.clock
+        floor = max((a.began for a in attempts if a.ended is not None and a.ended < oldest), default=0)
         return [a for a in attempts if a.ended is None or a.ended >= floor]
 
     def _fetched(self, asked: Asked, answer: OffsetFetchResponse) -> None:
