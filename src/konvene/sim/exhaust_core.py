@@ -1,0 +1,533 @@
+"""The real core, stepped from one small value to the next.
+
+`Steps` makes a `GroupShard` from a `Coordinator`, lets it handle, expire or load, replays what it decided
+(into a shadow from the bytes, as a log would give them) and reads the shard back into a `Coordinator`. A decision
+depends on nothing else, so the same step is made once and remembered: the promises are held against each step
+when it is made. They are the very classes of `sim.promises`; what a promise remembers of the past is put into
+it from the value, and that is why `given` and `told` are part of a `Coordinator`.
+
+The shell's laws hold: a step's records are one batch, and its answers belong to whoever calls, who lets them
+leave when the batch is durable. The retention timer is always armed and never rings.
+
+Left out are the promises about time: the model has no clock. Still ugly: `_Bench` looks like a `Shell` to the
+promises because it has the same names, not because a type says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from konvene.client.protocol import CONSUMER
+from konvene.codec.schema import Struct
+from konvene.configs import BrokerConfig
+from konvene.groups.classic.group import ClassicGroup, GroupIs, Member, Story
+from konvene.groups.classic.group import State as GroupState
+from konvene.groups.classic.step import join_key, session_key, sync_key
+from konvene.groups.classic.subscriptions import topics_of_generation
+from konvene.groups.offsets.expiry import KEY as RETENTION
+from konvene.groups.shard import GroupShard
+from konvene.messages.join_group import JoinGroupRequest
+from konvene.messages.sync_group import SyncGroupRequest
+from konvene.records.audit import Cause
+from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from konvene.records.commits import Committed, OffsetCommitted, encode_group_record
+from konvene.records.coordinator import Record
+from konvene.shard import causes
+from konvene.shard.contract import Arm, Context, Outcome
+from konvene.shard.errors import Refusal
+from konvene.sim.event import Event, Promise, View, everything
+from konvene.sim.exhaust_words import (
+    CLIENT_HOST,
+    CLIENT_ID,
+    GHOST,
+    GROUP,
+    INITIAL_DELAY_MS,
+    JOIN,
+    METADATA,
+    NO_WAITER,
+    NOBODY,
+    NOW_MS,
+    PROTOCOL,
+    REBALANCE_MS,
+    SEATS_GHOST,
+    SESSION_MS,
+    SYNC,
+    TOPIC,
+    VERSIONS,
+    Coordinator,
+    Group,
+    Seat,
+    Stored,
+    Words,
+    bits,
+    bits_of,
+    instance_name,
+    instance_number,
+    member_name,
+    member_number,
+    real_request,
+    refused,
+    small_answer,
+    topics,
+)
+from konvene.sim.promises import classes_of, observer
+from konvene.sim.promises.classic import EveryGenerationWasToldWhy, MembersHoldWhatTheLeaderGave
+from konvene.sim.promises.log import AnswersComeOnce, BatchesAreWhole
+from konvene.sim.promises.offsets import OffsetsAreTheLastCommitted, entry_of
+from konvene.sim.shell import Batch, batch_of
+
+if TYPE_CHECKING:
+    from konvene.sim.shell import Shell
+
+KINDS = ("classic", "static")
+
+ABOUT_TIME = ("RebalancesEnd", "SilentMembersGo", "OffsetsExpireLate")
+"""Promises that ask how long something takes."""
+
+STORY = Story(NOW_MS, (Cause(kind=causes.UNKNOWN, at_ms=NOW_MS),))
+"""That there are causes, whichever."""
+
+
+class Step(NamedTuple):
+    """What came of a step."""
+
+    after: Coordinator
+    answers: tuple[tuple[int, Words], ...]
+    """Who is answered, and what. Nobody who is gone is listed."""
+    wrote: bool
+    """Whether there was a batch."""
+    waits: bool
+    """Of a request: it has no answer yet."""
+    told: Words = ()
+    """What is told whoever asked, also where nobody hears it."""
+
+
+class Steps:
+    """The steps of one search. Raises `Broken` from a step that does not keep a promise."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.topics = topics(partitions)
+        told = {"group.initial.rebalance.delay.ms": str(INITIAL_DELAY_MS)}
+        self.config = BrokerConfig.load(overrides=list(told.items()))[0].values
+        self._known: dict[tuple[Any, ...], Step] = {}
+        self._shape: dict[Coordinator, Coordinator] = {}
+
+    def __repr__(self) -> str:
+        return f"<steps: {len(self._known)} made>"
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def ask(self, before: Coordinator, asked: Words, waiter: int, fresh: int) -> Step:
+        """A request arrives; `fresh` is the number of a member id that nobody has."""
+        key = (before, asked, waiter, fresh)
+        made = self._known.get(key)
+        if made is None:
+            made = self._known[key] = self._remember(_Bench(self, before).ask(asked, waiter, fresh))
+        return made
+
+    def ring(self, before: Coordinator, timer: str, member: int = 0) -> Step:
+        """A timer rings: "session", "join" or "sync"."""
+        key = (before, timer, member)
+        made = self._known.get(key)
+        if made is None:
+            made = self._known[key] = self._remember(_Bench(self, before).ring(timer, member))
+        return made
+
+    def load(self, before: Coordinator) -> Step:
+        """The coordinator is gone, and another one reads its log."""
+        key = (before, "load", 0)
+        made = self._known.get(key)
+        if made is None:
+            made = self._known[key] = self._remember(_Bench(self, before).load())
+        return made
+
+    def nothing(self) -> Coordinator:
+        """An empty log, loaded."""
+        return Coordinator((), (), (-1,) * self.partitions, (), 0, 0, (), 0)
+
+    def _remember(self, made: Step) -> Step:
+        """One object for equal coordinators."""
+        return made._replace(after=self._shape.setdefault(made.after, made.after))
+
+
+class _Timers:
+    """What promises ask of a coordinator."""
+
+    def __init__(self) -> None:
+        self.deadlines: dict[Any, int] = {RETENTION: 1}
+
+
+class _Clock:
+    now_ms = NOW_MS
+
+    def next_ms(self) -> int | None:
+        return None
+
+
+class _Log:
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+
+    @property
+    def durable(self) -> int:
+        return len(self.batches)
+
+
+class _Bench:
+    """A shard, its shadow and its timers, for one step. Has the names of a `Shell` that promises use."""
+
+    agenda = _Clock()
+    now_ms = NOW_MS
+
+    def __init__(self, steps: Steps, before: Coordinator) -> None:
+        self.before = before
+        self.config, self.topics, self._partitions = steps.config, steps.topics, steps.partitions
+        self.core, self.shadow = GroupShard(), GroupShard()
+        self.log, self.coordinator = _Log(), _Timers()
+        self._names: dict[int, str] = {}
+        for record in stored_records(before):
+            self.shadow.replay(record)
+        for commit in offset_records(before):
+            self.core.replay(commit)
+            self.shadow.replay(commit)
+        if before.group:
+            self.core.replay(GroupIs(live_group(before.group)))
+            self._names = {seat.member: member_name(*seat[:2]) for seat in before.group.seats}
+        self._arm(before)
+        self.kept = {name: group.copy() for name, group in self.core.groups.items()}
+        self.undecided: dict[int, Struct] = dict(_waiting(before, self._partitions))
+        self.promises = [made() for made in classes_of(KINDS) if made.__name__ not in ABOUT_TIME]
+        self._remind()
+
+    def _arm(self, before: Coordinator) -> None:
+        armed = self.coordinator.deadlines
+        for member in before.sessions:
+            armed[session_key(GROUP, self._name(member))] = 1
+        if before.join_timer:
+            armed[join_key(GROUP)] = 1
+        if before.sync_timer:
+            armed[sync_key(GROUP)] = 1
+
+    def _name(self, member: int) -> str:
+        return self._names.get(member) or member_name(member, 0)
+
+    def _remind(self) -> None:
+        """Promises that remember the past are told of it."""
+        before, stored = self.before, self.before.stored
+        for promise in self.promises:
+            if type(promise) is AnswersComeOnce:
+                promise.waiting = set(self.undecided)
+            elif type(promise) is BatchesAreWhole:
+                promise.end = 0
+            elif type(promise) is OffsetsAreTheLastCommitted:
+                held = everything(self.core).offsets
+                promise.books = {key: entry_of(committed) for key, committed in held.items()}
+            elif type(promise) is MembersHoldWhatTheLeaderGave and stored:
+                promise.given[GROUP, stored.generation] = {
+                    f"instance {instance_name(i)}" if i else self._name(m): bits(given)
+                    for i, m, given in before.given
+                }
+            elif type(promise) is EveryGenerationWasToldWhy and stored and before.told:
+                promise.told.add((GROUP, stored.generation))
+
+    # --- the three steps ---
+
+    def ask(self, asked: Words, waiter: int, fresh: int) -> Step:
+        api = asked[0]
+        request = real_request(asked, self._partitions)
+        number = waiter or GHOST
+        context = Context(
+            NOW_MS, self.config, number, VERSIONS[api], CLIENT_ID, CLIENT_HOST, (str(fresh),), self.topics
+        )
+        event = self._event("asked")
+        event.api, event.request = type(request).__name__.removesuffix("Request"), request
+        event.version, event.client_id, event.waiter = context.api_version, CLIENT_ID, number
+        self.undecided[number] = request
+        try:
+            event.outcome = self.core.handle(request, context)
+        except Refusal as refusal:
+            event.answer = refusal.error
+            return self._done(event, asked, ((number, refused(asked, refusal.error)),))
+        event.answered = event.outcome.replies
+        event.answer = dict(event.answered).get(number)
+        return self._done(event, asked, self._small(event.outcome, asked, number))
+
+    def ring(self, timer: str, member: int) -> Step:
+        key = session_key(GROUP, self._name(member)) if timer == "session" else (timer, GROUP)
+        del self.coordinator.deadlines[key]
+        context = Context(NOW_MS, self.config, topics=self.topics)
+        event = self._event("timer")
+        event.key = key
+        event.outcome = self.core.expire(key, context)
+        event.answered = event.outcome.replies
+        return self._done(event, (0,), self._small(event.outcome, (0,), GHOST))
+
+    def load(self) -> Step:
+        ended = everything(self.core)
+        self.core = GroupShard()
+        for record in (*stored_records(self.before), *offset_records(self.before)):
+            self.core.replay(record)
+        self.coordinator = _Timers()
+        outcome = self.core.load(Context(NOW_MS, self.config, topics=self.topics))
+        self.coordinator.deadlines.clear()
+        self._carry_out(outcome)
+        self.undecided.clear()
+        event = Event("loaded", cast("Shell", self), ended, everything(self.core), outcome=outcome)
+        self._observe(event)
+        self.kept = {name: group.copy() for name, group in self.core.groups.items()}
+        self._look()
+        return Step(self._after(), (), False, False)
+
+    # --- what follows ---
+
+    def _event(self, kind: str) -> Event:
+        view = View(dict(self.core.groups), everything(self.core).offsets)
+        return Event(kind, cast("Shell", self), view, view)
+
+    def _carry_out(self, outcome: Outcome) -> Batch | None:
+        """As a coordinator does: records, then soft records, then timers."""
+        batch = None
+        if outcome.records:
+            batch = batch_of(encode_group_record(record) for record in outcome.records)
+            self.log.batches.append(batch)
+            for record in batch.records:
+                self.shadow.replay(record)
+        for record in (*outcome.records, *outcome.soft_records):
+            self.core.replay(record)
+        for timer in outcome.timers:
+            if type(timer) is Arm:
+                self.coordinator.deadlines[timer.key] = timer.after_ms
+            else:
+                self.coordinator.deadlines.pop(timer.key, None)
+        return batch
+
+    def _done(self, event: Event, asked: Words, answers: Iterable[tuple[int, Words]]) -> Step:
+        outcome = event.outcome
+        if outcome is not None:
+            event.batch = self._carry_out(outcome)
+            event.changed = bool(outcome.records or outcome.soft_records)
+        answered = {waiter for waiter, _ in event.answered}
+        if event.answer is not None:
+            answered.add(event.waiter)
+        for waiter in answered:
+            self.undecided.pop(waiter, None)
+        if event.changed:
+            event.after = everything(self.core)
+        self._observe(event)
+        self.kept = {name: group.copy() for name, group in self.core.groups.items()}
+        self._look()
+        told = dict(answers)
+        heard = tuple((waiter, words) for waiter, words in told.items() if waiter < GHOST)
+        waits = event.kind == "asked" and event.answer is None
+        return Step(self._after(), heard, event.batch is not None, waits, told.get(event.waiter, ()))
+
+    def _small(self, outcome: Outcome, asked: Words, number: int) -> tuple[tuple[int, Words], ...]:
+        waited = {waiter: _API_OF.get(type(request), 0) for waiter, request in self.undecided.items()}
+        return tuple(
+            (
+                reply.waiter,
+                small_answer(asked if reply.waiter == number else (waited[reply.waiter],), reply.response),
+            )
+            for reply in outcome.replies
+            if reply.waiter in waited
+        )
+
+    def _observe(self, event: Event) -> None:
+        observer(self.promises)(event)
+
+    def _look(self) -> None:
+        view = everything(self.core)
+        self._observe(Event("look", cast("Shell", self), view, view))
+
+    def due_ms(self, key: Any) -> int | None:
+        """What was armed in this step has its true distance; the rest rings some time."""
+        return self.coordinator.deadlines.get(key)
+
+    # --- back to a value ---
+
+    def _after(self) -> Coordinator:
+        group, told = self.core.groups.get(GROUP), self.shadow.groups.get(GROUP)
+        armed = self.coordinator.deadlines
+        held = self.core.offsets.get(GROUP, {}).get(TOPIC, {})
+        offsets = tuple(held[p].offset if p in held else -1 for p in range(self._partitions))
+        sessions = sorted(member_number(key[2]) for key in armed if key[0] == "session")
+        return Coordinator(
+            group=small_group(group) if group is not None else (),
+            stored=small_stored(told) if told is not None else (),
+            offsets=offsets,
+            sessions=tuple(sessions),
+            join_timer=int(join_key(GROUP) in armed),
+            sync_timer=int(sync_key(GROUP) in armed),
+            **_remembered(self.promises, told),
+        )
+
+
+_API_OF: dict[type, int] = {JoinGroupRequest: JOIN, SyncGroupRequest: SYNC}
+"""Of requests that wait."""
+
+
+def _remembered(promises: list[Promise], told: ClassicGroup | None) -> dict[str, Any]:
+    """What the promises have to remember of the generation that is stored."""
+    if told is None:
+        return {"given": (), "told": 0}
+    given: dict[str, bytes] = {}
+    was_told = told.generation == 0  # The first one there is no cause for.
+    for promise in promises:
+        if type(promise) is MembersHoldWhatTheLeaderGave:
+            given = promise.given.get((GROUP, told.generation), {})
+        elif type(promise) is EveryGenerationWasToldWhy:
+            was_told |= (GROUP, told.generation) in promise.told
+    found = []
+    for who, what in given.items():
+        instance = instance_number(who.removeprefix("instance ")) if who.startswith("instance ") else 0
+        found.append((instance, 0 if instance else member_number(who), bits_of(what)))
+    return {"given": tuple(found), "told": int(was_told)}
+
+
+# --- a coordinator's value, made real --------------------------------------------------------------
+
+
+def stored_records(coordinator: Coordinator) -> Iterable[Record]:
+    """The last record of the group, if there is one."""
+    stored = coordinator.stored
+    if not stored:
+        return
+    names = {member: member_name(member, instance) for member, instance, _ in stored.seats}
+    members = tuple(
+        MemberMetadata(
+            member_id=names[member],
+            group_instance_id=instance_name(instance),
+            client_id=CLIENT_ID,
+            client_host=CLIENT_HOST,
+            rebalance_timeout=REBALANCE_MS,
+            session_timeout=SESSION_MS,
+            subscription=METADATA if stored.has_protocol else b"",
+            assignment=bits(given),
+        )
+        for member, instance, given in stored.seats
+    )
+    value = GroupMetadataValue(
+        protocol_type=CONSUMER if stored.has_type else "",
+        generation=stored.generation,
+        protocol=PROTOCOL if stored.has_protocol else None,
+        leader=names.get(stored.leader),
+        current_state_timestamp=NOW_MS,
+        members=members,
+    )
+    yield Record(GroupMetadataKey(group=GROUP), value)
+
+
+def offset_records(coordinator: Coordinator) -> Iterable[OffsetCommitted]:
+    """The last record of each partition."""
+    for partition, offset in enumerate(coordinator.offsets):
+        if offset >= 0:
+            topic_id = topics(1).by_name[TOPIC].id
+            yield OffsetCommitted(GROUP, TOPIC, partition, Committed(offset, -1, "", NOW_MS, -1, topic_id))
+
+
+def live_group(group: Group) -> ClassicGroup:
+    """The group as the core has it, waiting room included."""
+    live = ClassicGroup(GROUP, GroupState(group.state), NOW_MS, group.generation)
+    for at, seat in enumerate(group.seats):
+        live.put(_live_member(at, seat))
+    names = {seat.member: member_name(*seat[:2]) for seat in group.seats}
+    live.protocol_type = CONSUMER if group.has_type else None
+    live.protocol = PROTOCOL if group.has_protocol else None
+    live.leader = names.get(group.leader)
+    live.pending_joins = {member_name(member, 0) for member in group.handed_out}
+    live.pending_syncs = {names.get(member) or member_name(member, 0) for member in group.to_sync}
+    if group.first:
+        live.was_empty = True
+        added, live.initial_delay_ms, live.initial_remaining_ms = group.first
+        live.member_added = bool(added)
+    live.story = STORY if group.has_story else None
+    live.subscribed = topics_of_generation(live) if group.has_protocol else None
+    return live
+
+
+def _live_member(at: int, seat: Seat) -> Member:
+    return Member(
+        member_name(seat.member, seat.instance),
+        instance_name(seat.instance),
+        CLIENT_ID,
+        CLIENT_HOST,
+        REBALANCE_MS,
+        SESSION_MS,
+        CONSUMER,
+        ((PROTOCOL, METADATA),),
+        bits(seat.given),
+        join_waiter=_number(at, seat.joins),
+        sync_waiter=_number(at, seat.syncs),
+        joined_ms=NOW_MS,
+        is_new=bool(seat.is_new),
+    )
+
+
+def _number(at: int, waiter: int) -> int | None:
+    """The number of a waiter; those whom nobody hears have one each, by the seat."""
+    if waiter == NOBODY:
+        return SEATS_GHOST + at
+    return None if waiter == NO_WAITER else waiter
+
+
+def _waiting(coordinator: Coordinator, partitions: int) -> Iterable[tuple[int, Struct]]:
+    """Who waits, and what about."""
+    for at, seat in enumerate(coordinator.group.seats if coordinator.group else ()):
+        for waiter, asked in ((seat.joins, (JOIN, 0, 0)), (seat.syncs, (SYNC, 0, 0, 0, ()))):
+            number = _number(at, waiter)
+            if number is not None:
+                yield number, real_request(asked, partitions)
+
+
+# --- and read back ---------------------------------------------------------------------------------
+
+
+def small_group(live: ClassicGroup) -> Group:
+    """What of a group its next decisions depend on. Counts follow from members, and a promise counts."""
+    first = live.was_empty and live.state is GroupState.PREPARING_REBALANCE
+    seats = tuple(
+        Seat(
+            member_number(m.member_id),
+            instance_number(m.instance_id),
+            bits_of(m.assignment),
+            _waiter(m.join_waiter),
+            _waiter(m.sync_waiter),
+            int(m.is_new),
+        )
+        for m in live.members.values()
+    )
+    return Group(
+        state=str(live.state),
+        generation=live.generation,
+        leader=member_number(live.leader),
+        seats=seats,
+        handed_out=tuple(sorted(map(member_number, live.pending_joins))),
+        to_sync=tuple(sorted(map(member_number, live.pending_syncs))),
+        first=(int(live.member_added), live.initial_delay_ms, live.initial_remaining_ms) if first else (),
+        has_story=int(live.story is not None),
+        has_protocol=int(live.protocol is not None),
+        has_type=int(live.protocol_type is not None),
+    )
+
+
+def _waiter(waiter: int | None) -> int:
+    if waiter is None:
+        return NO_WAITER
+    return NOBODY if waiter >= GHOST else waiter
+
+
+def small_stored(told: ClassicGroup) -> Stored:
+    """What of a group is in the log."""
+    return Stored(
+        told.generation,
+        member_number(told.leader),
+        int(told.protocol is not None),
+        int(told.protocol_type is not None),
+        tuple(
+            (member_number(m.member_id), instance_number(m.instance_id), bits_of(m.assignment))
+            for m in told.members.values()
+        ),
+    )
