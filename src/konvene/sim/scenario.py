@@ -139,7 +139,7 @@ class Scenario:
             said.append(what)
         if self.broken is not None:
             name = "" if isinstance(self.broken, Broken) else f"{type(self.broken).__name__}: "
-            said.append(f"broken {name}{self.broken}")
+            said.append(f"broken {name}{self.broken}".partition("\n")[0])
         return said
 
     def client(self, name: str) -> Client:

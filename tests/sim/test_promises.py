@@ -1,0 +1,316 @@
+"""Promises can be broken: a core in which one thing is wrong is found out, by the promise that says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from konvene.broker.coordinator import Coordinator
+from konvene.groups import shard as shard_module
+from konvene.groups.classic import expiry, join
+from konvene.groups.classic import log as classic_log
+from konvene.groups.classic.group import ClassicGroup, GroupIs
+from konvene.groups.classic.step import Step
+from konvene.groups.offsets import commit as commit_module
+from konvene.groups.offsets import expiry as offsets_expiry
+from konvene.groups.shard import GroupShard
+from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.offset_fetch import OffsetFetchRequest
+from konvene.records.commits import OffsetCommitted
+from konvene.shard.contract import Arm, Outcome
+from konvene.sim.event import Broken, Event, Promise
+from konvene.sim.promises import classes_of, observer, promises_of
+from konvene.sim.scenario import Scenario
+from konvene.sim.shell import Log, Shell
+
+Patch = pytest.MonkeyPatch
+
+READS_ORDERS = "protocols=range:%00%01%00%00%00%01%00%06orders%00%00%00%00%00%00%00%00"
+STABLE = [
+    "config group.initial.rebalance.delay.ms=0 offsets.retention.minutes=1",
+    f"join ann {READS_ORDERS}",
+    f"join ann {READS_ORDERS}",
+    f"join DAN instance=DAN session=60000 {READS_ORDERS}",
+    "advance 100",
+    "sync ann assign=ann:one,DAN:two",
+    "sync DAN",
+    "commit ann orders-0:7",
+]
+"""Two members, one of them static, and an offset."""
+
+
+def mutates_in_a_decision(m: Patch) -> None:
+    decide = shard_module.HANDLERS[HeartbeatRequest]
+
+    def wrong(shard: GroupShard, request: Any, context: Any) -> Outcome:
+        for group in shard.groups.values():
+            group.state_timestamp_ms += 1
+        return decide(shard, request, context)
+
+    m.setitem(shard_module.HANDLERS, HeartbeatRequest, wrong)
+
+
+def forgets_an_offset(m: Patch) -> None:
+    m.setitem(shard_module.REPLAYS, OffsetCommitted, lambda shard, record: None)
+
+
+def writes_no_assignment(m: Patch) -> None:
+    write = classic_log.to_record
+
+    def wrong(group: ClassicGroup) -> Any:
+        copy = group.copy()
+        copy.members = {k: replace(member, assignment=b"") for k, member in group.members.items()}
+        return write(copy)
+
+    m.setattr(classic_log, "to_record", wrong)
+
+
+def makes_a_group_of_nothing(m: Patch) -> None:
+    replay = shard_module.REPLAYS[GroupIs]
+
+    def wrong(shard: GroupShard, record: Any) -> None:
+        replay(shard, record)
+        shard.groups.setdefault("ghost", ClassicGroup("ghost"))
+
+    m.setitem(shard_module.REPLAYS, GroupIs, wrong)
+
+
+def arms_no_session(m: Patch) -> None:
+    m.setattr(Step, "arm_session", lambda step, member: None)
+
+
+def arms_a_longer_session(m: Patch) -> None:
+    def wrong(step: Step, member: Any) -> None:
+        step.arm(("session", step.group.group_id, member.member_id), 3 * member.session_timeout_ms)
+
+    m.setattr(Step, "arm_session", wrong)
+
+
+def waits_longer(m: Patch) -> None:
+    arm = Step.arm
+    m.setattr(Step, "arm", lambda step, key, ms: arm(step, key, ms * 3 if key[0] in ("join", "sync") else ms))
+
+
+def skips_a_generation(m: Patch) -> None:
+    complete = Step.complete_join
+
+    def wrong(step: Step) -> None:
+        step.group.generation += 1
+        complete(step)
+
+    m.setattr(Step, "complete_join", wrong)
+
+
+def gives_all_the_same(m: Patch) -> None:
+    stabilise = Step.stabilise
+    m.setattr(Step, "stabilise", lambda step, given: stabilise(step, dict.fromkeys(given, b"the same")))
+
+
+def has_always_room(m: Patch) -> None:
+    m.setattr(join, "_has_room", lambda *args: True)
+
+
+def hears_anybody(m: Patch) -> None:
+    def wrong(group: ClassicGroup, member_id: str, instance_id: str | None) -> Any:
+        return group.members.get(member_id) or next(iter(group.members.values()))
+
+    m.setattr(ClassicGroup, "check_member", wrong)
+
+
+def forgets_why(m: Patch) -> None:
+    m.setattr(Step, "tell", lambda step, state: None)
+
+
+def leaves_timers_behind(m: Patch) -> None:
+    m.setattr(Step, "disarm", lambda step, key: None)
+
+
+def lets_go_at_once(m: Patch) -> None:
+    m.setattr(offsets_expiry, "subscribes_to", lambda group, topic: False)
+
+
+def answers_nobody(m: Patch) -> None:
+    m.setattr(Step, "answer_join", lambda step, member, response: step.group.put(
+        replace(member, join_waiter=None)) or replace(member, join_waiter=None))  # fmt: skip
+
+
+def answers_twice(m: Patch) -> None:
+    reply = Step.reply
+
+    def wrong(step: Step, waiter: int, response: Any) -> None:
+        reply(step, waiter, response)
+        reply(step, waiter, response)
+
+    m.setattr(Step, "reply", wrong)
+
+
+def counts_wrong(m: Patch) -> None:
+    m.setattr(ClassicGroup, "_count", lambda group, member, step: group.protocol_counts.update("x"))
+
+
+def accepts_any_commit(m: Patch) -> None:
+    m.setattr(commit_module, "_check_committer", lambda *args: ())
+
+
+def forgets_instances(m: Patch) -> None:
+    put = ClassicGroup.put
+
+    def wrong(group: ClassicGroup, member: Any) -> None:
+        put(group, member)
+        group.instances.clear()
+
+    m.setattr(ClassicGroup, "put", wrong)
+
+
+def forgets_what_it_had(m: Patch) -> None:
+    take = join._take_place
+    m.setattr(
+        join,
+        "_take_place",
+        lambda group, old, member_id: take(group, replace(old, assignment=b""), member_id),
+    )
+
+
+def drops_static_members(m: Patch) -> None:
+    complete = Step.complete_join
+
+    def wrong(step: Step) -> None:
+        for member in list(step.group.members.values()):
+            if member.join_waiter is None:
+                step.group.drop(member.member_id)
+                step.disarm(("session", step.group.group_id, member.member_id))
+        complete(step)
+
+    m.setattr(Step, "complete_join", wrong)
+
+
+def answers_before_it_is_durable(m: Patch) -> None:
+    m.setattr(Coordinator, "_release_or_hold", Coordinator._release)
+
+
+def loses_what_was_durable(m: Patch) -> None:
+    def wrong(log: Log, keep: int) -> int:
+        del log.batches[-1:]
+        log.durable = len(log.batches)
+        return 0
+
+    m.setattr(Log, "lose_tail", wrong)
+
+
+def says_the_same_again(m: Patch) -> None:
+    m.setattr(GroupShard, "same_again", lambda shard, request: ("anything", (Arm(("session",), 1),)))
+
+
+def tells_another_offset(m: Patch) -> None:
+    fetch = shard_module.HANDLERS[OffsetFetchRequest]
+
+    def wrong(shard: GroupShard, request: Any, context: Any) -> Outcome:
+        kept, shard.offsets = shard.offsets, {}
+        outcome = fetch(shard, request, context)
+        shard.offsets = kept
+        return outcome
+
+    m.setitem(shard_module.HANDLERS, OffsetFetchRequest, wrong)
+
+
+def raises_in_a_timer(m: Patch) -> None:
+    def wrong(*args: Any) -> Outcome:
+        raise KeyError("a timer that cannot be decided")
+
+    m.setattr(expiry, "session_expired", wrong)
+
+
+WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
+    (mutates_in_a_decision, "heartbeat ann", "DecisionsChangeNothing"),
+    (forgets_an_offset, "", "OffsetsAreTheLastCommitted"),
+    (writes_no_assignment, "", "SettledGroupsAreStored"),
+    (makes_a_group_of_nothing, "", "SettledGroupsAreStored"),
+    (arms_no_session, "advance 70000", "SilentMembersGo"),
+    (leaves_timers_behind, "", "TimersHaveAReason"),
+    (arms_a_longer_session, "advance 70000", "SilentMembersGo"),
+    (waits_longer, "", "RebalancesEnd"),
+    (skips_a_generation, "", "GenerationsRise"),
+    (gives_all_the_same, "", "MembersHoldWhatTheLeaderGave"),
+    (has_always_room, "config group.max.size=2\njoin cas version=3", "GroupsAreNotTooLarge"),
+    (hears_anybody, "heartbeat bob member=nobody generation=1", "OnlyMembersAreHeard"),
+    (forgets_why, "", "EveryGenerationWasToldWhy"),
+    (lets_go_at_once, "clock 3600000\nexpire retention", "OffsetsExpireLate"),
+    (answers_nobody, "", "WaitingRoomsAreWhoWaits"),
+    (answers_twice, "", "AnswersComeOnce"),
+    (counts_wrong, "", "BooksAgree"),
+    (accepts_any_commit, "commit bob orders-0:9 member=nobody generation=1", "MembersCommit"),
+    (forgets_instances, "", "InstancesAreMembers"),
+    (forgets_what_it_had, f"join DAN member=- {READS_ORDERS}", "MembersHoldWhatTheLeaderGave"),
+    (drops_static_members, f"join ann {READS_ORDERS}\nadvance 30000",
+     "StaticMembersStay"),
+    (answers_before_it_is_durable, "hold\ncommit ann orders-0:9", "AnswersWaitForTheDisk"),
+    (loses_what_was_durable, "restart", "LoadRestores"),
+    (says_the_same_again, "", "HeartbeatsChangeNothing"),
+    (tells_another_offset, "fetch tool", "OffsetsAreTheLastCommitted"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "then", "promise"), WRONG, ids=lambda x: getattr(x, "__name__", None))
+def test_what_is_wrong_is_found_out(
+    wrong: Callable[[Patch], None], then: str, promise: str, monkeypatch: Patch
+) -> None:
+    """With one thing wrong in the core the same scenario breaks this promise; without it, none."""
+    sound = Scenario()
+    sound.run([*STABLE, *then.split("\n")])
+    assert sound.broken is None
+    wrong(monkeypatch)
+    scenario = Scenario()
+    scenario.run([*STABLE, *then.split("\n")])
+    assert isinstance(scenario.broken, Broken), scenario.broken
+    assert scenario.broken.promise == promise, scenario.broken
+
+
+def test_an_error_of_the_core_is_not_hidden(monkeypatch: Patch) -> None:
+    """A coordinator logs what it cannot decide and goes on; a shell remembers it, and says so."""
+    raises_in_a_timer(monkeypatch)
+    scenario = Scenario()
+    said = scenario.run([*STABLE, "advance 10000", "heartbeat ann"])
+    assert isinstance(scenario.broken, KeyError)
+    assert said[-1] == "broken KeyError: 'a timer that cannot be decided'"
+
+
+def test_each_file_speaks_for_its_kinds() -> None:
+    """`promises_of` gives the promises of a kind and of all kinds, each made anew."""
+    files = {cls.__module__.rpartition(".")[2] for cls in classes_of(["classic"])}
+    assert files == {"classic", "log", "offsets"}
+    assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {"static"}
+    assert {cls.__module__.rpartition(".")[2] for cls in classes_of(["no such kind"])} == {"log", "offsets"}
+    first, second = promises_of(["static"]), promises_of(["static"])
+    assert [type(p) for p in first] == [type(p) for p in second]
+    assert not any(a is b for a, b in zip(first, second, strict=True))
+
+
+def test_each_promise_says_which_it_is() -> None:
+    """The first line of its docstring begins with its numbers in the catalogue."""
+    said = Counter((cls.__doc__ or "").partition(":")[0] for cls in classes_of())
+    for numbers in said:
+        for one in numbers.split(", "):
+            assert one == "Ours" or one.rstrip("0123456789") in ("G", "C", "ST", "O", "L"), numbers
+
+
+def test_a_broken_promise_says_who_and_what() -> None:
+    """`observer` gives the name of the class and the text of its assertion."""
+
+    class Never(Promise):
+        """Ours: never kept."""
+
+        def after(self, event: Event) -> None:
+            assert event is None, "there is an event"
+
+    scenario = Scenario()
+    shell: Shell = scenario.life.shell
+    event = Event("look", shell, *[shell.ended] * 2)
+    with pytest.raises(Broken) as broken:
+        observer([*promises_of(), Never()])(event)
+    assert broken.value.promise in ("Never", "OffsetsExpireLate", "ReplayEqualsLive")
+    with pytest.raises(Broken, match="Never: there is an event"):
+        observer([Never()])(event)
