@@ -8,10 +8,7 @@ from tests.testing.readers import LIBRARIES, reader
 from konvene.shard import causes
 from konvene.testing import GroupView, Konvene
 
-pytestmark = [
-    pytest.mark.konvene(topics={"orders": 4}),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
-]
+pytestmark = pytest.mark.konvene(topics={"orders": 4})
 
 each_library = pytest.mark.parametrize("library", LIBRARIES)
 LONG_S = 30
