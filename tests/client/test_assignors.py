@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from konvene.client import assignors
 from konvene.client.assignors import ASSIGNORS, TopicInfo
 from konvene.client.cluster import TopicPartition
 from konvene.client.protocol import Subscription
@@ -88,3 +89,11 @@ def test_a_group_without_members_or_topics_is_given_nothing() -> None:
         assert assignor.assign({}, {}) == {}
         assert assignor.assign({}, {"a": Subscription(("t",))}) == {"a": []}
         assert assignor.assign({"t": TopicInfo(0)}, {"a": Subscription(("t",))}) == {"a": []}
+
+
+def test_who_is_balanced_is_not_searched_for_hand_overs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a large group the search costs seconds; where nobody has two less than another, it finds nothing."""
+    monkeypatch.setattr(assignors, "_path_to_less", lambda *_: pytest.fail("searched"))
+    members = {f"m{i:03}": Subscription(("orders",)) for i in range(100)}
+    given = ASSIGNORS["cooperative-sticky"].assign({"orders": TopicInfo(250)}, members)
+    assert sorted(map(len, given.values())) == [2] * 50 + [3] * 50

@@ -200,7 +200,10 @@ def _even_out(
     held: dict[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> bool:  # fmt: skip
     """One unit from a member to one with at least two less, through others if need be; False if none can."""
+    least = min(map(len, held.values()), default=0)
     for giver in sorted(order, key=lambda m: (-len(held[m]), place[m])):
+        if len(held[giver]) < least + 2:
+            return False
         path = _path_to_less(giver, place, consumers, held, owner)
         if path:
             for source, target, tp in path:
