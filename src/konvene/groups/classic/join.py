@@ -25,7 +25,7 @@ from konvene.errors import Errors
 from konvene.groups.classic import log
 from konvene.groups.classic.group import ClassicGroup, Member, Protocols, State
 from konvene.groups.classic.step import Step, join_refused, session_key
-from konvene.groups.classic.subscriptions import read_subscription
+from konvene.groups.classic.subscriptions import read_subscription, topics_of_generation
 from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.shard import causes
@@ -215,9 +215,12 @@ def _take_place(group: ClassicGroup, old: Member, member_id: str) -> Member:
 
 
 def _keep_generation(step: Step, member: Member, old_member_id: str) -> None:
-    """No rebalance: the new id is written down and the member hears the generation that stands."""
+    """No rebalance: the new id is written down and the member hears the generation that stands.
+
+    What it reads may be something else than before: from here on, as after a restart, that is kept."""
     group = step.group
     led = group.leader == member.member_id
+    group.subscribed = topics_of_generation(group)
     step.records.append(log.to_record(group))
     if step.context.api_version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT:
         response = step.joined_response(member, skip_assignment=led)

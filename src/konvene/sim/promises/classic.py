@@ -511,6 +511,7 @@ def durable_part(group: ClassicGroup) -> tuple[Any, ...]:
             for m in group.members.values()
         ],
         group.instances,
+        group.subscribed,
     )
 
 
