@@ -92,7 +92,7 @@ def test_a_group_without_members_or_topics_is_given_nothing() -> None:
 
 
 def test_who_is_balanced_is_not_searched_for_hand_overs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a large group the search costs seconds; where nobody has two less than another, it finds nothing."""
+    """With a large group the search costs seconds; where nobody has two less than another, none is made."""
     monkeypatch.setattr(assignors, "_path_to_less", lambda *_: pytest.fail("searched"))
     members = {f"m{i:03}": Subscription(("orders",)) for i in range(100)}
     given = ASSIGNORS["cooperative-sticky"].assign({"orders": TopicInfo(250)}, members)
