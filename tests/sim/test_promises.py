@@ -236,7 +236,7 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (skips_a_generation, "", "GenerationsRise"),
     (gives_all_the_same, "", "MembersHoldWhatTheLeaderGave"),
     (has_always_room, "config group.max.size=2\njoin cas version=3", "GroupsAreNotTooLarge"),
-    (hears_anybody, "heartbeat bob member=nobody generation=1", "OnlyMembersAreHeard"),
+    (hears_anybody, "sync bob member=nobody generation=1", "OnlyMembersAreHeard"),
     (forgets_why, "", "EveryGenerationWasToldWhy"),
     (lets_go_at_once, "clock 3600000\nexpire retention", "OffsetsExpireLate"),
     (answers_nobody, "", "WaitingRoomsAreWhoWaits"),
@@ -281,7 +281,7 @@ def test_an_error_of_the_core_is_not_hidden(monkeypatch: Patch) -> None:
 def test_each_file_speaks_for_its_kinds() -> None:
     """`promises_of` gives the promises of a kind and of all kinds, each made anew."""
     files = {cls.__module__.rpartition(".")[2] for cls in classes_of(["classic"])}
-    assert files == {"classic", "log", "offsets"}
+    assert files == {"classic", "generations", "log", "offsets"}
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {"static"}
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of(["no such kind"])} == {"log", "offsets"}
     first, second = promises_of(["static"]), promises_of(["static"])

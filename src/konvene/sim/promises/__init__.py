@@ -54,6 +54,8 @@ def observer(promises: Sequence[Promise]) -> Callable[[Event], None]:
                 look(event)
         except AssertionError as wrong:
             raise Broken(type(promises[at]).__name__, str(wrong) or "does not hold") from wrong
+        except LookupError as missing:
+            raise Broken(type(promises[at]).__name__, f"looks for what is not there: {missing}") from missing
 
     return observe
 
