@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from konvene.sim.members.member import Member
     from konvene.sim.world import World
 
+SETTLING_MS = 10_000
+"""A cooperative rebalance has a second half, which may be about to begin."""
+COOPERATIVE = "cooperative-sticky"
 SLACK_MS = 30_000
 """For requests that were lost before it became calm, backing off, and members that begin anew."""
 
@@ -36,6 +39,8 @@ def calm(world: World) -> None:
     bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
+    world.agenda_passes(SETTLING_MS)
+    _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     generations = [world.group(m.group).generation for m in world.living()]
     world.agenda_passes(3 * session_ms)
     if [world.group(m.group).generation for m in world.living()] != generations or not _stable(world):
@@ -103,12 +108,10 @@ def _group_stable(world: World, name: str, members: list[Member]) -> bool:
             return False
         owned |= member.owned
     once = sum(len(m.owned) for m in members) == len(owned)
-    return once and (owned == _all_partitions(world) or _may_be_left_out(world, members))
-
-
-def _all_partitions(world: World) -> set[tuple[str, int]]:
     counts = world.partition_counts()
-    return {(topic, p) for topic in world.subscription() for p in range(counts.get(topic, 0))}
+    topics = {topic for member in members for topic in member.topics}
+    wanted = {(topic, p) for topic in topics for p in range(counts.get(topic, 0))}
+    return once and (owned == wanted or _may_be_left_out(world, members))
 
 
 def _may_be_left_out(world: World, members: list[Member]) -> bool:
@@ -116,7 +119,8 @@ def _may_be_left_out(world: World, members: list[Member]) -> bool:
     owner until the next rebalance that came while the leader was away, which does not know for what it was
     made; and those that a cooperative member gave up just before it stopped, and never asked to hand on."""
     static = any(getattr(m, "instance_id", None) is not None for m in members)
-    return static and (world.topic_changes > 0 or world.options["assignor"] == "cooperative-sticky")
+    options = world.options
+    return static and (world.topic_changes > 0 or options["varied"] or options["assignor"] == COOPERATIVE)
 
 
 def _why_not(world: World) -> str:

@@ -70,6 +70,8 @@ KNOBS: tuple[Knob, ...] = (
     Knob("initial.delay.ms", 3000, _one_of(0, 0, 500, 3000), "group.initial.rebalance.delay.ms"),
     Knob("max.size", 1000, _one_of(1000, 1000, 1000, 3), "group.max.size"),
     Knob("retention.minutes", 10_080, _one_of(10_080, 10_080, 1), "offsets.retention.minutes"),
+    Knob("varied", 0, _one_of(0, 0, 1), "whether members differ in topics, time-outs and assignors"),
+    Knob("simple", 0, _one_of(0, 1), "clients that commit without being members"),
     Knob("hostile", 0, lambda r: 0 if r.random() < 0.75 else r.randint(1, 2), "clients that are not honest"),
     Knob("request.loss", 0.0, _often_none(0.3), "part of the requests that is lost"),
     Knob("response.loss", 0.0, _often_none(0.4), "part of the answers that is lost"),

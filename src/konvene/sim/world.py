@@ -24,6 +24,7 @@ from konvene.sim.agenda import Agenda
 from konvene.sim.event import Broken, Event, Promise
 from konvene.sim.faults import Options
 from konvene.sim.members import kinds
+from konvene.sim.members.simple import SimpleClient
 from konvene.sim.oracle import Oracle, TopicPartition
 from konvene.sim.process import Process
 from konvene.sim.shell import Log, Shell
@@ -194,6 +195,8 @@ class World:
             self.others.append(
                 kind.hostile(self, f"h{number + 1}", f"g{number % self.options['groups'] + 1}")
             )
+        for number in range(self.options["simple"]):
+            self.others.append(SimpleClient(self, f"s{number + 1}", "g1"))
         self.shell.load()
         for process in (*self.members, *self.others):
             self.agenda.after(self.random.randint(0, 2_000), process.start)
@@ -367,7 +370,7 @@ class World:
         self._count(event)
         for key in event.before.offsets.keys() - event.after.offsets.keys():
             self.oracle.went_back(key)
-        if self._late and event.asks("OffsetCommit"):
+        if event.asks("OffsetCommit") and (self._late or event.request.generation_id_or_member_epoch < 0):
             for key in event.after.offsets:
                 self.oracle.went_back(key)
         began = self._stopwatch() if self._stopwatch is not None else 0.0

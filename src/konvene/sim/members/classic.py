@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 JOIN_VERSIONS = (9, 9, 9, 9, 5, 3)
 """Of JoinGroup, as members of different age speak it: only from 5 on there are static ones."""
 
+COMMON, OTHERS = "roundrobin", ("range",)
+"""Of the assignors that members choose from where they are mixed: the one that all have, and the others."""
+
 RETRIED = (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.UNKNOWN_SERVER_ERROR)
 MOVED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE)
 LOST_MEMBERSHIP = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
@@ -58,14 +61,29 @@ class ClassicMember(Member):
         self.instance_id = name if static else None
         self.session_ms: int = options["session.ms"]
         self.rebalance_ms: int = options["rebalance.ms"]
-        # One that beats less often may hear of a rebalance when it is over, for ever.
-        self.beat_ms = min(options["heartbeat.ms"], self.session_ms // 3, self.rebalance_ms // 3)
-        self.assignor = options["assignor"]
-        if self.assignor == "mixed":  # All have one in common, or there would be no group.
-            self.assignor = world.random.choice(["range", "roundrobin"])
-        self.cooperative = ASSIGNORS[self.assignor].cooperative
+        self.topics = world.subscription()
+        self.assignors = self._assignors(options["assignor"])
+        self.cooperative = ASSIGNORS[self.assignors[0]].cooperative
         self.join_version = 9 if static else world.random.choice(JOIN_VERSIONS)
+        self.beat_ms = options["heartbeat.ms"]
         self._reset()
+
+    def _assignors(self, told: str) -> list[str]:
+        """What it can, best liked first. All have one in common, or there would be no group."""
+        random = self.world.random
+        if told != "mixed":
+            return [told]
+        names = [COMMON, *random.sample(OTHERS, random.randint(0, len(OTHERS)))]
+        random.shuffle(names)
+        return names
+
+    def _vary(self) -> None:
+        """Another one than in the life before: as after a deployment with other settings."""
+        options, random = self.world.options, self.world.random
+        self.session_ms = options["session.ms"] * random.choice([1, 1, 2])
+        self.rebalance_ms = options["rebalance.ms"] * random.choice([1, 1, 2])
+        self.topics = random.choice([self.world.subscription(), self.world.subscription(), ("orders",)])
+        self.assignors = self._assignors(options["assignor"])
 
     def _reset(self) -> None:
         self.state = "out"
@@ -96,6 +114,11 @@ class ClassicMember(Member):
     def start(self) -> None:
         super().start()
         self._reset()
+        if self.world.options["varied"]:
+            self._vary()
+        # One that beats less often may hear of a rebalance when it is over, for ever.
+        options = self.world.options
+        self.beat_ms = min(options["heartbeat.ms"], self.session_ms // 3, options["rebalance.ms"] // 3)
         self.later(0, self._tick)
         self.join()
 
@@ -119,10 +142,7 @@ class ClassicMember(Member):
         self._send_join(reason)
 
     def _send_join(self, reason: str | None = None) -> None:
-        names = ["range", "roundrobin"] if self.assignor in ("range", "roundrobin") else [self.assignor]
-        names.sort(key=lambda name: name != self.assignor)
         owned = tuple(Partition(*tp) for tp in sorted(self.owned)) if self.cooperative else ()
-        told = write_subscription(Subscription(self.world.subscription(), owned, self.generation))
         version = self.join_version
         request = JoinGroupRequest(
             group_id=self.group,
@@ -131,10 +151,18 @@ class ClassicMember(Member):
             member_id=self._member_id,
             group_instance_id=self.instance_id,
             protocol_type=CONSUMER,
-            protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=told) for name in names),
+            protocols=tuple(
+                JoinGroupRequestProtocol(name=name, metadata=self._told(name, owned))
+                for name in self.assignors
+            ),
             reason=reason if version >= 8 else None,
         )
         self.ask(request, version, self._joined, self.rebalance_ms + 5_000)
+
+    def _told(self, assignor: str, owned: tuple[Partition, ...]) -> bytes:
+        """What it tells the leader; each assignor may have something of its own."""
+        note = assignor.encode() if len(self.assignors) > 1 else None
+        return write_subscription(Subscription(self.topics, owned, self.generation, user_data=note))
 
     def _joined(self, answer: Answer) -> None:
         if self.state != "joining":
@@ -185,7 +213,7 @@ class ClassicMember(Member):
             except CodecError:
                 members[m.member_id] = Subscription(())
         topics = {t.name: TopicInfo(t.partitions) for t in self.world.topics.by_name.values()}
-        wanted = ASSIGNORS[answer.protocol_name or self.assignor].assign(topics, members)
+        wanted = ASSIGNORS[answer.protocol_name or COMMON].assign(topics, members)
         return tuple(
             SyncGroupRequestAssignment(member_id=m, assignment=write_assignment(Assigned(tuple(given))))
             for m, given in wanted.items()

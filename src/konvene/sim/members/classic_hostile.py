@@ -84,10 +84,47 @@ class HostileClassic(Process):
         self.ask(request, random.choice([9, 9, 5, 4, 2]), self._joined, 70_000)
 
     def _joined(self, answer: Answer) -> None:
-        if isinstance(answer, JoinGroupResponse) and answer.member_id:
-            self.overheard = answer.member_id
-            if self.world.random.random() < 0.7:
-                self.sync()
+        if not isinstance(answer, JoinGroupResponse) or not answer.member_id:
+            return
+        self.overheard = answer.member_id
+        if not answer.error_code and self.world.random.random() < 0.7:
+            self.lead(answer)
+        elif self.world.random.random() < 0.7:
+            self.join_again(answer.member_id)
+
+    def join_again(self, member_id: str) -> None:
+        """Under the id that it was handed, for once as it should be done."""
+        names = self._common_protocols()
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=self.world.random.choice([6_000, 60_000]),
+            rebalance_timeout_ms=self.world.random.choice([1_000, 60_000]),
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=tuple(JoinGroupRequestProtocol(name=n, metadata=METADATA[2]) for n in names),
+        )
+        self.ask(request, 9, self._joined, 70_000)
+
+    def _common_protocols(self) -> list[str]:
+        known = [name for m in self._known().members.values() for name, _ in m.protocols]
+        return list(dict.fromkeys(known)) or ["range"]
+
+    def lead(self, answer: JoinGroupResponse) -> None:
+        """Hand out rubbish, to some of them, whether it leads or not."""
+        random = self.world.random
+        members = [*(m.member_id for m in answer.members), *self._known().members, "nobody"]
+        given = random.sample(members, random.randint(0, len(members)))
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=answer.generation_id,
+            member_id=answer.member_id,
+            protocol_type=random.choice([None, "consumer"]),
+            protocol_name=random.choice([None, answer.protocol_name, "sticky"]),
+            assignments=tuple(
+                SyncGroupRequestAssignment(member_id=m, assignment=random.choice(METADATA)) for m in given
+            ),
+        )
+        self.ask(request, 5, lambda answer: None, 70_000)
 
     def sync(self) -> None:
         random = self.world.random
@@ -115,13 +152,17 @@ class HostileClassic(Process):
     def commit(self) -> None:
         """Of what it never read, to partitions that there may not be."""
         random = self.world.random
+        behind_the_last = self.world.partition_counts()["orders"]
         told = OffsetCommitRequestPartition(
-            partition_index=random.choice([0, 1, 5, -1, 2_000_000_000]),
+            partition_index=random.choice(
+                [0, 1, 5, -1, self.world.partition_counts()["orders"], 2_000_000_000]
+            ),
             committed_offset=random.choice([0, 7, -1, 1 << 40]),
-            committed_metadata=random.choice(["", "graffiti", "x" * 5_000]),
+            committed_leader_epoch=random.choice([-1, 0, 7]),
+            committed_metadata=random.choice(["", None, "graffiti", "großes Ⓚ", "x" * 5_000]),
         )
         request = OffsetCommitRequest(
-            group_id=self.group,
+            group_id=random.choice([self.group, self.group, self.group, "gone"]),
             generation_id_or_member_epoch=self._generation(),
             member_id=self._somebody(),
             group_instance_id=self._instance(),

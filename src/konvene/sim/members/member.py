@@ -40,6 +40,8 @@ class Member(Process):
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name)
         self.group = group
+        self.topics: tuple[str, ...] = world.subscription()
+        """What it reads."""
         self.owned: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
