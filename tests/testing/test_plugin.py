@@ -129,3 +129,19 @@ def test_nothing_is_imported_for_tests_without_a_broker(run) -> None:  # type: i
             assert loaded <= {"konvene", "konvene.testing", "konvene.testing.plugin"}
     """)
     result.assert_outcomes(passed=1)
+
+
+def test_the_brokers_own_assertions_are_left_alone(run) -> None:  # type: ignore[no-untyped-def]
+    """pytest would rewrite every module of a distribution that has a plugin; ours are loaded as anywhere."""
+    result = run("""
+        import importlib.machinery
+        import sys
+
+        def test_it(konvene):
+            plain = importlib.machinery.SourceFileLoader
+            ours = {name: module for name, module in sys.modules.items() if name.startswith("konvene.")}
+            rewritten = {name for name, module in ours.items() if type(module.__loader__) is not plain}
+            assert rewritten <= {"konvene.testing", "konvene.testing.plugin"}
+            assert len(ours) > 50
+    """)
+    result.assert_outcomes(passed=1)

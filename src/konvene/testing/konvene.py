@@ -263,9 +263,7 @@ class Konvene:
         def is_so(found: GroupView) -> bool:
             return found.state == State.STABLE and (members is None or len(found.members) == members)
 
-        return self.wait_group(
-            group, is_so, timeout=timeout, what=f"Stable with {members or 'any'} members"
-        )
+        return self.wait_group(group, is_so, timeout=timeout, what=f"Stable with {members or 'any'} members")
 
     def wait_group(
         self, group: str, is_so: Callable[[GroupView], bool], timeout: float = 10.0, what: str = "so"

@@ -12,7 +12,9 @@ the module to the test. Nothing is imported before the first test that asks for 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +28,21 @@ BROKER: pytest.StashKey[Any] = pytest.StashKey()
 
 MARKER = "konvene(settings={}, topics={}, folder=False): what the test's broker is like"
 LAST_LINES = 40
+
+
+class _AsItIs:
+    """Finds our own modules before pytest does. It would rewrite the assertions in all that a distribution
+    with a plugin has, which is help for tests, and costs the first broker most of a second."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, path, target) if name.startswith("konvene.") else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    if _AsItIs not in sys.meta_path:
+        sys.meta_path.insert(0, _AsItIs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
