@@ -152,7 +152,6 @@ class HostileClassic(Process):
     def commit(self) -> None:
         """Of what it never read, to partitions that there may not be."""
         random = self.world.random
-        behind_the_last = self.world.partition_counts()["orders"]
         told = OffsetCommitRequestPartition(
             partition_index=random.choice(
                 [0, 1, 5, -1, self.world.partition_counts()["orders"], 2_000_000_000]

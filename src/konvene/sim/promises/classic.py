@@ -193,7 +193,9 @@ class SilentMembersGo(Promise):
         if event.kind == "asked" and event.outcome is not None and event.api in HEARS:
             said, group = event.request, event.asked_of_after
             member = group.members.get(said.member_id)
-            if member is not None:
+            # A SyncGroup of a stable group is answered from what is there, and moves no session.
+            hears = event.api != "SyncGroup" or event.asked_of.state is not State.STABLE
+            if member is not None and hears:
                 self.heard[group.group_id, said.member_id] = now_ms, _may_be_silent_ms(member)
         if event.changed or event.whole:
             for name, group in classic(event):
