@@ -1,10 +1,10 @@
 """The real core, stepped from one small value to the next.
 
 `Steps` makes a `GroupShard` from a `Coordinator`, lets it handle, expire or load, replays what it decided
-(into a shadow from the bytes, as a log would give them) and reads the shard back into a `Coordinator`. A decision
-depends on nothing else, so the same step is made once and remembered: the promises are held against each step
-when it is made. They are the very classes of `sim.promises`; what a promise remembers of the past is put into
-it from the value, and that is why `given` and `told` are part of a `Coordinator`.
+(into a shadow from the bytes, as a log would give them) and reads the shard back into a `Coordinator`. A
+decision depends on nothing else, so the same step is made once and remembered. The promises are held against
+it when it is made. They are the very classes of `sim.promises`; what a promise remembers of the past is put
+into it from the value, and that is why `given` and `told` are part of a `Coordinator`.
 
 The shell's laws hold: a step's records are one batch, and its answers belong to whoever calls, who lets them
 leave when the batch is durable. The retention timer is always armed and never rings.
@@ -15,7 +15,7 @@ promises because it has the same names, not because a type says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from konvene.client.protocol import CONSUMER
@@ -36,7 +36,7 @@ from konvene.records.coordinator import Record
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import Refusal
-from konvene.sim.event import Event, Promise, View, everything
+from konvene.sim.event import Broken, Event, Promise, View, everything
 from konvene.sim.exhaust_words import (
     CLIENT_HOST,
     CLIENT_ID,
@@ -68,11 +68,12 @@ from konvene.sim.exhaust_words import (
     member_number,
     real_request,
     refused,
+    says,
     small_answer,
     topics,
 )
-from konvene.sim.promises import classes_of, observer
-from konvene.sim.promises.classic import EveryGenerationWasToldWhy, MembersHoldWhatTheLeaderGave
+from konvene.sim.promises import observer, promises_of
+from konvene.sim.promises.generations import EveryGenerationWasToldWhy, MembersHoldWhatTheLeaderGave
 from konvene.sim.promises.log import AnswersComeOnce, BatchesAreWhole
 from konvene.sim.promises.offsets import OffsetsAreTheLastCommitted, entry_of
 from konvene.sim.shell import Batch, batch_of
@@ -84,6 +85,12 @@ KINDS = ("classic", "static")
 
 ABOUT_TIME = ("RebalancesEnd", "SilentMembersGo", "OffsetsExpireLate")
 """Promises that ask how long something takes."""
+
+REMINDED = (
+    AnswersComeOnce, BatchesAreWhole, OffsetsAreTheLastCommitted, MembersHoldWhatTheLeaderGave,
+    EveryGenerationWasToldWhy,
+)  # fmt: skip
+"""Promises that remember the past: `_Bench` tells them what it was."""
 
 STORY = Story(NOW_MS, (Cause(kind=causes.UNKNOWN, at_ms=NOW_MS),))
 """That there are causes, whichever."""
@@ -103,6 +110,17 @@ class Step(NamedTuple):
     """What is told whoever asked, also where nobody hears it."""
 
 
+class BrokenStep(Broken):
+    """A step that does not keep a promise, or fails. `step` says which it was."""
+
+    def __init__(self, error: Exception, step: str) -> None:
+        if isinstance(error, Broken):
+            super().__init__(error.promise, error.why)
+        else:
+            super().__init__("CoresDoNotFail", repr(error))
+        self.step = step
+
+
 class Steps:
     """The steps of one search. Raises `Broken` from a step that does not keep a promise."""
 
@@ -111,6 +129,11 @@ class Steps:
         self.topics = topics(partitions)
         told = {"group.initial.rebalance.delay.ms": str(INITIAL_DELAY_MS)}
         self.config = BrokerConfig.load(overrides=list(told.items()))[0].values
+        found = [type(made) for made in promises_of(KINDS)]
+        self.promises = [made for made in found if made.__name__ not in ABOUT_TIME]
+        for made in self.promises:
+            if "__init__" in vars(made) and made not in REMINDED:
+                raise RuntimeError(f"{made.__name__} remembers something, and nobody here knows what")
         self._known: dict[tuple[Any, ...], Step] = {}
         self._shape: dict[Coordinator, Coordinator] = {}
 
@@ -123,34 +146,33 @@ class Steps:
     def ask(self, before: Coordinator, asked: Words, waiter: int, fresh: int) -> Step:
         """A request arrives; `fresh` is the number of a member id that nobody has."""
         key = (before, asked, waiter, fresh)
-        made = self._known.get(key)
-        if made is None:
-            made = self._known[key] = self._remember(_Bench(self, before).ask(asked, waiter, fresh))
-        return made
+        return self._known.get(key) or self._make(key, lambda bench: bench.ask(asked, waiter, fresh))
 
     def ring(self, before: Coordinator, timer: str, member: int = 0) -> Step:
         """A timer rings: "session", "join" or "sync"."""
         key = (before, timer, member)
-        made = self._known.get(key)
-        if made is None:
-            made = self._known[key] = self._remember(_Bench(self, before).ring(timer, member))
-        return made
+        return self._known.get(key) or self._make(key, lambda bench: bench.ring(timer, member))
 
     def load(self, before: Coordinator) -> Step:
         """The coordinator is gone, and another one reads its log."""
-        key = (before, "load", 0)
-        made = self._known.get(key)
-        if made is None:
-            made = self._known[key] = self._remember(_Bench(self, before).load())
+        key = (before, "load")
+        return self._known.get(key) or self._make(key, lambda bench: bench.load())
+
+    def _make(self, key: tuple[Any, ...], step: Callable[[_Bench], Step]) -> Step:
+        """A step that is made for the first time. Equal coordinators become one object."""
+        before, what = key[:2]
+        try:
+            made = step(_Bench(self, before))
+        except Exception as error:
+            named = f"{what} timer of member {key[2]}" if isinstance(what, str) and key[2:] else what
+            raise BrokenStep(error, named if isinstance(what, str) else says(what)) from error
+        made = made._replace(after=self._shape.setdefault(made.after, made.after))
+        self._known[key] = made
         return made
 
     def nothing(self) -> Coordinator:
         """An empty log, loaded."""
         return Coordinator((), (), (-1,) * self.partitions, (), 0, 0, (), 0)
-
-    def _remember(self, made: Step) -> Step:
-        """One object for equal coordinators."""
-        return made._replace(after=self._shape.setdefault(made.after, made.after))
 
 
 class _Timers:
@@ -199,7 +221,8 @@ class _Bench:
         self._arm(before)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}
         self.undecided: dict[int, Struct] = dict(_waiting(before, self._partitions))
-        self.promises = [made() for made in classes_of(KINDS) if made.__name__ not in ABOUT_TIME]
+        self.promises = [made() for made in steps.promises]
+        self._observe = observer(self.promises)
         self._remind()
 
     def _arm(self, before: Coordinator) -> None:
@@ -335,9 +358,6 @@ class _Bench:
             if reply.waiter in waited
         )
 
-    def _observe(self, event: Event) -> None:
-        observer(self.promises)(event)
-
     def _look(self) -> None:
         view = everything(self.core)
         self._observe(Event("look", cast("Shell", self), view, view))
@@ -444,7 +464,7 @@ def live_group(group: Group) -> ClassicGroup:
         added, live.initial_delay_ms, live.initial_remaining_ms = group.first
         live.member_added = bool(added)
     live.story = STORY if group.has_story else None
-    live.subscribed = topics_of_generation(live) if group.has_protocol else None
+    live.subscribed = topics_of_generation(live)
     return live
 
 

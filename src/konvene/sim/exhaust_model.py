@@ -3,14 +3,14 @@
 The model is one group of classic, eager consumers, dynamic and static, in front of one coordinator. Clients
 keep to the protocol as `members.classic` does; they are values here. Each has one question at a time.
 
-    a question            may arrive now or later; a heartbeat or a commit arrives when it is sent, for one that
-                          arrives later is the same as one that is sent later
-    an answer             may be heard now or later, and others go on meanwhile
-    what a leaver says    is under way when it is gone already, and may be overtaken by its next life
-    a timer               is armed or it is not. It may ring at any moment, but not while somebody alive is about
-                          to make it unnecessary: then it costs a fault, for somebody was too slow. So a session
-                          ends by itself only for a member id that no client uses; a rebalance ends by itself when
-                          nobody comes any more; the first one, which waits for its initial delay, at any moment
+    a question    may arrive now or later; a heartbeat or a commit arrives when it is sent, for one that
+                  arrives later is the same as one that is sent later
+    an answer     may be heard now or later, and others go on meanwhile
+    a LeaveGroup  is under way when its client is gone already, and may be overtaken by its client's next life
+    a timer       is armed or it is not. It may ring at any moment, but not while somebody alive is about to
+                  make it unnecessary: then it costs a fault, for somebody was too slow. So a session ends by
+                  itself only for a member id that no client uses, a rebalance where nobody comes any more,
+                  and the first one, which waits for its initial delay, at any moment
 
 Faults: a request or an answer is lost, a connection breaks under a question that waits, a request arrives a
 second time and late, a client dies (what it said last may still arrive) and may be started again, somebody is
@@ -43,6 +43,7 @@ from konvene.sim.exhaust_words import (
     Coordinator,
     State,
     Words,
+    named,
 )
 
 LOST = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
@@ -79,9 +80,7 @@ class Model(NamedTuple):
 
     def first(self) -> State:
         """Nobody is there, and the log is empty."""
-        clients = tuple(
-            _gone(self.starts + (number <= self.static)) for number in range(1, self.members + 1)
-        )
+        clients = tuple(_gone(self.starts + (number <= self.static)) for number in range(1, self.members + 1))
         return State(self.steps.nothing(), clients, (), self.faults)
 
     def moves(self, state: State) -> Iterator[Move]:
@@ -119,7 +118,8 @@ class Model(NamedTuple):
         before = state.coordinator
         step = self.steps.ask(before, asked, number, fresh(state))
         if not late:
-            back = [p for p, (old, new) in enumerate(zip(before.offsets, step.after.offsets)) if new < old]
+            pairs = zip(before.offsets, step.after.offsets, strict=True)
+            back = [p for p, (old, new) in enumerate(pairs) if new < old]
             if back:
                 told = f"partition {back[0]}: {before.offsets}, now {step.after.offsets}"
                 raise Broken("CommitsDoNotGoBack", told)
@@ -186,9 +186,7 @@ class Model(NamedTuple):
         elif error in LOST:
             keeps_id = error == Errors.ILLEGAL_GENERATION and api != JOIN
             client = self._join(number, client if keeps_id else client._replace(member=0))
-        elif api in (JOIN, SYNC) and error in RETRIED:
-            client = self._join(number, client)
-        elif error == Errors.REBALANCE_IN_PROGRESS:
+        elif (api in (JOIN, SYNC) and error in RETRIED) or error == Errors.REBALANCE_IN_PROGRESS:
             client = self._join(number, client)
         elif error not in RETRIED:  # An error after which a consumer does not go on.
             client = _gone(client.lives)
@@ -218,7 +216,7 @@ class Model(NamedTuple):
         if listed:
             for partition in range(self.partitions):
                 given[partition % len(listed)] |= 1 << partition
-        return tuple((member, instance, g) for (member, instance), g in zip(listed, given))
+        return tuple((member, instance, g) for (member, instance), g in zip(listed, given, strict=True))
 
     # --- timers ----------------------------------------------------------------------------------
 
@@ -246,7 +244,8 @@ class Model(NamedTuple):
         less = _spend(state)
         silence = ("hears", (client.slot[1][0] if kind in ("asks", "hears") else 0, SILENCE))
         if kind == "asks":
-            yield Move("is lost", number, client.slot[1], _set(less, number, client._replace(slot=silence)), True)
+            lost = _set(less, number, client._replace(slot=silence))
+            yield Move("is lost", number, client.slot[1], lost, True)
         elif kind == "hears" and client.slot[1][1] != SILENCE and client.slot[1][0] != HEARTBEAT:
             lost = _set(less, number, client._replace(slot=silence))
             yield Move("answer is lost", number, client.slot[1], lost, True)
@@ -271,7 +270,8 @@ class Model(NamedTuple):
             yield Move("coordinator dies", 0, (), after, True)
         clients = tuple(_cut_off(client, everything=True) for client in state.clients)
         if clients != after.clients or state.late:
-            yield Move("coordinator dies, connections break", 0, (), after._replace(clients=clients, late=()), True)
+            after = after._replace(clients=clients, late=())
+            yield Move("coordinator dies, connections break", 0, (), after, True)
 
     def _dies_at(self, state: State, step: Step, number: int, asked: Words) -> Iterator[Move]:
         """The coordinator dies over the batch at hand: who asked hears nothing, the others' requests wait."""
@@ -351,7 +351,12 @@ def _used(state: State) -> set[int]:
     """The member ids of clients who are there: that they have, are about to be told or wait under."""
     used = {client.member for client in state.clients if client.phase != "gone"}
     for client in state.clients:
-        if client.slot and client.slot[0] == "hears" and client.slot[1][0] == JOIN and client.slot[1][1] != SILENCE:
+        if (
+            client.slot
+            and client.slot[0] == "hears"
+            and client.slot[1][0] == JOIN
+            and client.slot[1][1] != SILENCE
+        ):
             used.add(client.slot[1][2])
     group = state.coordinator.group
     for seat in group.seats if group else ():
@@ -367,19 +372,10 @@ def fresh(state: State) -> int:
     for client in state.clients:
         highest = max(highest, client.member)
         if client.slot and client.slot[0] != "waits":
-            highest = max(highest, *_named(client.slot[0], client.slot[1]))
+            highest = max(highest, 0, *named(*client.slot))
     for asked in state.late:
-        highest = max(highest, *_named("asks", asked))
+        highest = max(highest, 0, *named("asks", asked))
     return highest + 1
-
-
-def _named(kind: str, words: Words) -> list[int]:
-    """The members that a request or an answer names."""
-    if kind == "asks":
-        return [words[1], *([m for m, _, _ in words[4]] if words[0] == SYNC else ())]
-    if words[0] == JOIN and words[1] != SILENCE:
-        return [words[2], *(m for m, _ in words[4])]
-    return [0]
 
 
 def _highest(coordinator: Coordinator) -> int:
@@ -436,7 +432,7 @@ def _check_waits(state: State, number: int, client: Client) -> None:
 
 
 def is_stable(state: State, partitions: int) -> bool:
-    """Whether all who are there are members of a stable group, have all there is to have, and nobody else is."""
+    """Whether those who are there are the members of a stable group and have all there is to have."""
     there = [client for client in state.clients if client.phase != "gone"]
     if state.late or any(client.phase != "in" or client.slot for client in there):
         return False

@@ -4,8 +4,8 @@ Names in a state are the numbers of clients and of member ids, and how high the 
 at none of them but to see whether they are the same, so a search needs one of each kind:
 
     generations   are moved so that the group's is `GENERATION`
-    member ids    are numbered as they are met: first those in the group, then those in the log, then those that
-                  the clients use, in their order, then those that nobody uses
+    member ids    are numbered as they are met: first those in the group, then those in the log, then those
+                  that the clients use, in their order, then those that nobody uses
     clients       dynamic ones stand for one another, and so do static ones; of all orders that is taken whose
                   state is the smallest. Most states need not try them: what is seen of a client without its
                   name (what it does, which seat it has) sorts them already
@@ -29,6 +29,7 @@ from konvene.sim.exhaust_words import (
     Group,
     State,
     Words,
+    named,
 )
 
 GENERATION = 10
@@ -43,16 +44,14 @@ class Names:
 
     def __init__(self, static: int) -> None:
         self.static = static
-        self.symmetric = 0
-        """How many states were another by the order of their clients."""
         self._coordinators: dict[tuple[Coordinator, Order, tuple[int, ...]], Coordinator] = {}
 
     def canonical(self, state: State) -> State:
         """The state that stands for all that differ from this one by names only."""
         orders = list(self._orders(state))
-        best = min((self._renamed(state, order) for order in orders), key=_key) if orders[1:] else None
-        found = best if best is not None else self._renamed(state, orders[0])
-        return found
+        if len(orders) == 1:
+            return self._renamed(state, orders[0])
+        return min((self._renamed(state, order) for order in orders), key=_key)
 
     def _orders(self, state: State) -> Iterator[Order]:
         """The orders of clients of which one is the smallest: those who look alike are tried in each."""
@@ -94,7 +93,7 @@ def _key(state: State) -> Any:
 def _looks(client: Client, seats: dict[int, int]) -> tuple[Any, ...]:
     """What is seen of a client without its name."""
     kind = client.slot[0] if client.slot else ""
-    words = client.slot[1] if client.slot else 0
+    words: Any = client.slot[1] if client.slot else 0
     seat = seats.get(client.member, -2 if client.member else -1)
     api = words if kind in ("", "waits") else words[0] * 1000 + words[1] * (kind == "hears")
     return client.phase, seat, client.owned, client.at, client.lives, kind, api
@@ -121,15 +120,6 @@ def _ids(state: State, order: Order) -> Iterable[int]:
     found.update(dict.fromkeys(member for _, member, _ in coordinator.given))
     found.pop(0, None)
     return found
-
-
-def named(kind: str, words: Words) -> list[int]:
-    """The members that a request or an answer names."""
-    if kind == "asks":
-        return [words[1], *([m for m, _, _ in words[4]] if words[0] == SYNC else ())]
-    if words[0] == JOIN and words[1] != SILENCE:
-        return [words[2], *(m for m, _ in words[4])]
-    return []
 
 
 class _To:

@@ -287,6 +287,15 @@ def small_answer(asked: Words, answer: Any) -> Words:
     return (api, int(answer.error_code))
 
 
+def named(kind: str, words: Words) -> list[int]:
+    """The members that a request or an answer names."""
+    if kind == "asks":
+        return [words[1], *([m for m, _, _ in words[4]] if words[0] == SYNC else ())]
+    if words[0] == JOIN and words[1] != SILENCE:
+        return [words[2], *(m for m, _ in words[4])]
+    return []
+
+
 def says(words: Words) -> str:
     """A request or an answer in short, for people."""
     name = APIS[words[0]]
