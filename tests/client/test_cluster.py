@@ -95,6 +95,22 @@ def test_a_leader_that_moved_is_asked_for_again() -> None:
     assert broker.apis == ["Metadata", "ListOffsets", "Metadata", "ListOffsets"]
 
 
+def test_a_partition_that_is_not_known_is_asked_for_once_more() -> None:
+    """It may have been added since: a member is given what its leader has seen, not what it has seen itself."""
+
+    async def job(cluster: Cluster) -> tuple[int, int]:
+        return await cluster.leader("t", 0), await cluster.leader("t", 2)
+
+    with ScriptedBroker() as broker:
+        broker.answers["Metadata"] = [broker.metadata(t=2), broker.metadata(t=3)]
+        assert ask(broker, job) == (1, 1)
+    assert broker.apis == ["Metadata", "Metadata"]
+    with ScriptedBroker() as broker:
+        broker.answers["Metadata"] = [broker.metadata(t=2), broker.metadata(t=2)]
+        with pytest.raises(KafkaError, match="has 2 partitions, none is number 2"):
+            ask(broker, job)
+
+
 def test_a_topic_that_does_not_exist_is_told_at_once_and_one_without_leader_after_the_time() -> None:
     async def leaderless(cluster: Cluster) -> None:
         await cluster.topic("t", timeout_ms=20)

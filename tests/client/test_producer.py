@@ -90,6 +90,24 @@ def test_a_batch_is_sent_again_when_the_leader_moved() -> None:
     assert written(broker, 0) == written(broker, 1)
 
 
+def test_a_partition_that_was_added_since_is_looked_for_once() -> None:
+    """A producer that knows fewer partitions than there are asks again before it refuses."""
+
+    async def job(broker: ScriptedBroker) -> Produced:
+        async with Cluster(broker.address, QUICK) as cluster, Producer(cluster) as producer:
+            await cluster.topic("t")
+            return await (await producer.send("t", b"v", partition=2))
+
+    with ScriptedBroker(Produce=acknowledge()) as broker:
+        broker.answers["Metadata"] = [broker.metadata(t=2), broker.metadata(t=3)]
+        assert asyncio.run(job(broker)).partition == 2
+    assert broker.apis == ["Metadata", "Metadata", "Produce"]
+    with ScriptedBroker() as broker:
+        broker.answers["Metadata"] = broker.metadata(t=2)
+        with pytest.raises(KafkaError, match="has 2 partitions, none is number 2"):
+            asyncio.run(job(broker))
+
+
 def test_a_final_error_is_the_records_and_nothing_is_sent_again() -> None:
     with (
         ScriptedBroker(Produce=acknowledge(Errors.MESSAGE_TOO_LARGE)) as broker,

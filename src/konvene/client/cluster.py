@@ -353,11 +353,14 @@ class Cluster:
                 await patience.after(KafkaError(code or Errors.LEADER_NOT_AVAILABLE, about=f"topic {name}"))
 
     async def leader(self, topic: str, partition: int) -> int:
-        """The id of the broker that leads a partition."""
-        found = await self.topic(topic)
-        for each in found.partitions:
-            if each.partition == partition:
-                return each.leader
+        """The id of the broker that leads a partition; one that is not known may have been added since."""
+        for is_new in (False, True):
+            if is_new:
+                self.forget_topic(topic)
+            found = await self.topic(topic)
+            for each in found.partitions:
+                if each.partition == partition:
+                    return each.leader
         raise KafkaError(
             Errors.UNKNOWN_TOPIC_OR_PARTITION,
             f"topic {topic} has {len(found.partitions)} partitions, none is number {partition}",

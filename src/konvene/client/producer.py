@@ -99,6 +99,9 @@ class Producer:
 
         Waits only for the topic's metadata (a topic that a broker creates by itself is created)."""
         known = await self.cluster.topic(topic, create=True)
+        if partition is not None and partition >= len(known.partitions):
+            self.cluster.forget_topic(topic)  # It may have been added since.
+            known = await self.cluster.topic(topic, create=True)
         if partition is None:
             count = len(known.partitions)
             partition = self._turn.get(topic, 0) % count if key is None else key_partition(key, count)
