@@ -70,6 +70,8 @@ class WholeReport:
     idle_speed: float
     """The same while only the broker and its members' heartbeats went on."""
     idle_wall_s: float
+    empty_speed: float
+    """The same while the broker alone was there."""
     broker_lives: int
     records_acknowledged: int
     records_read: int
@@ -88,7 +90,7 @@ class WholeReport:
         return [
             f"seed {self.seed}: {self.steps} steps, {self.simulated_s:.0f} s in {self.wall_s:.1f} s:"
             f" {self.steps_per_s:.0f} steps/s, {self.speed:.0f} x real time"
-            f" ({self.idle_speed:.0f} x on the idle stretch)",
+            f" ({self.idle_speed:.0f} x while members only waited, {self.empty_speed:.0f} x without them)",
             f"  {self.broker_lives} lives of the broker; {self.records_acknowledged} records acknowledged,"
             f" {self.records_read} read; {self.commits_acknowledged} commits acknowledged;"
             f" {self.checks} checks",
@@ -145,7 +147,7 @@ class Whole:
         self.host.on_end = self._broker_ended
         self.asleep: dict[str, float] = {}
         self.awake_since: dict[str, float] = {}
-        self.idle_s = self.idle_wall_s = 0.0
+        self.idle_s = self.idle_wall_s = self.empty_s = self.empty_wall_s = 0.0
         self.chaos = Chaos(self)
 
     def __repr__(self) -> str:
@@ -313,6 +315,7 @@ class Whole:
             speed=simulated_s / wall_s,
             idle_speed=self.idle_s / self.idle_wall_s if self.idle_wall_s else 0.0,
             idle_wall_s=self.idle_wall_s,
+            empty_speed=self.empty_s / self.empty_wall_s if self.empty_wall_s else 0.0,
             broker_lives=self.host.lives,
             records_acknowledged=sum(map(len, self.history.acknowledged.values())),
             records_read=sum(map(len, seen.values())),

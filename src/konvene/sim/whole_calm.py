@@ -206,7 +206,9 @@ class Calm:
                 self.run_.kill_client(name)
         # Static members have their session; what a client that went dark left open, its idle time.
         idle_s = int(self.run_.knobs.settings["connections.max.idle.ms"]) / 1000
+        began, began_s = time.perf_counter(), self.loop.now
         await asyncio.sleep(max(2 * self.run_.timeouts.session_ms / 1000 + 5, idle_s + 25))
+        self.run_.empty_s, self.run_.empty_wall_s = self.loop.now - began_s, time.perf_counter() - began
 
     def _all_left(self) -> bool:
         return not any(self.loop.host(n).unfinished() for n in self.run_.clients if self.loop.is_up(n))

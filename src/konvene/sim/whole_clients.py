@@ -64,6 +64,7 @@ class ClientSpec:
     auto_commit: bool = False
     most_records: int | None = None
     gap_s: float = 1.0
+    acks: int = -1
 
 
 class World(Protocol):
@@ -145,7 +146,7 @@ class Client:
     async def _produce(self, cluster: Cluster) -> None:
         t = self.world.timeouts
         producer = Producer(
-            cluster, request_timeout_ms=t.request_ms, delivery_timeout_ms=2 * t.api_ms,
+            cluster, acks=self.spec.acks, request_timeout_ms=t.request_ms, delivery_timeout_ms=2 * t.api_ms,
             clock_ms=self.world.wall_ms,
         )  # fmt: skip
         while not self._stops:
@@ -154,12 +155,7 @@ class Client:
                 topic = self.chance.choice(self.spec.topics)
                 partition = self.chance.randrange(self.world.topics[topic])
                 value = self._value(topic, partition, idempotent=False)
-                try:
-                    future = await producer.send(topic, value, partition=partition)
-                except KafkaError as error:
-                    if error.code != Errors.UNKNOWN_TOPIC_OR_PARTITION:
-                        raise
-                    break  # A partition that was just added, and that the metadata has not told of.
+                future = await producer.send(topic, value, partition=partition)
                 future.add_done_callback(partial(self._sent, value))
                 sending.append(future)
             if self.chance.random() < 0.8:
@@ -169,7 +165,7 @@ class Client:
         self.leaving = True
 
     def _sent(self, value: bytes, done: asyncio.Future[Any]) -> None:
-        if not done.cancelled() and done.exception() is None:
+        if not done.cancelled() and done.exception() is None and done.result().offset >= 0:
             self.world.history.acknowledge(value, done.result().offset)
 
     async def _produce_once(self, cluster: Cluster) -> None:
@@ -275,14 +271,9 @@ class Client:
     async def _administer(self, cluster: Cluster) -> None:
         admin = Admin(cluster)
         deeds = [
-            self._churn,
-            self._churn,
-            self._grow,
-            self._configure,
-            self._describe,
-            self._describe,
-            self._offsets,
-        ]
+            self._churn, self._churn, self._grow, self._configure, self._describe, self._offsets,
+            self._remove,
+        ]  # fmt: skip
         while not self._stops:
             await asyncio.sleep(self.chance.expovariate(1.0) * self.spec.gap_s)
             if not self._stops:
@@ -323,6 +314,22 @@ class Client:
                 await admin.describe_group(group.group_id)
             except KafkaError as error:
                 if error.code != Errors.GROUP_ID_NOT_FOUND:
+                    raise
+
+    async def _remove(self, admin: Admin) -> None:
+        """Throw a member out, as `konvene groups remove-members` does."""
+        for group in await admin.list_groups():
+            if self.chance.random() < 0.5:
+                continue
+            try:
+                members = (await admin.describe_group(group.group_id)).members
+                chosen = self.chance.choice(members) if members else None
+                if chosen is not None and chosen.instance_id:
+                    await admin.remove_members(group.group_id, instance_ids=[chosen.instance_id])
+                elif chosen is not None:
+                    await admin.remove_members(group.group_id, member_ids=[chosen.member_id])
+            except KafkaError as error:
+                if error.code not in (Errors.GROUP_ID_NOT_FOUND, Errors.UNKNOWN_MEMBER_ID):
                     raise
 
     async def _offsets(self, admin: Admin) -> None:

@@ -70,6 +70,8 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 def _told(client: ClientSpec) -> str:
     words = [client.job, *client.topics]
+    if client.acks != -1:
+        words.append(f"with acks {client.acks}")
     if client.group:
         words += [f"in {client.group}", f"by {'+'.join(client.assignors)}"]
     if client.instance_id:
@@ -147,7 +149,12 @@ def _settings(chance: Random, *, synced: bool) -> dict[str, str]:
 
 
 def _clients(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:
-    found = [ClientSpec("producer-1", "produce", topics=topics, gap_s=chance.choice((0.3, 2.0)))]
+    found = [
+        ClientSpec(
+            "producer-1", "produce", topics=topics, gap_s=chance.choice((0.3, 2.0)),
+            acks=chance.choice((-1, -1, 1, 0)),
+        )
+    ]  # fmt: skip
     for i in range(chance.randint(1, 2)):
         found.append(ClientSpec(f"once-{i + 1}", "once", topics=topics, gap_s=chance.choice((0.3, 2.0))))
     for g in range(chance.randint(1, 2)):
