@@ -96,7 +96,7 @@ def test_a_leader_that_moved_is_asked_for_again() -> None:
 
 
 def test_a_partition_that_is_not_known_is_asked_for_once_more() -> None:
-    """It may have been added since: a member is given what its leader has seen, not what it has seen itself."""
+    """It may have been added since: a member is given what its leader has seen."""
 
     async def job(cluster: Cluster) -> tuple[int, int]:
         return await cluster.leader("t", 0), await cluster.leader("t", 2)

@@ -103,7 +103,7 @@ def test_a_partition_that_was_added_since_is_looked_for_once() -> None:
         assert asyncio.run(job(broker)).partition == 2
     assert broker.apis == ["Metadata", "Metadata", "Produce"]
     with ScriptedBroker() as broker:
-        broker.answers["Metadata"] = broker.metadata(t=2)
+        broker.answers["Metadata"] = [broker.metadata(t=2)] * 2
         with pytest.raises(KafkaError, match="has 2 partitions, none is number 2"):
             asyncio.run(job(broker))
 
