@@ -1,142 +1,35 @@
 """A shard at work in virtual time: the broker's coordinator on a log that is a list.
 
-The coordinator is the one that serves. What it stands on is made here: a log whose batches are values, that
-becomes durable when somebody says so, can fail, lose its tail, be compacted and be taken over by another
-leader; a core that is watched, so that whatever happens to it becomes an `Event` for whoever observes.
-
-Bytes are real: every record goes through its encoding, and the shadow, a second shard, is given nothing but
-what was decoded from the log.
+The coordinator is the one that serves. What it stands on is made for it: a log whose batches are values
+(`journal`), that becomes durable when somebody says so, can fail, lose its tail, be compacted and be taken
+over by another leader; a core that is watched, so that whatever happens to it becomes an `Event` for whoever
+observes. The shadow, a second shard, is given nothing but what was decoded from the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, cast
 
-from konvene.broker.coordinator import Call, Coordinator, Explained, Pair, RecordTooLarge, Speech
-from konvene.codec.batches import BatchHeader
+from konvene.broker.coordinator import Call, Coordinator, Explained
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
-from konvene.records.commits import (
-    OffsetCommitted,
-    decode_group_record,
-    encode_group_record,
-)
+from konvene.records.commits import OffsetCommitted
 from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
-from konvene.sim.agenda import Agenda, Entry, Pause, Task
+from konvene.sim.agenda import Agenda, Entry, Task
 from konvene.sim.event import NOTHING, Broken, Event, OffsetKey, View, everything
+from konvene.sim.journal import SPEECH, Batch, Journal, Log, batch_of, replayed
+
+__all__ = ["TOPICS", "Batch", "Log", "Shell", "batch_of", "replayed"]
 
 TOPICS = Topics(
     [Topic("orders", Uuid(b"orders".ljust(16, b"-")), 6), Topic("audit", Uuid(b"audit".ljust(16, b"-")), 2)]
 )
 """The topics that there are where nobody says otherwise."""
-
-
-class Batch(NamedTuple):
-    """A batch of the log: its bytes, and what they say when they are read."""
-
-    pairs: tuple[tuple[bytes, bytes | None], ...]
-    records: tuple[Any, ...]
-
-
-class Log:
-    """The log of a partition. `durable` of its batches survive whatever happens."""
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-        self.durable = 0
-        self.epoch = 0
-        """Of its leader: who has another one cannot write."""
-
-    def __repr__(self) -> str:
-        return f"<log: {len(self.batches)} batches, {self.durable} durable, epoch {self.epoch}>"
-
-    def lose_tail(self, keep: int) -> int:
-        """Lose what was not durable but for `keep` batches; how many are gone. The rest is durable."""
-        end = min(self.durable + keep, len(self.batches))
-        gone = len(self.batches) - end
-        del self.batches[end:]
-        self.durable = end
-        return gone
-
-
-def batch_of(pairs: Iterable[tuple[bytes, bytes | None]]) -> Batch:
-    """A batch of these bytes."""
-    kept = tuple(pairs)
-    return Batch(kept, tuple(decode_group_record(key, value) for key, value in kept))
-
-
-def replayed(batches: Iterable[Batch]) -> GroupShard:
-    """A shard made from batches."""
-    shard = GroupShard()
-    for batch in batches:
-        for record in batch.records:
-            shard.replay(record)
-    return shard
-
-
-class _Journal:
-    """The log as a coordinator sees it, and what goes wrong with it."""
-
-    def __init__(self, log: Log, at_once: bool) -> None:
-        self.log = log
-        self.epoch = log.epoch
-        self.at_once = at_once
-        self.refuse: str | None = None
-        """What happens to the next append: "fails" or "too large"."""
-        self.sync_pause: Pause | None = None
-        self.appended: Batch | None = None
-        self.failed: str | None = None
-
-    @property
-    def end_offset(self) -> int:
-        return len(self.log.batches)
-
-    @property
-    def synced_offset(self) -> int:
-        return self.log.durable
-
-    @property
-    def online(self) -> bool:
-        return self.epoch == self.log.epoch
-
-    def append_pairs(self, pairs: list[Pair], now_ms: int) -> int:
-        refuse, self.refuse = self.refuse, None
-        if refuse == "too large":
-            self.failed = refuse
-            raise RecordTooLarge("the batch does not fit")
-        if refuse == "fails" or not self.online:
-            self.failed = "append failed"
-            raise OSError("the append failed")
-        self.appended = batch_of(cast("list[tuple[bytes, bytes | None]]", pairs))
-        self.log.batches.append(self.appended)
-        if self.at_once:
-            self.log.durable = len(self.log.batches)
-        return len(self.log.batches)
-
-    async def sync(self) -> None:
-        self.sync_pause = Pause()
-        await self.sync_pause
-
-    def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for batch in self.log.batches:
-            yield cast("BatchHeader", _Header(len(batch.records))), cast("memoryview", batch)
-
-
-class _Header(NamedTuple):
-    record_count: int
-
-
-def _read(batch: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
-    for record in batch.records:
-        yield 0, 0, record
-
-
-SPEECH = Speech(encode_group_record, _read)
 
 
 NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
@@ -256,7 +149,7 @@ class Shell:
     ) -> None:
         self.agenda = agenda
         self.log = log if log is not None else Log()
-        self.journal = _Journal(self.log, at_once)
+        self.journal = Journal(self.log, at_once)
         self.observe = observe
         self.core = GroupShard()
         self.shadow = GroupShard()
