@@ -99,7 +99,7 @@ class SimDisk(MemoryDisk):
         return found
 
     def _spoil(self, found: SimDisk) -> None:
-        """Flip a bit of what the last append left, where that append was torn or never synced."""
+        """Put zeros or noise for the end of what the last append left, where nothing else was unsynced."""
         if not self.faults.garbage:
             return
         for path in sorted(found._names):
@@ -109,7 +109,8 @@ class SimDisk(MemoryDisk):
             kept = len(inode.data) - len(before.durable)
             if kept > 0 and self.chance.random() < self.faults.garbage:
                 at = self.chance.randrange(len(before.durable), len(inode.data))
-                inode.data[at] ^= 1 << self.chance.randrange(8)
+                lost = len(inode.data) - at
+                inode.data[at:] = self.chance.choice((bytes(lost), self.chance.randbytes(lost)))
                 inode.durable = bytearray(inode.data)
                 self.counts["garbage"] += 1
 
