@@ -48,6 +48,7 @@ class Calm:
         self._heal()
         await self._until(self._broker_serves, "the broker serves")
         self._restart_clients()
+        await self._until(self._all_settled, "every group is stable", self._what_is_not)
         await self._grow()
         await self._until(self._all_well, "every group is stable and has read everything", self._what_is_not)
         # The leader of a group may learn of new partitions only now, and that is a rebalance.
@@ -162,10 +163,11 @@ class Calm:
         self.run_.look_everywhere()
         return list(next(p for p in self.run_.promises if isinstance(p, ReadAtLeastOnce)).missing())
 
+    def _all_settled(self) -> bool:
+        return self._broker_serves() and all(self._is_settled(name) for name, _ in self.run_.groups())
+
     def _all_well(self) -> bool:
-        if not self._broker_serves() or self._sending():
-            return False
-        return all(self._is_settled(name) for name, _ in self.run_.groups()) and not self._unread()
+        return self._all_settled() and not self._sending() and not self._unread()
 
     def _what_is_not(self) -> str:
         rows = [f"these still send: {self._sending()}"] if self._sending() else []
