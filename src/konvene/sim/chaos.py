@@ -162,6 +162,7 @@ def _failover(world: World) -> None:
     left = len(world.log.batches) - world.log.durable
     keep = world.random.choice([0, left, world.random.randint(0, left)])
     lost = world.log.lose_tail(keep)
+    world.note(f"crash keep={keep}")
     _compact(world)
     _begin_again(world, old, lost)
 
@@ -210,7 +211,9 @@ def _compact(world: World) -> None:
         batches = world.log.batches
         end = world.random.choice([len(batches), world.random.randint(0, len(batches))])
         world.happened("log", f"is compacted up to batch {end}", None)
-        world.log.batches = compacted(batches, end, tombstones=world.random.random() < 0.5)
+        tombstones = world.random.random() < 0.5
+        world.note(f"compact tombstones={'yes' if tombstones else 'no'}")
+        world.log.batches = compacted(batches, end, tombstones)
 
 
 # --- the cluster ---------------------------------------------------------------------------------
@@ -248,11 +251,12 @@ def _topic_anew(world: World) -> None:
 
 
 SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("group.max.size", ("2", "4", "1000")),
-    ("group.initial.rebalance.delay.ms", ("0", "500", "3000")),
-    ("offsets.retention.minutes", ("1", "10080")),
-    ("offset.metadata.max.bytes", ("4", "4096")),
+    ("group.max.size", ("1000", "2", "4")),
+    ("group.initial.rebalance.delay.ms", ("3000", "500", "0")),
+    ("offsets.retention.minutes", ("10080", "1")),
+    ("offset.metadata.max.bytes", ("4096", "4")),
 )
+"""Settings that change, and to what; Kafka's default first."""
 
 
 def _setting(world: World) -> None:

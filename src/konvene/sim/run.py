@@ -16,6 +16,7 @@ from konvene.sim.compaction import assert_compaction_changes_nothing
 from konvene.sim.event import Broken
 from konvene.sim.faults import Options
 from konvene.sim.promises import promises_of
+from konvene.sim.record import Recorder
 from konvene.sim.world import LOOK_EVERY, World, line
 
 CHAOS = 0.8
@@ -39,7 +40,7 @@ class Run:
     def command(self) -> str:
         """The one command that runs it again."""
         words = ["konvene", "sim", "run", "--seed", str(self.seed), "--steps", str(self.steps)]
-        words += ["--groups", ",".join(self.kinds)]
+        words += ["--groups", "+".join(self.kinds)]
         for name, value in self.sets:
             words += ["--set", f"{name}={value}"]
         for name, value in self.settings:
@@ -104,11 +105,16 @@ class Report:
 
 
 def simulate(
-    run: Run, *, trace: Callable[[str], None] | None = None, stopwatch: Callable[[], float] | None = None
+    run: Run,
+    *,
+    trace: Callable[[str], None] | None = None,
+    stopwatch: Callable[[], float] | None = None,
+    record: Callable[[Recorder], None] | None = None,
 ) -> Report:
     """Run it. A promise that was not kept ends the run and is in the report.
 
-    `trace` is given a line for each thing that happens; `stopwatch` tells seconds, for the report alone.
+    `trace` is given a line for each thing that happens; `stopwatch` tells seconds, for the report alone;
+    `record` is given who writes down what the coordinator goes through.
     """
     options = run.options()
     began = stopwatch() if stopwatch is not None else 0.0
@@ -122,6 +128,8 @@ def simulate(
         stopwatch=stopwatch,
     )
     started_ms = world.agenda.now_ms
+    if record is not None:
+        record(world.record())
     violation = None
     try:
         world.begin()

@@ -18,6 +18,7 @@ from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
+from konvene.messages.join_group import JoinGroupRequest
 from konvene.shard.image import Topic, Topics
 from konvene.sim import chaos
 from konvene.sim.agenda import Agenda
@@ -27,6 +28,7 @@ from konvene.sim.members import kinds
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.oracle import Oracle, TopicPartition
 from konvene.sim.process import Process
+from konvene.sim.record import Recorder
 from konvene.sim.shell import Log, Shell
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.recent: deque[Happened] = deque(maxlen=KEPT_EVENTS)
         self.measure = measure or Measure()
+        self.recorder: Recorder | None = None
         self._trace = trace
         self._promises = list(promises)
         self._stopwatch = stopwatch
@@ -95,7 +98,7 @@ class World:
                 *settings,
             ]
         )
-        self._settings_at_first = dict(self.settings)
+        self._settings_at_first = {n: v[0] for n, v in chaos.SETTINGS} | self.settings
         self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
         self.topics = Topics()
         self._topic_serial = self.topic_changes = 0
@@ -112,8 +115,19 @@ class World:
         """Who cannot reach the coordinator ("to") and who cannot be reached ("from")."""
         self.members: list[Member] = []
         self.others: list[Process] = []
-        self._fresh: Counter[str] = Counter()
+        self._made: Counter[str] = Counter()
         self._arrivals: dict[str, int] = {}
+
+    def record(self) -> Recorder:
+        """Write down from here on what the coordinator goes through."""
+        self.recorder = Recorder(self.settings, self.topics, self.agenda.now_ms)
+        return self.recorder
+
+    def note(self, line: str) -> None:
+        """Something that a scenario says in one command."""
+        if self.recorder is not None:
+            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            self.recorder.say(line)
 
     def __repr__(self) -> str:
         return f"<world at step {self.steps}: {len(self.members)} members, {self.shell!r}>"
@@ -131,6 +145,7 @@ class World:
             topic_id = known.id
         others = [t for t in self.topics.by_name.values() if t.name != name]
         self.topics = Topics([*others, Topic(name, topic_id, partitions)])
+        self.note(f"topic {name}{' recreate' if anew and known is not None else ''} partitions={partitions}")
         self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
 
     def partition_counts(self) -> dict[str, int]:
@@ -144,12 +159,14 @@ class World:
     def set(self, name: str, value: str) -> None:
         """Change a setting of the broker."""
         self.settings[name] = value
+        self.note(f"config {name}={value}")
         self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
 
     def reset_settings(self) -> None:
         """Back to what was set at first."""
-        self.settings = dict(self._settings_at_first)
-        self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
+        for name, value in self._settings_at_first.items():
+            if self.settings.get(name, value) != value:
+                self.set(name, value)
 
     def new_shell(self) -> Shell:
         """Another coordinator on the log, not loaded yet."""
@@ -286,10 +303,10 @@ class World:
         if self.is_calm and (life, connection) != (client.life, client.connection):
             return
         self.happened(client.name, "->" if connection == client.connection else "-> late", request)
-        self._fresh[client.name] += 1
-        fresh = str(self._fresh[client.name])
-        if getattr(request, "group_instance_id", None) not in (None, client.name):
-            fresh = f"{client.name}.{fresh}"  # The id begins with the instance's name: that is not enough.
+        stem = client.name
+        if isinstance(request, JoinGroupRequest) and request.group_instance_id is not None:
+            stem = request.group_instance_id
+        fresh = str(self._made[stem] + 1)
         call = Call(version, client.name, "/10.0.0.1", (fresh,))
         shell = self._coordinator_for(request)
         if shell is self.shell:
@@ -297,6 +314,11 @@ class World:
             self._late = connection != client.connection
         shell.ask(request, call, lambda answer: self._answer(client, life, connection, number, answer))
         self._late = False
+        if isinstance(request, JoinGroupRequest):
+            # The n-th member id that is made for somebody ends in n, as in scenarios.
+            group = shell.core.groups.get(request.group_id)
+            made = f"{stem}-{fresh}"
+            self._made[stem] += group is not None and (made in group.members or made in group.pending_joins)
 
     def _coordinator_for(self, request: Struct) -> Shell:
         """Some still ask the coordinator that was deposed. It would answer about offsets what was true once,
@@ -344,8 +366,13 @@ class World:
             return
         if not shell.journal.online or (fails and self.random.random() < fails):
             self.happened("disk", "fails to sync", None)
+            if shell is self.shell:
+                self.note("restart")
             shell.sync_fails()
         else:
+            if self.recorder is not None:
+                self.note("durable")
+                self.note("hold")
             shell.made_durable()
 
     # --- who looks on ---
@@ -368,6 +395,12 @@ class World:
             return
         self._events += 1
         self._count(event)
+        if self.recorder is not None:
+            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            if event.kind == "loaded":
+                self.recorder.say("restart")
+            else:
+                self.recorder.event(event)
         for key in event.before.offsets.keys() - event.after.offsets.keys():
             self.oracle.went_back(key)
         if event.asks("OffsetCommit") and (self._late or event.request.generation_id_or_member_epoch < 0):
