@@ -29,7 +29,7 @@ from konvene.sim.event import Broken
 from konvene.sim.exhaust_core import BrokenStep, Steps
 from konvene.sim.exhaust_model import Model, Move, check, is_stable
 from konvene.sim.exhaust_names import Names
-from konvene.sim.exhaust_words import State, error_name, says
+from konvene.sim.exhaust_words import State, asks, hears
 
 TELL_EVERY = 5_000
 """After how many states `progress` is called."""
@@ -130,7 +130,7 @@ class ExhaustReport:
             {"from": 3, "to": 7, "move": "...", "who": 1, "fault": false, "calm": true}
 
         Fields are those of `exhaust_words`, without abbreviation; generations are relative to the group's,
-        which is 0; clients and members have the numbers of the one state that stands for all alike.
+        which is called 10; clients and members have the numbers of the one state that stands for all alike.
         """
         assert self.search is not None
         with Path(path).open("w", encoding="utf-8") as file:
@@ -268,19 +268,38 @@ class _Search:
                     todo.append(source)
         stuck = able.find(0)
         if stuck >= 0:
+            goes_on = set(self._calm_ways_out())
+            ends = (n for n in range(stuck, len(able)) if not able[n] and n not in goes_on)
+            stuck = next(ends, stuck)
             first = _short(self.states[stuck])
-            why = f"{able.count(0)} states lead to no stable one by themselves; the first has {first}"
+            why = f"{able.count(0)} states lead to no stable one by themselves, such as {first}"
             raise _Found(self._violation(Broken(EVERYONE_SETTLES, why), stuck))
+
+    def _calm_ways_out(self) -> Iterator[int]:
+        """The states that something leaves by itself."""
+        for source, to in zip(self.calm_from, self.calm_to, strict=True):
+            if source != to:
+                yield source
 
     # --- the way there ---
 
     def _violation(self, broken: Broken, at: int, last: str | None = None) -> ExhaustViolation:
-        path = self._path(at)
+        state, path = self._path(at)
         if last is not None:
-            path.append(f"{last}, and this is the step that is wrong")
+            broken, last = self._again(state, broken, last)
+            path.append(last)
         return ExhaustViolation(broken.promise, broken.why, tuple(path))
 
-    def _path(self, at: int) -> list[str]:
+    def _again(self, state: State, broken: Broken, last: str) -> tuple[Broken, str]:
+        """The step that was wrong, made once more under the names of its path."""
+        try:
+            for _ in self.model.moves(state):
+                continue
+        except BrokenStep as again:
+            return again, again.step
+        return broken, last
+
+    def _path(self, at: int) -> tuple[State, list[str]]:
         """The way to a state, told with names that stay the same from step to step."""
         way = []
         while at >= 0:
@@ -292,7 +311,7 @@ class _Search:
             move = self._move(state, self.states[number])
             told.append(sentence(move))
             state = move.state
-        return told
+        return state, told
 
     def _move(self, state: State, wanted: State) -> Move:
         for move in self.model.moves(state):
@@ -343,15 +362,14 @@ class _Search:
 
 
 def sentence(move: Move) -> str:
-    """A step in words, such as `client 1 hears JoinGroup: MEMBER_ID_REQUIRED, member 1`."""
-    who = f"client {move.who}" if move.who else ""
+    """A step in words, such as `client 1 hears: JoinGroup MEMBER_ID_REQUIRED member=1`."""
     if "timer" in move.what:
         return f"{move.what} (member {move.who})" if move.who else move.what
-    if move.what in ("hears", "answer is lost"):
-        heard = f"{says(move.said).partition('(')[0].partition(':')[0]}: {error_name(move.said[1])}"
-        return f"{who} {move.what}: {heard}" if move.what != "hears" else f"{who} hears {heard}"
-    said = f": {says(move.said)}" if move.said else ""
-    return f"{who} {move.what}{said}".strip()
+    what = f"client {move.who} {move.what}" if move.who else move.what
+    if not move.said:
+        return what
+    said = hears(move.said) if move.what in ("hears", "does not hear") else asks(move.said)
+    return f"{what}: {said}"
 
 
 def _short(state: State) -> str:

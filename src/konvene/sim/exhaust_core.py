@@ -60,6 +60,7 @@ from konvene.sim.exhaust_words import (
     Seat,
     Stored,
     Words,
+    asks,
     bits,
     bits_of,
     instance_name,
@@ -68,15 +69,14 @@ from konvene.sim.exhaust_words import (
     member_number,
     real_request,
     refused,
-    says,
     small_answer,
     topics,
 )
+from konvene.sim.journal import Batch, batch_of
 from konvene.sim.promises import observer, promises_of
 from konvene.sim.promises.generations import EveryGenerationWasToldWhy, MembersHoldWhatTheLeaderGave
 from konvene.sim.promises.log import AnswersComeOnce, BatchesAreWhole
 from konvene.sim.promises.offsets import OffsetsAreTheLastCommitted, entry_of
-from konvene.sim.shell import Batch, batch_of
 
 if TYPE_CHECKING:
     from konvene.sim.shell import Shell
@@ -164,8 +164,12 @@ class Steps:
         try:
             made = step(_Bench(self, before))
         except Exception as error:
-            named = f"{what} timer of member {key[2]}" if isinstance(what, str) and key[2:] else what
-            raise BrokenStep(error, named if isinstance(what, str) else says(what)) from error
+            if isinstance(what, str):
+                named = "a coordinator loads" if what == "load" else f"{what} timer rings"
+                named += f" (member {key[2]})" if what == "session" else ""
+            else:
+                named = f"{f'client {key[2]} is heard' if key[2] else 'heard late'}: {asks(what)}"
+            raise BrokenStep(error, named) from error
         made = made._replace(after=self._shape.setdefault(made.after, made.after))
         self._known[key] = made
         return made

@@ -41,6 +41,7 @@ from konvene.sim.exhaust_words import (
     SYNC,
     Client,
     Coordinator,
+    Seat,
     State,
     Words,
     named,
@@ -107,12 +108,13 @@ class Model(NamedTuple):
 
     def _arrivals(self, state: State, number: int, asked: Words) -> Iterator[Move]:
         step = self._ask(state, asked, number)
-        yield Move("arrives", number, asked, _after(state, step, number, asked))
+        yield Move("is heard", number, asked, _after(state, step, number, asked))
         if state.faults:
             if step.wrote:
                 yield from self._dies_at(state, step, number, asked)
             late = _spend(state)._replace(late=(*state.late, asked))
-            yield Move("arrives twice", number, asked, _after(late, step, number, asked), fault=True)
+            twice = _after(late, step, number, asked)
+            yield Move("is heard, and again later", number, asked, twice, fault=True)
 
     def _ask(self, state: State, asked: Words, number: int, *, late: bool = False) -> Step:
         before = state.coordinator
@@ -130,7 +132,7 @@ class Model(NamedTuple):
             if asked not in state.late[:at]:
                 rest = state._replace(late=state.late[:at] + state.late[at + 1 :])
                 step = self._ask(state, asked, NOBODY, late=True)
-                yield Move("arrives late", 0, asked, _after(rest, step, 0, asked))
+                yield Move("heard late", 0, asked, _after(rest, step, 0, asked))
 
     # --- what clients want -----------------------------------------------------------------------
 
@@ -162,10 +164,10 @@ class Model(NamedTuple):
                 if state.faults:
                     yield from self._dies_at(state, step, number, commit)
                     twice = _spend(done)._replace(late=(*done.late, commit))
-                    yield Move("sends twice", number, commit, twice, fault=True)
+                    yield Move("sends, and again later", number, commit, twice, fault=True)
                     dead = _set(_spend(state), number, _gone(client.lives + 1))
                     dead = dead._replace(late=(*dead.late, commit))
-                    yield Move("sends and dies", number, commit, dead, fault=True)
+                    yield Move("sends, dies, heard later", number, commit, dead, fault=True)
         stopped = _set(state, number, _gone(client.lives))
         if not self._instance(number):
             leave = (LEAVE, client.member, 0)
@@ -226,17 +228,26 @@ class Model(NamedTuple):
         if not group:
             return
         used = _used(state)
+        waits = {seat.member for seat in group.seats if _waits(seat) and not seat.is_new}
         for member in coordinator.sessions:
-            step = self.steps.ring(coordinator, "session", member)
-            yield from _rings(state, step, "session", member, member in used and step.after.group != group)
+            yield from self._rings(state, "session", member, member in used and member not in waits)
         if coordinator.join_timer:
             missing = {seat.member for seat in group.seats if seat.joins == NO_WAITER}
             missing.update(group.handed_out)
-            step = self.steps.ring(coordinator, "join")
-            yield from _rings(state, step, "join", 0, not group.first and bool(missing & used))
+            yield from self._rings(state, "join", 0, not group.first and bool(missing & used))
         if coordinator.sync_timer:
-            step = self.steps.ring(coordinator, "sync")
-            yield from _rings(state, step, "sync", 0, bool(used.intersection(group.to_sync)))
+            yield from self._rings(state, "sync", 0, bool(used.intersection(group.to_sync)))
+
+    def _rings(self, state: State, timer: str, member: int, slow: bool) -> Iterator[Move]:
+        """A timer rings; if somebody is too slow that is a fault."""
+        if slow and not state.faults:
+            return
+        step = self.steps.ring(state.coordinator, timer, member)
+        if slow:
+            after = _after(_spend(state), step, 0, ())
+            yield Move(f"{timer} timer rings, somebody is slow", member, (), after, True)
+        else:
+            yield Move(f"{timer} timer rings", member, (), _after(state, step, 0, ()))
 
     # --- faults ----------------------------------------------------------------------------------
 
@@ -245,21 +256,21 @@ class Model(NamedTuple):
         silence = ("hears", (client.slot[1][0] if kind in ("asks", "hears") else 0, SILENCE))
         if kind == "asks":
             lost = _set(less, number, client._replace(slot=silence))
-            yield Move("is lost", number, client.slot[1], lost, True)
+            yield Move("is not heard", number, client.slot[1], lost, True)
         elif kind == "hears" and client.slot[1][1] != SILENCE and client.slot[1][0] != HEARTBEAT:
             lost = _set(less, number, client._replace(slot=silence))
-            yield Move("answer is lost", number, client.slot[1], lost, True)
+            yield Move("does not hear", number, client.slot[1], lost, True)
         elif kind == "waits":
             api: int = client.slot[1]
             broken = _unheard(less, number)
             silence = ("hears", (api, SILENCE))
             broken = _set(broken, number, client._replace(slot=silence))
-            yield Move("connection breaks", number, (api,), broken, True)
+            yield Move("is cut off", number, (), broken, True)
         dead = _unheard(_set(less, number, _gone(client.lives + 1)), number)
         yield Move("dies", number, (), dead, True)
         if kind == "asks":
             dead = dead._replace(late=(*dead.late, client.slot[1]))
-            yield Move("dies, its request is under way", number, client.slot[1], dead, True)
+            yield Move("dies, heard later", number, client.slot[1], dead, True)
 
     def _coordinator_dies(self, state: State) -> Iterator[Move]:
         """Either what is under way arrives at the next one, or all connections break."""
@@ -279,9 +290,9 @@ class Model(NamedTuple):
         less = _set(_spend(state), number, state.clients[number - 1]._replace(slot=silence))
         less = less._replace(clients=tuple(_cut_off(client) for client in less.clients))
         lost = less._replace(coordinator=self.steps.load(state.coordinator).after)
-        yield Move("coordinator dies before it is durable", number, asked, lost, True)
+        yield Move("is heard, coordinator dies before it is durable", number, asked, lost, True)
         kept = less._replace(coordinator=self.steps.load(step.after).after)
-        yield Move("coordinator dies when it is durable", number, asked, kept, True)
+        yield Move("is heard, coordinator dies when it is durable", number, asked, kept, True)
 
 
 # --- states of clients -----------------------------------------------------------------------------
@@ -322,13 +333,8 @@ def _after(state: State, step: Step, number: int, asked: Words) -> State:
     return state._replace(coordinator=step.after, clients=tuple(clients))
 
 
-def _rings(state: State, step: Step, timer: str, member: int, slow: bool) -> Iterator[Move]:
-    """A timer rings; if somebody is too slow that is a fault."""
-    if not slow:
-        yield Move(f"{timer} timer rings", member, (), _after(state, step, 0, ()))
-    elif state.faults:
-        after = _after(_spend(state), step, 0, ())
-        yield Move(f"{timer} timer rings, somebody is slow", member, (), after, True)
+def _waits(seat: Seat) -> bool:
+    return seat.joins != NO_WAITER or seat.syncs != NO_WAITER
 
 
 def _unheard(state: State, number: int) -> State:

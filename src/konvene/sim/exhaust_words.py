@@ -296,14 +296,39 @@ def named(kind: str, words: Words) -> list[int]:
     return []
 
 
-def says(words: Words) -> str:
-    """A request or an answer in short, for people."""
-    name = APIS[words[0]]
-    rest = ", ".join(str(word) for word in words[1:])
-    if len(words) > 1 and words[1] == SILENCE:
-        return f"{name}: no answer"
-    return f"{name}({rest})"
+FIELDS = {
+    JOIN: ("member", "instance"),
+    SYNC: ("member", "instance", "generation", "assignments"),
+    HEARTBEAT: ("member", "instance", "generation"),
+    COMMIT: ("member", "instance", "generation", "partition", "offset"),
+    LEAVE: ("member", "instance"),
+    FETCH: (),
+}
+"""What a request says, by name; zero and nothing are not said."""
 
 
-def error_name(code: int) -> str:
-    return "no answer" if code == SILENCE else Errors(code).name
+def asks(asked: Words) -> str:
+    """A request in short, for people."""
+    fields = zip(FIELDS[asked[0]], asked[1:], strict=False)
+    return " ".join([APIS[asked[0]], *(_field(name, what) for name, what in fields if what not in (0, ()))])
+
+
+def _field(name: str, what: Any) -> str:
+    if name == "assignments":
+        what = ",".join(f"{member}:{_partitions(given)}" for member, _, given in what)
+    return f"{name}={what}"
+
+
+def _partitions(given: int) -> str:
+    return "+".join(str(p) for p in range(8) if given >= 0 and given >> p & 1) or "-"
+
+
+def hears(told: Words) -> str:
+    """An answer in short, for people."""
+    api, error = told[0], told[1]
+    found = f"{APIS[api]} {'no answer' if error == SILENCE else Errors(error).name}"
+    if api == JOIN and error != SILENCE and told[2]:
+        found += f" member={told[2]}" + (f" generation={told[3]}" if error == NONE else "")
+    if api == SYNC and error == NONE:
+        found += f" assigned={_partitions(told[2])}"
+    return found
