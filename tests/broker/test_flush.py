@@ -140,7 +140,8 @@ def test_nobody_reads_what_is_not_on_the_disk_where_writers_wait_for_it(tmp_path
     run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, story)
 
 
-def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(tmp_path: Path, at_once: bool) -> None:
     """All partitions of a request are synced, also where nobody waits for the answer any more."""
 
     async def story(client: Asking, partition: Partition) -> None:
@@ -151,9 +152,13 @@ def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(tmp_path: P
         )
         request = ProduceRequest(acks=-1, topic_data=(TopicProduceData(name="u", partition_data=rows),))
         call = Call(9)
-        answering = asyncio.ensure_future(produce.handle(broker, request, call))
-        await asyncio.sleep(0)
-        answering.cancel()
+        answering = produce.handle(broker, request, call)
+        if not at_once:
+            task = asyncio.ensure_future(answering)
+            await asyncio.sleep(0)
+            task.cancel()
+        else:
+            answering.close()
         written = [broker.partitions.get("u", index) for index in range(3)]
         async with asyncio.timeout(10):
             while any(p is None or p.high_watermark < 1 for p in written):  # noqa: ASYNC110 - nobody is told

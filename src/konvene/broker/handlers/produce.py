@@ -104,9 +104,9 @@ def _finish(
     if request.acks == NO_ACKS:
         if any(answer.error_code for answer in answers.values()):
             return HANG_UP
-        return _sync_untold(unsynced) if unsynced else None
+        return _sync_untold(_begin(unsynced)) if unsynced else None
     if unsynced:
-        return _when_durable(answers, unsynced)
+        return _when_durable(answers, _begin(unsynced))
     return _response(answers)
 
 
@@ -211,9 +211,9 @@ def _needs_verification(batch: Buffer) -> bool:
     return is_transactional(batch) and read_header(batch).has_producer_id
 
 
-async def _sync_untold(unsynced: dict[Key, Partition]) -> Any:
+async def _sync_untold(begun: dict[Key, asyncio.Task[None]]) -> Any:
     """Nobody waits for an answer, but the next request waits."""
-    for syncing in _begin(unsynced).values():
+    for syncing in begun.values():
         try:
             await asyncio.shield(syncing)
         except LogError:
@@ -222,10 +222,10 @@ async def _sync_untold(unsynced: dict[Key, Partition]) -> Any:
 
 
 async def _when_durable(
-    answers: dict[Key, PartitionProduceResponse], unsynced: dict[Key, Partition]
+    answers: dict[Key, PartitionProduceResponse], begun: dict[Key, asyncio.Task[None]]
 ) -> ProduceResponse:
     """`konvene.log.fsync.topics`, `flush.messages`: on the disk before it is acknowledged, or refused."""
-    for key, syncing in _begin(unsynced).items():
+    for key, syncing in begun.items():
         try:
             await asyncio.shield(syncing)
         except LogError as error:
