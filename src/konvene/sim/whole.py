@@ -375,7 +375,9 @@ def run_whole(
             raise Violation(violation.promise, run.story(violation)) from run.last_error
         finally:
             run.loop.close()
-    return run.report(time.perf_counter() - began)
+        report = run.report(time.perf_counter() - began)
+        del run
+    return report
 
 
 class _Listener(logging.Handler):
@@ -405,7 +407,11 @@ def _quiet() -> Iterator[list[Whole]]:
     try:
         with warnings.catch_warnings():  # The dead leave much that they had not begun.
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-            yield told
+            try:
+                yield told
+            finally:
+                told.clear()
+                gc.collect()
     finally:
         log.removeHandler(listener)
         log.setLevel(before[0])
