@@ -28,7 +28,10 @@ def record_line(record: Any) -> str:
 def why_line(rebalance: Rebalance) -> str:
     """Why there was a generation."""
     story = rebalance.story
-    told = ", ".join(f"{c.kind} {c.member_id}" + (f" ({c.reason})" if c.reason else "") for c in story.causes)
+    told = ", ".join(
+        " ".join(word for word in (c.kind, c.member_id, c.reason and f"({c.reason})") if word)
+        for c in story.causes
+    )
     return f"why generation {story.epoch} {story.state}: {told}"
 
 
