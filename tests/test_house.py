@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 CORES = ("shard", "groups", "cluster")
 PACKAGES = {
     "broker", "cli", "client", "cluster", "codec", "configs", "groups", "log", "messages", "records", "shard",
-    "testing",
+    "sim", "testing",
 }  # fmt: skip
 """The packages that the contracts in `pyproject.toml` speak of."""
 

@@ -26,6 +26,10 @@ COMMANDS = {
     "consume": ("consume", "Read records from topics and print them."),
     "log": ("log", "Show, verify and repair the files of a log, ours or Apache Kafka's."),
     "wire": ("wire", "Turn messages and records from bytes into JSON and back."),
+    "sim": (
+        "sim",
+        "Run groups under faults from a seed, replay and shrink what went wrong, and try settings out.",
+    ),
     "completion": ("completion", "Print the script that completes commands in your shell."),
 }
 """Name, file in this folder, and what `konvene --help` says."""

@@ -24,6 +24,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from konvene.client.assignors import ASSIGNORS
+from konvene.configs import BrokerConfig
+from konvene.sim.members import kinds
 from konvene.sim.run import Report, Run, simulate
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "Lost",
     "Result",
     "Totals",
+    "check",
     "processors",
     "quiet",
     "run_job",
@@ -220,6 +224,18 @@ class Job(NamedTuple):
         return self.run.command()
 
 
+def check(job: Job) -> None:
+    """Whether it can be run as it is. Raises ValueError that says what is wrong."""
+    known = kinds()
+    for kind in job.run.kinds:
+        if kind not in known:
+            raise ValueError(f"there are no groups of the kind {kind}; there are {', '.join(known)}")
+    assignor, assignors = job.run.options()["assignor"], (*ASSIGNORS, "mixed")
+    if assignor not in assignors:
+        raise ValueError(f"{assignor} is no assignor; there are {', '.join(assignors)}")
+    BrokerConfig.load(overrides=list(job.run.settings))
+
+
 class Result(NamedTuple):
     """What came of a run, of whichever level, as far as they are alike. `document` is all of it, for JSON."""
 
@@ -234,11 +250,11 @@ class Result(NamedTuple):
     document: dict[str, Any]
 
 
-def run_job(job: Job) -> Result:
-    """Run it."""
+def run_job(job: Job, trace: Callable[[str], None] | None = None) -> Result:
+    """Run it; `trace` is given a line for each thing that happens."""
     if job.level == 2:
-        return _run_whole(job)
-    return result_of(simulate(job.run, stopwatch=time.perf_counter))
+        return _run_whole(job, trace)
+    return result_of(simulate(job.run, trace=trace, stopwatch=time.perf_counter))
 
 
 def result_of(report: Report) -> Result:
@@ -256,13 +272,13 @@ def result_of(report: Report) -> Result:
     )
 
 
-def _run_whole(job: Job) -> Result:
+def _run_whole(job: Job, trace: Callable[[str], None] | None) -> Result:
     from konvene.sim.whole import Violation, run_whole
 
     seed, steps = job.run.seed, job.run.steps
     began = time.perf_counter()
     try:
-        report = run_whole(seed, steps)
+        report = run_whole(seed, steps, trace=trace)
     except Violation as broken:
         story = str(broken.message).splitlines()
         found = {"promise": broken.promise, "why": story[0], "step": None, "at_ms": None,

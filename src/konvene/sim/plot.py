@@ -1,0 +1,70 @@
+"""A picture of what happened to a group: its available partitions over time, with a mark for each rebalance.
+
+One panel for each plan, of its first seed, all with the same axes. Whoever draws needs matplotlib, which is
+the extra `plot`; nothing else does. The same outcomes give the same picture, in SVG to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from konvene.sim.meter import Outcome
+from konvene.sim.what_if import Plan
+
+__all__ = ["FORMATS", "plot"]
+
+FORMATS = (".png", ".svg")
+
+SURFACE, INK, SOFT_INK, GRID = "#fcfcfb", "#0b0b0b", "#52514e", "#e4e3df"
+LINE, MARK = "#2a78d6", "#eb6834"
+
+
+def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
+    """Draw what is shown, each with a title. Raises ImportError where there is no matplotlib."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "konvene", "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(9, 0.6 + 2.0 * len(shown)), dpi=120, facecolor=SURFACE, layout="constrained")
+        panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+        for panel, (title, plan, outcome) in zip(panels, shown, strict=True):
+            _panel(panel, title, plan, outcome)
+        panels[-1].set_xlabel("minutes", color=SOFT_INK)
+        metadata = {"Date": None, "Creator": "konvene"} if file.suffix == ".svg" else {"Software": "konvene"}
+        figure.savefig(file, facecolor=SURFACE, metadata=metadata)
+
+
+def _panel(panel: Any, title: str, plan: Plan, outcome: Outcome) -> None:
+    xs, ys = _steps(plan, outcome)
+    panel.set_facecolor(SURFACE)
+    panel.fill_between(xs, ys, step="post", color=LINE, alpha=0.15, linewidth=0)
+    panel.step(xs, ys, where="post", color=LINE, linewidth=1.5)
+    at = [r.at_s / 60 for r in outcome.rebalances]
+    panel.plot(at, [-9] * len(at), linestyle="none", marker="|", markersize=7, color=MARK, clip_on=False)
+    panel.set_ylim(-16, 105)
+    panel.set_xlim(0, plan.minutes)
+    panel.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
+    panel.grid(axis="y", color=GRID, linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.tick_params(colors=SOFT_INK, length=0)
+    for side in panel.spines.values():
+        side.set_visible(False)
+    lost = 100 * outcome.unavailable_s / (plan.partitions * plan.minutes * 60)
+    count = len(outcome.rebalances)
+    panel.set_title(title, loc="left", color=INK, fontweight="bold")
+    panel.set_title(
+        f"{count} {'rebalance' if count == 1 else 'rebalances'} (marks), {lost:.2f} % unavailable",
+        loc="right", color=SOFT_INK,
+    )  # fmt: skip
+    panel.set_ylabel("partitions\nthat have an owner", color=SOFT_INK)
+
+
+def _steps(plan: Plan, outcome: Outcome) -> tuple[list[float], list[float]]:
+    """Minutes, and the part of the partitions that is available from then on, in percent."""
+    changes = [*outcome.timeline, (plan.minutes * 60, outcome.timeline[-1][1] if outcome.timeline else 0)]
+    return (
+        [at_s / 60 for at_s, _ in changes],
+        [100 * (1 - missing / plan.partitions) for _, missing in changes],
+    )

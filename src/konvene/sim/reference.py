@@ -1,0 +1,102 @@
+"""What the simulator does and looks at, as rows: for `konvene sim promises` and for the reference page.
+
+`python -m konvene.sim.reference FILE` writes the page; a test compares the one in the repository with it.
+What is promised per event stands in the docstrings of `sim.promises`; the few promises that are looked at
+elsewhere, by the oracle or when it is calm, are rows here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from konvene.sim.event import Promise
+from konvene.sim.faults import FAULTS, KNOBS
+from konvene.sim.members import kinds
+from konvene.sim.promises import classes_of
+
+__all__ = ["ELSEWHERE", "promise_rows", "render_reference"]
+
+Row = tuple[str, str, str]
+"""A promise, the file that looks after it, its sentence."""
+
+ELSEWHERE: tuple[Row, ...] = (
+    ("AnswersWaitForTheDisk", "shell", "G6: an answer leaves when all that was decided before is durable."),
+    ("NobodySharesAPartition", "oracle", "C3: no two members own a partition in the generation that stands."),
+    ("CommitsStay", "oracle", "O2: an offset that is fetched is not below one acknowledged before."),
+    ("NothingIsSkipped", "oracle", "O2: nobody goes on behind a record that nobody has read."),
+    ("GroupsBecomeStable", "calm", "L3, L4: once it is calm a group is stable within two rebalance timeouts,"
+     " with exactly the members that live, and every partition is somebody's."),
+    ("EverythingIsRead", "calm", "L6: once it is calm everything that there is gets read and committed."),
+    ("NothingMovesInTheEnd", "calm", "L5: then three sessions pass without another generation."),
+    ("LeftGroupsAreEmpty", "calm", "G11: a group that all have left is empty."),
+    ("EveryRequestIsAnswered", "calm", "G12: when all have left, nobody waits for an answer."),
+    ("TimersHaveAReason", "calm", "G11: when all have left, no timer is left over."),
+    ("CompactionChangesNothing", "run", "G2: whatever compaction leaves of the log, it says the same."),
+)  # fmt: skip
+
+
+def promise_rows(wanted: Sequence[str] = ()) -> list[Row]:
+    """All promises, or those for these kinds of groups. Raises ValueError for a kind that there is not."""
+    for kind in wanted:
+        if kind not in kinds():
+            raise ValueError(f"there are no groups of the kind {kind}; there are {', '.join(kinds())}")
+    return [_row(each) for each in classes_of(wanted)] + list(ELSEWHERE)
+
+
+def _row(promise: type[Promise]) -> Row:
+    return promise.__name__, promise.__module__.rpartition(".")[2], first_sentence(promise)
+
+
+def first_sentence(thing: type) -> str:
+    """The first paragraph of its docstring, on one line."""
+    return " ".join(inspect.cleandoc(thing.__doc__ or "").partition("\n\n")[0].split())
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+HEAD = """# Knobs, faults and promises
+
+What a run draws from its seed, what strikes now and then, and what is looked at; rendered from the tables and
+docstrings of `konvene.sim`. Change it there and run
+`python -m konvene.sim.reference docs/reference/simulator.md`.
+What they mean together is told in [the simulator](../simulator.md).
+"""
+
+
+def render_reference() -> str:
+    """The whole page, ending in a newline."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield HEAD
+    yield "## Knobs\n"
+    yield "A run draws a value for each; `--set NAME=VALUE` sets one. Calm is where nothing goes wrong.\n"
+    yield from _table(
+        ("Knob", "Calm", "What it is"), ((f"`{k.name}`", f"`{k.calm}`", k.sentence) for k in KNOBS)
+    )
+    yield "## Faults\n"
+    yield "A run draws which of them there are. Of those, one strikes every `fault.every` steps or so; by"
+    yield "weight, which is drawn below the one here. `--set fault.NAME=WEIGHT` sets it by hand.\n"
+    faults = ((f"`{f.name}`", f"{f.weight:g}", f.sentence) for f in FAULTS)
+    yield from _table(("Fault", "Weight", "What happens"), faults)
+    yield "## Promises\n"
+    yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
+    yield "groups, ST static members, O offsets, L liveness.\n"
+    promises = ((f"`{name}`", file, sentence) for name, file, sentence in promise_rows())
+    yield from _table(("Promise", "Looked after in", "What holds"), promises)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(render_reference(), encoding="utf-8")
