@@ -57,7 +57,7 @@ def test_another_seed_is_another_run() -> None:
 
 @pytest.mark.parametrize("kind", sorted(kinds()))
 def test_where_nothing_goes_wrong_nothing_goes_wrong(kind: str) -> None:
-    """Eight members read 32 partitions: one rebalance, no record read twice, no error but those of joining."""
+    """Eight members read 32 partitions: no fault, and no error but those that belong to joining."""
     report = simulate(Run(1, (kind,), 2_000, sets=CALM))
     assert report.options == ()
     assert report.violation is None
