@@ -90,10 +90,14 @@ async def _slowly(
 ) -> Any:
     """Others are served in between: each batch may be unpacked, and that may take its time."""
     until = broker.loop.time() + SLICE_S
-    for _ in steps:
-        if broker.loop.time() > until:
-            await asyncio.sleep(0)
-            until = broker.loop.time() + SLICE_S
+    try:
+        for _ in steps:
+            if broker.loop.time() > until:
+                await asyncio.sleep(0)
+                until = broker.loop.time() + SLICE_S
+    except asyncio.CancelledError:
+        _begin(unsynced)  # The client hung up; what it wrote so far is there to be read.
+        raise
     answer = _finish(request, answers, unsynced)
     return await answer if asyncio.iscoroutine(answer) else answer
 
