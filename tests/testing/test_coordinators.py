@@ -224,3 +224,21 @@ def test_faults_outlive_the_broker(konvene: Konvene) -> None:
     talk(konvene, work)
     assert (held.happened, later.happened) == (1, 1)
     assert konvene.group("g").offsets == {}
+
+
+def test_a_rebalance_is_told_once_however_often_its_log_is_read(konvene: Konvene) -> None:
+    """After a crash rows that are missing are derived; what was told since is not derived again."""
+
+    async def work(ann: Connection) -> None:
+        member = RawMember(ann)
+        await member.join()
+        konvene.restart(kill=True)
+        member.connection = await connect(konvene)
+        for _ in range(3):
+            konvene.faults.load_coordinator("g")
+            await asyncio.to_thread(wait_until_it_serves, konvene)
+            await member.join()
+        member.connection.close()
+
+    talk(konvene, work)
+    assert [row.generation for row in konvene.rebalances("g")] == [1, 2, 3, 4]

@@ -63,6 +63,10 @@ class Audit:
             partition.append([pair], self._broker.wall_clock_ms())
         except LogError as error:
             log.error("the row of group %s generation %d is lost: %s", group_id, story.epoch, error)
+            return
+        if self._explained is not None:  # A shard may be read again at any time.
+            last = self._explained.get(story.partition, -1)
+            self._explained[story.partition] = max(last, story.last_offset)
 
     # --- after a crash ---
 
