@@ -98,6 +98,7 @@ def play(cast: Cast, fleet: Fleet, admin: Client, lock: threading.Lock) -> Story
     joiner = member(cast.joiner, "joiner")
     shared(story, founder, stayer, joiner)
 
+    settled(story)
     begin = time.monotonic_ns()
     time.sleep(2)
     story.steady_ns = (begin, time.monotonic_ns())
@@ -141,6 +142,17 @@ def shared(story: Story, *members: Client, within_s: float = 20) -> None:
         within_s,
         among=members,
     )
+
+
+def settled(story: Story) -> None:
+    """Wait until nothing moved for a second: who comes may join twice, the second time when all have
+    what they should."""
+
+    def still() -> bool:
+        now = time.monotonic_ns()
+        return not moves_within(story.members, now - 1_000_000_000, now)
+
+    eventually("group in which nothing moves for a second", still, 20, among=story.members)
 
 
 def offsets(rows: list[list[Any]]) -> dict[Partition, int]:

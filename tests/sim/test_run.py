@@ -166,3 +166,16 @@ def test_what_only_clients_see_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch)
 def test_a_run_that_keeps_its_promises_cannot_be_shrunk() -> None:
     with pytest.raises(NothingToShrink, match="keeps every promise"):
         shrink(Run(1, steps=200))
+
+
+def test_an_error_that_nobody_expects_is_told_like_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And can be met again from its seed."""
+
+    def breaks(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(expiry, "session_expired", breaks)
+    found = simulate(Run(3, BOTH)).violation
+    assert found is not None
+    assert found.promise == "NothingIsRaised"
+    assert found.why.startswith("ZeroDivisionError: by zero (test_run.py, line ")

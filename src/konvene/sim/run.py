@@ -6,8 +6,10 @@ The same seed, kinds, steps and settings on the same commit give the same run, t
 from __future__ import annotations
 
 import shlex
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -137,14 +139,11 @@ def simulate(
         calm(world)
         _look_at_the_log(world)
     except Broken as broken:
-        violation = Violation(
-            broken.promise,
-            broken.why,
-            world.steps,
-            world.agenda.now_ms,
-            tuple(line(entry) for entry in world.recent),
-            run.command(),
-        )
+        violation = _violation(world, run, broken.promise, broken.why)
+    except Exception as error:  # Whatever it is, it is to be met again from its seed.
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+        violation = _violation(world, run, "NothingIsRaised", why)
     return Report(
         run,
         tuple(options.lines()),
@@ -155,6 +154,11 @@ def simulate(
         (stopwatch() - began) if stopwatch is not None else 0.0,
         world.checking_s,
     )
+
+
+def _violation(world: World, run: Run, promise: str, why: str) -> Violation:
+    recent = tuple(line(entry) for entry in world.recent)
+    return Violation(promise, why, world.steps, world.agenda.now_ms, recent, run.command())
 
 
 def _look_at_the_log(world: World) -> None:

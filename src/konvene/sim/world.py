@@ -22,12 +22,13 @@ from konvene.messages.join_group import JoinGroupRequest
 from konvene.shard.image import Topic, Topics
 from konvene.sim import chaos
 from konvene.sim.agenda import Agenda
-from konvene.sim.event import Broken, Event, Promise
+from konvene.sim.event import Event, Promise
 from konvene.sim.faults import Options
 from konvene.sim.members import kinds
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.oracle import Oracle, TopicPartition
 from konvene.sim.process import Process
+from konvene.sim.promises import observer
 from konvene.sim.record import Recorder
 from konvene.sim.shell import Log, Shell
 
@@ -83,7 +84,7 @@ class World:
         self.measure = measure or Measure()
         self.recorder: Recorder | None = None
         self._trace = trace
-        self._promises = list(promises)
+        self._check = observer(promises)
         self._stopwatch = stopwatch
         self.checking_s = 0.0
         self._events = self._looked = 0
@@ -407,11 +408,7 @@ class World:
             for key in event.after.offsets:
                 self.oracle.went_back(key)
         began = self._stopwatch() if self._stopwatch is not None else 0.0
-        try:
-            for promise in self._promises:
-                promise.after(event)
-        except AssertionError as error:
-            raise Broken(type(promise).__name__, str(error) or "it does not hold") from error
+        self._check(event)
         if self._stopwatch is not None:
             self.checking_s += self._stopwatch() - began
 
