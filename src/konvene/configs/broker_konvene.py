@@ -22,6 +22,6 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
             "Whether a coordinator's records are on disk before it answers.",
             note="Kafka leaves them to the page cache and to other brokers; a single node has no other."),
     Setting("konvene.log.fsync.topics", BOOLEAN, False,
-            "Whether records of other topics are on disk before a write is answered.",
+            "Whether records of other topics are on disk before a write is answered and a reader sees them.",
             note="Off, they are left to the page cache and to the flush settings, as in Kafka."),
 )
