@@ -15,11 +15,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from konvene.sim.endpoint import End, Endpoint, Pipe, was_reset
 
 if TYPE_CHECKING:
     from konvene.sim.loop import Host, SimLoop
@@ -98,190 +100,6 @@ class Server(asyncio.AbstractServer):
         self.close()
 
 
-class _Pipe:
-    """One direction of a connection."""
-
-    __slots__ = (
-        "arrived",
-        "deaf",
-        "dst",
-        "ends",
-        "flight",
-        "last_at",
-        "retries",
-        "src",
-        "under_way",
-        "waiting",
-    )
-
-    def __init__(self, src: Endpoint, dst: Endpoint) -> None:
-        self.src = src
-        self.dst = dst
-        self.waiting = bytearray()
-        self.flight: deque[bytes | _End] = deque()
-        self.under_way = 0
-        self.arrived = bytearray()
-        self.ends: _End | None = None
-        self.last_at = 0.0
-        self.deaf = False
-        self.retries = 0
-
-
-class _End:
-    """How a direction ends: None as it should, else an error."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: Exception | None) -> None:
-        self.error = error
-
-
-def _reset() -> Exception:
-    return ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-
-
-class Endpoint(asyncio.Transport):
-    """One side of a connection, as the protocol of its host sees it."""
-
-    def __init__(self, network: Network, host: Host, port: int, protocol: Any) -> None:
-        super().__init__()
-        self.network = network
-        self.host = host
-        self.port = port
-        self.peer: Endpoint
-        self.out: _Pipe
-        self.inn: _Pipe
-        self._protocol: Any = None
-        self._buffered = False
-        self.set_protocol(protocol)
-        self._reading_paused = self._write_paused = False
-        self._closing = self.lost = False
-        self._high, self._low = 64 * 1024, 16 * 1024
-
-    def __repr__(self) -> str:
-        return f"<{self.label} to {self.peer.label}>"
-
-    @property
-    def label(self) -> str:
-        return f"{self.host.name}:{self.port}"
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name in ("peername", "sockname"):
-            side = self.peer if name == "peername" else self
-            return self.network.address(side.host.name), side.port
-        return default
-
-    def set_protocol(self, protocol: Any) -> None:
-        self._protocol = protocol
-        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
-
-    def get_protocol(self) -> Any:
-        return self._protocol
-
-    def is_closing(self) -> bool:
-        return self._closing or self.lost
-
-    # --- writing ---
-
-    def write(self, data: Any) -> None:
-        if self._closing or self.lost or not self.host.alive or not data:
-            return
-        watch = self.network.watch
-        if watch is not None:
-            watch(self, data)
-        self.out.waiting += data
-        self.network.pump(self.out)
-        if len(self.out.waiting) > self._high and not self._write_paused:
-            self._write_paused = True
-            self._protocol.pause_writing()
-
-    def writelines(self, list_of_data: Any) -> None:
-        self.write(b"".join(list_of_data))
-
-    def get_write_buffer_size(self) -> int:
-        return len(self.out.waiting)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._low, self._high
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high = 64 * 1024 if high is None else high
-        self._low = self._high // 4 if low is None else low
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def drained(self) -> None:
-        """Less waits to be sent than did."""
-        if self._write_paused and len(self.out.waiting) <= self._low and not self.lost:
-            self._write_paused = False
-            self.network.loop.call_soon(self._protocol.resume_writing, context=self.host.context.copy())
-        if self._closing and not self.lost and not self.out.waiting:
-            self.end(None, _End(None))
-
-    # --- reading ---
-
-    def pause_reading(self) -> None:
-        self._reading_paused = True
-
-    def resume_reading(self) -> None:
-        if self._reading_paused:
-            self._reading_paused = False
-            self.network.loop.call_soon(self.take, context=self.host.context.copy())
-
-    def is_reading(self) -> bool:
-        return not self._reading_paused and not self.is_closing()
-
-    def take(self) -> None:
-        """Give the protocol what has arrived, as long as it reads."""
-        pipe = self.inn
-        data, pipe.arrived = pipe.arrived, bytearray()
-        at = 0
-        while at < len(data) and not (self._reading_paused or self.is_closing() or pipe.deaf):
-            if not self._buffered:
-                at = len(data)
-                self._protocol.data_received(bytes(data))
-            else:
-                room = self._protocol.get_buffer(-1)
-                count = min(len(room), len(data) - at)
-                room[:count] = data[at : at + count]
-                at += count
-                self._protocol.buffer_updated(count)
-        if at < len(data) and not self.is_closing():
-            pipe.arrived[:0] = data[at:]
-        if pipe.ends is not None and not pipe.arrived and not self.is_closing() and not pipe.deaf:
-            if pipe.ends.error is not None:
-                self.end(pipe.ends.error, None)
-            elif not self._protocol.eof_received():
-                self.close()
-        self.network.pump(pipe)
-
-    # --- ending ---
-
-    def close(self) -> None:
-        if self._closing or self.lost:
-            return
-        self._closing = True
-        if not self.out.waiting:
-            self.end(None, _End(None))
-
-    def abort(self) -> None:
-        self._closing = True
-        self.end(None, _End(_reset()))
-
-    def end(self, error: Exception | None, tell: _End | None) -> None:
-        """Nothing comes or goes any more; the protocol hears why, and the peer what `tell` says."""
-        if self.lost:
-            return
-        self._closing = self.lost = True
-        self.out.waiting.clear()
-        self.inn.arrived.clear()
-        self.network.endpoints.pop(self, None)
-        if tell is not None:
-            self.network.send_end(self.out, tell)
-        self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.host.context.copy())
-
-
 class Network:
     """All hosts' streams. `faults` is what it does to them from now on."""
 
@@ -348,7 +166,7 @@ class Network:
         """Both sides of a connection lose it."""
         for side in (endpoint, endpoint.peer):
             if not side.lost:
-                self.loop.run_on(side.host, partial(side.end, _reset(), None))
+                self.loop.run_on(side.host, partial(side.end, was_reset(), None))
 
     def latency(self) -> float:
         faults, chance = self.faults, self.loop.chance
@@ -420,8 +238,8 @@ class Network:
         theirs = Endpoint(self, server.host, server.port, asyncio.Protocol())
         ours = Endpoint(self, here, number, asyncio.Protocol())
         theirs.peer, ours.peer = ours, theirs
-        ours.out = theirs.inn = _Pipe(ours, theirs)
-        theirs.out = ours.inn = _Pipe(theirs, ours)
+        ours.out = theirs.inn = Pipe(ours, theirs)
+        theirs.out = ours.inn = Pipe(theirs, ours)
         self.endpoints[ours] = self.endpoints[theirs] = None
         self.loop.run_on(server.host, lambda: self._accepted(theirs, server))
         self.loop.schedule(
@@ -444,7 +262,7 @@ class Network:
             endpoint.abort()
             return
         if endpoint.lost:
-            done.set_exception(_reset())
+            done.set_exception(was_reset())
             return
         protocol = factory()
         endpoint.set_protocol(protocol)
@@ -454,7 +272,7 @@ class Network:
 
     # --- bytes ---
 
-    def pump(self, pipe: _Pipe) -> None:
+    def pump(self, pipe: Pipe) -> None:
         """Send what the window has room for."""
         faults, chance, waiting = self.faults, self.loop.chance, pipe.waiting
         moved = False
@@ -470,7 +288,7 @@ class Network:
                 size = chance.randint(0, size)
                 if size:
                     self._send(pipe, bytes(waiting[:size]))
-                self._send(pipe, _End(_reset()))
+                self._send(pipe, End(was_reset()))
                 self._unknown(pipe)
                 waiting.clear()
                 break
@@ -479,17 +297,17 @@ class Network:
         if moved:
             pipe.src.drained()
 
-    def send_end(self, pipe: _Pipe, end: _End) -> None:
+    def send_end(self, pipe: Pipe, end: End) -> None:
         self._send(pipe, end)
 
-    def _send(self, pipe: _Pipe, item: bytes | _End) -> None:
+    def _send(self, pipe: Pipe, item: bytes | End) -> None:
         pipe.flight.append(item)
-        if not isinstance(item, _End):
+        if not isinstance(item, End):
             pipe.under_way += len(item)
         pipe.last_at = max(pipe.last_at, self.loop.now + self.latency())
         self.loop.schedule(pipe.last_at - self.loop.now, "bytes", lambda: _told(pipe), self._arrive, pipe)
 
-    def _arrive(self, pipe: _Pipe) -> None:
+    def _arrive(self, pipe: Pipe) -> None:
         src, dst = pipe.src, pipe.dst
         ways = (src.host.name, dst.host.name)
         if ways in self._blocked:
@@ -504,16 +322,16 @@ class Network:
         else:
             self._unknown(pipe)
 
-    def _deliver(self, pipe: _Pipe) -> None:
+    def _deliver(self, pipe: Pipe) -> None:
         """The next piece, to a host that can hear it."""
         item, dst = pipe.flight.popleft(), pipe.dst
-        if not isinstance(item, _End):
+        if not isinstance(item, End):
             pipe.under_way -= len(item)
         if dst.lost:
-            if not isinstance(item, _End):
+            if not isinstance(item, End):
                 self._unknown(pipe)
             return
-        if isinstance(item, _End):
+        if isinstance(item, End):
             pipe.ends = item
             if item.error is not None:
                 pipe.arrived.clear()
@@ -524,13 +342,13 @@ class Network:
         if not pipe.deaf and type(dst._protocol) is not asyncio.Protocol:
             dst.take()
 
-    def _unknown(self, pipe: _Pipe) -> None:
+    def _unknown(self, pipe: Pipe) -> None:
         """Nobody there knows the connection, and the sender is told so."""
         src = pipe.src
         if not src.lost and src.host.alive:
             self.loop.schedule(
                 self.latency(), "reset", lambda: src.label, self.loop.run_on, src.host,
-                lambda: src.end(_reset(), None),
+                lambda: src.end(was_reset(), None),
             )  # fmt: skip
 
     def host_died(self, host: Host) -> None:
@@ -540,15 +358,15 @@ class Network:
             endpoint.out.waiting.clear()
             del self.endpoints[endpoint]
             if not host.silent:
-                error = _reset() if self.loop.chance.random() < 0.5 else None
-                self._send(endpoint.out, _End(error))
+                error = was_reset() if self.loop.chance.random() < 0.5 else None
+                self._send(endpoint.out, End(error))
 
 
-def _told(pipe: _Pipe) -> str:
+def _told(pipe: Pipe) -> str:
     """A piece in the trace: whence, whither, how much, and a checksum of it."""
     if not pipe.flight:
         return f"{pipe.src.label}>{pipe.dst.label} nothing"
     item = pipe.flight[0]
-    if isinstance(item, _End):
+    if isinstance(item, End):
         return f"{pipe.src.label}>{pipe.dst.label} {'reset' if item.error else 'end'}"
     return f"{pipe.src.label}>{pipe.dst.label} {len(item)} bytes {zlib.crc32(item):08x}"

@@ -1,0 +1,202 @@
+"""One side of a simulated connection, as the protocol of its host sees it: asyncio's transport.
+
+What is written waits here until the network has room for it (`Network.pump`); what arrived waits here until
+the protocol reads. An endpoint knows nothing of latency and faults, and draws nothing by chance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from konvene.sim.loop import Host
+    from konvene.sim.network import Network
+
+__all__ = ["End", "Endpoint", "Pipe", "was_reset"]
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    __slots__ = (
+        "arrived",
+        "deaf",
+        "dst",
+        "ends",
+        "flight",
+        "last_at",
+        "retries",
+        "src",
+        "under_way",
+        "waiting",
+    )
+
+    def __init__(self, src: Endpoint, dst: Endpoint) -> None:
+        self.src = src
+        self.dst = dst
+        self.waiting = bytearray()
+        self.flight: deque[bytes | End] = deque()
+        self.under_way = 0
+        self.arrived = bytearray()
+        self.ends: End | None = None
+        self.last_at = 0.0
+        self.deaf = False
+        self.retries = 0
+
+
+class End:
+    """How a direction ends: None as it should, else an error."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+
+def was_reset() -> Exception:
+    return ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+
+class Endpoint(asyncio.Transport):
+    """One side of a connection, as the protocol of its host sees it."""
+
+    def __init__(self, network: Network, host: Host, port: int, protocol: Any) -> None:
+        super().__init__()
+        self.network = network
+        self.host = host
+        self.port = port
+        self.peer: Endpoint
+        self.out: Pipe
+        self.inn: Pipe
+        self._protocol: Any = None
+        self._buffered = False
+        self.set_protocol(protocol)
+        self._reading_paused = self._write_paused = False
+        self._closing = self.lost = False
+        self._high, self._low = 64 * 1024, 16 * 1024
+
+    def __repr__(self) -> str:
+        return f"<{self.label} to {self.peer.label}>"
+
+    @property
+    def label(self) -> str:
+        return f"{self.host.name}:{self.port}"
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name in ("peername", "sockname"):
+            side = self.peer if name == "peername" else self
+            return self.network.address(side.host.name), side.port
+        return default
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def is_closing(self) -> bool:
+        return self._closing or self.lost
+
+    # --- writing ---
+
+    def write(self, data: Any) -> None:
+        if self._closing or self.lost or not self.host.alive or not data:
+            return
+        watch = self.network.watch
+        if watch is not None:
+            watch(self, data)
+        self.out.waiting += data
+        self.network.pump(self.out)
+        if len(self.out.waiting) > self._high and not self._write_paused:
+            self._write_paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.out.waiting)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = 64 * 1024 if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def drained(self) -> None:
+        """Less waits to be sent than did."""
+        if self._write_paused and len(self.out.waiting) <= self._low and not self.lost:
+            self._write_paused = False
+            self.network.loop.call_soon(self._protocol.resume_writing, context=self.host.context.copy())
+        if self._closing and not self.lost and not self.out.waiting:
+            self.end(None, End(None))
+
+    # --- reading ---
+
+    def pause_reading(self) -> None:
+        self._reading_paused = True
+
+    def resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self.network.loop.call_soon(self.take, context=self.host.context.copy())
+
+    def is_reading(self) -> bool:
+        return not self._reading_paused and not self.is_closing()
+
+    def take(self) -> None:
+        """Give the protocol what has arrived, as long as it reads."""
+        pipe = self.inn
+        data, pipe.arrived = pipe.arrived, bytearray()
+        at = 0
+        while at < len(data) and not (self._reading_paused or self.is_closing() or pipe.deaf):
+            if not self._buffered:
+                at = len(data)
+                self._protocol.data_received(bytes(data))
+            else:
+                room = self._protocol.get_buffer(-1)
+                count = min(len(room), len(data) - at)
+                room[:count] = data[at : at + count]
+                at += count
+                self._protocol.buffer_updated(count)
+        if at < len(data) and not self.is_closing():
+            pipe.arrived[:0] = data[at:]
+        if pipe.ends is not None and not pipe.arrived and not self.is_closing() and not pipe.deaf:
+            if pipe.ends.error is not None:
+                self.end(pipe.ends.error, None)
+            elif not self._protocol.eof_received():
+                self.close()
+        self.network.pump(pipe)
+
+    # --- ending ---
+
+    def close(self) -> None:
+        if self._closing or self.lost:
+            return
+        self._closing = True
+        if not self.out.waiting:
+            self.end(None, End(None))
+
+    def abort(self) -> None:
+        self._closing = True
+        self.end(None, End(was_reset()))
+
+    def end(self, error: Exception | None, tell: End | None) -> None:
+        """Nothing comes or goes any more; the protocol hears why, and the peer what `tell` says."""
+        if self.lost:
+            return
+        self._closing = self.lost = True
+        self.out.waiting.clear()
+        self.inn.arrived.clear()
+        self.network.endpoints.pop(self, None)
+        if tell is not None:
+            self.network.send_end(self.out, tell)
+        self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.host.context.copy())
