@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,8 +23,12 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.offsets import commit
 from konvene.sim.exhaust import exhaust
 from konvene.sim.exhaust_core import Steps
-from konvene.sim.exhaust_model import Model
+from konvene.sim.exhaust_model import Model, check, is_stable
 from konvene.sim.exhaust_names import Names
+from konvene.sim.exhaust_real import small_group
+from konvene.sim.exhaust_scenario import scenario
+from konvene.sim.exhaust_words import Seat
+from konvene.sim.scenario import Scenario
 
 Patch = pytest.MonkeyPatch
 
@@ -158,6 +163,90 @@ def test_states_that_differ_by_names_are_one() -> None:
     assert names.canonical(names.canonical(one)) == names.canonical(one)
 
 
+@pytest.mark.parametrize(
+    ("members", "faults", "static"), [(2, 0, 0), (2, 0, 2), (1, 1, 0), (1, 1, 1), (2, 0, 1)]
+)
+def test_a_search_under_all_names_finds_the_same_states(members: int, faults: int, static: int) -> None:
+    """Names are left out and nothing else: who keeps them all comes to the same states, by more ways."""
+    model = Model(members, 2, faults, static, 1, 0, Steps(2))
+    names = Names(static)
+    todo = [model.first()]
+    named = set(todo)
+    while todo:
+        for move in model.moves(todo.pop()):
+            if move.state not in named:
+                named.add(move.state)
+                todo.append(move.state)
+    report = exhaust(members, 2, faults, static, records=0)
+    assert len({names.canonical(state) for state in named}) == report.states
+    assert len(named) > report.states
+
+
+# --- the same on a whole coordinator ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_way_through_the_model_ends_in_the_same_group_on_a_whole_coordinator(seed: int) -> None:
+    """What the model says of the coordinator is what one with a log has, that is told the same."""
+    random = Random(seed)
+    model = Model(3, 2, 3, seed % 3, 2, 2, Steps(2))
+    state, way = model.first(), []
+    for _ in range(60):
+        move = random.choice(list(model.moves(state)))
+        way.append((state, move, move.what))
+        state = move.state
+    text = scenario(model, way, state, None)
+    played = Scenario()
+    played.run(text.splitlines())
+    assert played.broken is None, text
+    shell = played.life.shell
+    live = small_group(shell.core.groups["g"])
+    group = state.coordinator.group
+    assert group
+    assert (live.state, live.generation) == (group.state, group.generation), text
+    assert [_seen(seat) for seat in live.seats] == [_seen(seat) for seat in group.seats], text
+    assert len(live.handed_out) == len(group.handed_out), text
+    assert len(live.to_sync) == len(group.to_sync), text
+    armed = sorted(key[0] for key in shell.timers if key[0] != "retention")
+    coordinator = state.coordinator
+    assert armed.count("session") == len(coordinator.sessions), text
+    assert armed.count("join") == coordinator.join_timer, text
+    assert armed.count("sync") == coordinator.sync_timer, text
+    held = {p: told.offset for p, told in shell.core.offsets.get("g", {}).get("t", {}).items()}
+    assert [held.get(p, -1) for p in range(2)] == list(coordinator.offsets), text
+
+
+def _seen(seat: Seat) -> tuple[int, ...]:
+    """A seat without its names: who waits has another number there."""
+    return seat.instance, seat.given, int(seat.joins >= 0), int(seat.syncs >= 0), seat.is_new
+
+
+# --- what the protocol does not prevent ------------------------------------------------------------
+
+
+def test_a_generation_that_was_not_stored_is_made_again_and_its_old_leader_is_believed() -> None:
+    """Two faults, and members of a stable group without partitions: so it is in Kafka, and here.
+
+    Generation 2 is told and not yet stored when the coordinator dies. The next coordinator has generation 1,
+    and makes another generation 2. A leader that hears of the first one only now, while a second copy of its
+    JoinGroup is in the other, assigns partitions to members that are no more. `exhaust(faults=2)` finds it.
+    """
+    model = Model(2, 2, 2, 0, 1, 0, Steps(2))
+    state = model.first()
+    for what, who in (
+        ("starts", 1), ("starts", 2), ("is heard", 1), ("is heard", 2), ("hears", 1), ("is heard", 1),
+        ("hears", 2), ("join timer rings", 0), ("hears", 1), ("is heard", 1), ("is heard", 2), ("hears", 1),
+        ("sends", 1), ("hears", 1), ("is heard, and again later", 1), ("hears", 2), ("coordinator dies", 0),
+        ("is heard", 2), ("hears", 2), ("is heard", 2), ("hears", 2), ("is heard", 2), ("heard late", 0),
+        ("hears", 1), ("is heard", 1), ("hears", 2), ("is heard", 2), ("hears", 1), ("hears", 2),
+    ):  # fmt: skip
+        state = next(m.state for m in model.moves(state) if (m.what, m.who) == (what, who))
+        check(state)
+    assert [(client.phase, client.owned) for client in state.clients] == [("in", 1), ("in", 0)]
+    assert [move.what for move in model.moves(state) if move.calm] == []
+    assert not is_stable(state, 2)
+
+
 # --- a core with a bug -----------------------------------------------------------------------------
 
 
@@ -230,17 +319,16 @@ def _leaves_the_older_question_open(patch: Patch) -> None:
     patch.setattr(join, "_update", silent)
 
 
-def _makes_the_same_generation_again(patch: Patch) -> None:
-    """A rebalance that completes does not raise the generation."""
+def _raises_the_generation_twice(patch: Patch) -> None:
+    """A rebalance that completes raises the generation once more, behind its members' backs."""
     real = step.Step.complete_join
 
-    def same(self: Any) -> None:
+    def twice(self: Any) -> None:
         before = self.group.generation
         real(self)
-        if self.group.members:
-            self.group.generation = max(1, before)
+        self.group.generation += self.group.generation - before
 
-    patch.setattr(step.Step, "complete_join", same)
+    patch.setattr(step.Step, "complete_join", twice)
 
 
 def _tells_every_leader_to_skip(patch: Patch) -> None:
@@ -297,7 +385,7 @@ BUGS: list[tuple[Callable[[Patch], None], dict[str, int], str, int]] = [
     (_forgets_the_record_of_a_replacement, {"faults": 0, "static": 1}, "SettledGroupsAreStored", 9),
     (_gives_the_leaders_part_to_all, {"faults": 0}, "MembersHoldWhatTheLeaderGave", 12),
     (_leaves_the_older_question_open, {"records": 0}, "WaitingRoomsAreWhoWaits", 5),
-    (_makes_the_same_generation_again, {"faults": 0}, "GenerationsRise", 5),
+    (_raises_the_generation_twice, {"faults": 0}, "GenerationsRise", 5),
     (_tells_every_leader_to_skip, {"faults": 0}, "EveryoneSettles", 8),
     (_heartbeats_do_not_tell_of_a_rebalance, {"faults": 0}, "HeartbeatsChangeNothing", 13),
     (_writes_no_members, {"faults": 0}, "SettledGroupsAreStored", 7),
@@ -316,3 +404,27 @@ def test_a_planted_bug_is_found_by_a_short_way(
     violation = exhaust(**bounds).violation  # type: ignore[arg-type]
     assert violation is not None
     assert (violation.promise, len(violation.path)) == (promise, steps), "\n".join(violation.lines())
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _forgets_the_session_timer, _keeps_a_fenced_member, _forgets_the_record_of_a_replacement,
+        _gives_the_leaders_part_to_all, _leaves_the_older_question_open, _raises_the_generation_twice,
+        _heartbeats_do_not_tell_of_a_rebalance, _writes_no_members, _forgets_who_waits_for_the_leader,
+        _syncs_of_strangers, _accepts_another_generation,
+    ],
+)  # fmt: skip
+def test_a_violation_is_a_scenario_that_ends_in_the_same_promise(
+    monkeypatch: Patch, plant: Callable[[Patch], None]
+) -> None:
+    """The way there is played on a whole coordinator, which breaks the promise at the last command."""
+    bounds, promise = next((bug[1], bug[2]) for bug in BUGS if bug[0] is plant)
+    plant(monkeypatch)
+    violation = exhaust(**bounds).violation  # type: ignore[arg-type]
+    assert violation is not None
+    *before, last = violation.scenario.splitlines()
+    played = Scenario()
+    played.run(before)
+    assert played.broken is None, violation.scenario
+    assert played.run([last])[-1].startswith(f"broken {promise}:"), violation.scenario

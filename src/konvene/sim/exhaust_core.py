@@ -99,14 +99,25 @@ class Step(NamedTuple):
 
 
 class BrokenStep(Broken):
-    """A step that does not keep a promise, or fails. `step` says which it was."""
+    """A step that does not keep a promise, or fails.
 
-    def __init__(self, error: Exception, step: str) -> None:
+    `what` is the request, or "session", "join", "sync" or "load"; `who` the client, or the timer's member."""
+
+    def __init__(self, error: Exception, what: Words | str, who: int) -> None:
         if isinstance(error, Broken):
             super().__init__(error.promise, error.why)
         else:
             super().__init__("CoresDoNotFail", repr(error))
-        self.step = step
+        self.what, self.who = what, who
+
+    @property
+    def step(self) -> str:
+        """In words."""
+        if not isinstance(self.what, str):
+            return f"{f'client {self.who} is heard' if self.who else 'heard late'}: {asks(self.what)}"
+        if self.what == "load":
+            return "a coordinator loads"
+        return f"{self.what} timer rings" + (f" (member {self.who})" if self.who else "")
 
 
 class Steps:
@@ -148,16 +159,11 @@ class Steps:
 
     def _make(self, key: tuple[Any, ...], step: Callable[[_Bench], Step]) -> Step:
         """A step that is made for the first time. Equal coordinators become one object."""
-        before, what = key[:2]
+        what = key[1]
         try:
-            made = step(_Bench(self, before))
+            made = step(_Bench(self, key[0]))
         except Exception as error:
-            if isinstance(what, str):
-                named = "a coordinator loads" if what == "load" else f"{what} timer rings"
-                named += f" (member {key[2]})" if what == "session" else ""
-            else:
-                named = f"{f'client {key[2]} is heard' if key[2] else 'heard late'}: {asks(what)}"
-            raise BrokenStep(error, named) from error
+            raise BrokenStep(error, what, key[2] if key[2:] else 0) from error
         made = made._replace(after=self._shape.setdefault(made.after, made.after))
         self._known[key] = made
         return made

@@ -374,17 +374,18 @@ def _used(state: State) -> set[int]:
 
 def fresh(state: State) -> int:
     """A number that is no member's, anywhere."""
-    highest = _highest(state.coordinator)
+    most = highest(state.coordinator)
     for client in state.clients:
-        highest = max(highest, client.member)
+        most = max(most, client.member)
         if client.slot and client.slot[0] != "waits":
-            highest = max(highest, 0, *named(*client.slot))
+            most = max(most, 0, *named(*client.slot))
     for asked in state.late:
-        highest = max(highest, 0, *named("asks", asked))
-    return highest + 1
+        most = max(most, 0, *named("asks", asked))
+    return most + 1
 
 
-def _highest(coordinator: Coordinator) -> int:
+def highest(coordinator: Coordinator) -> int:
+    """The highest number of a member that a coordinator knows."""
     group, stored = coordinator.group, coordinator.stored
     found = [0, *coordinator.sessions, *(member for _, member, _ in coordinator.given)]
     if group:
