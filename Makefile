@@ -2,6 +2,8 @@
 #
 #   make serve ARGS="--port 9092 --ephemeral"    a broker, in a virtual environment made on the way
 #   make test                                    linters, types, import contracts, all tests
+#   make sim                                     what the simulator runs for every change: 100 seeds a kind of group
+#   make soak SEEDS=0..99999                     as many seeds as you like, on from where it was
 #   make bench                                   figures, beside those of Apache Kafka
 #   make mutants                                 which of many planted bugs the simulator finds
 
@@ -11,8 +13,10 @@ BIN := $(VENV)/bin
 ARGS ?=
 TESTS ?= tests
 WORKERS ?= 2
+GROUPS ?= classic,static,mixed
+SEEDS ?= 0..
 
-.PHONY: serve test check bench mutants docs clean
+.PHONY: serve test check sim soak bench mutants docs clean
 
 serve: $(VENV)/.installed
 	$(BIN)/konvene serve $(ARGS)
@@ -26,6 +30,12 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+sim: $(VENV)/.installed
+	$(BIN)/konvene sim run --seeds 0..99 --steps 5000 --groups $(GROUPS) --jobs $(WORKERS) $(ARGS)
+
+soak: $(VENV)/.installed
+	$(BIN)/konvene sim soak --seeds $(SEEDS) --groups $(GROUPS) $(ARGS)
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(ARGS)
 
@@ -34,6 +44,7 @@ mutants: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m konvene.configs.reference docs/reference/configs.md
+	$(BIN)/python -m konvene.sim.reference docs/reference/simulator.md
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "konvene needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (make PYTHON=... chooses another)")'

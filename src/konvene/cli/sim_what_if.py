@@ -81,7 +81,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str) -> f
 @click.option("--rolling-restart", is_flag=True, help="Restart all members, one after another.")
 @click.option("--at-once", type=click.IntRange(1), default=1, show_default=True, metavar="N",
               help="Members that a rolling restart takes at the same moment.")  # fmt: skip
-@click.option("--deploy-pause", default="0s", show_default=True, callback=_seconds, metavar="TIME",
+@click.option("--deploy-pause", default="10s", show_default=True, callback=_seconds, metavar="TIME",
               help="Between members that came back and the next.")  # fmt: skip
 @click.option("--down-for", default="20s", show_default=True, callback=_seconds, metavar="TIME",
               help="How long a member is away that died or is restarted.")  # fmt: skip

@@ -71,7 +71,7 @@ class Plan:
     rolling_restart: bool = False
     at_once: int = 1
     """How many members are restarted at the same moment."""
-    deploy_pause_s: float = 0.0
+    deploy_pause_s: float = 10.0
     """Between members that came back and the next that are restarted."""
     coordinator_failovers: int = 0
     loss: float = 0.0
@@ -164,11 +164,14 @@ def _protocols() -> list[str]:
 class Scene(World):
     """A world of one topic and honest members, in which nobody looks at promises and nothing is produced."""
 
-    def __init__(self, random: Random, plan: Plan, outcome: Outcome) -> None:
+    def __init__(self, seed: int, plan: Plan, outcome: Outcome) -> None:
         self.plan = plan
         self.outcome = outcome
         self.meter = Meter(outcome, plan.partitions)
         kind = "static" if plan.static else plan.protocol
+        self._deeds = Random(f"deeds {seed}")
+        """What is done to members is the same in every plan, as far as it can be."""
+        random = Random(f"what if {seed}")
         super().__init__(random, plan.options(), kinds=(kind,), settings=plan.settings, measure=self.meter)
         self.topics = Topics()
         self.set_topic(ORDERS, plan.partitions)
@@ -214,12 +217,11 @@ class Scene(World):
     def kills(self) -> None:
         """The next one dies after a while, and so on."""
         mean_ms = 60_000 / self.plan.kill_rate
-        self.agenda.after(round(self.random.expovariate(1 / mean_ms)), self._kill)
+        self.agenda.after(round(self._deeds.expovariate(1 / mean_ms)), self._kill)
 
     def _kill(self) -> None:
-        living = self.living()
-        if living:
-            member = self.random.choice(living)
+        member = self._deeds.choice(self.members)
+        if member.alive:
             self.outcome.killed += 1
             member.die()
             self.meter.died(member)
@@ -239,7 +241,10 @@ class Scene(World):
             after_ms = round((plan.down_for_s + plan.deploy_pause_s) * 1000)
             self.agenda.after(after_ms, self.restarts, first + plan.at_once)
 
-    def fails_over(self) -> None:
+    def fails_over_some_time(self) -> None:
+        self.agenda.after(self._deeds.randrange(round(self.plan.minutes * 60_000)), self._fails_over)
+
+    def _fails_over(self) -> None:
         self.outcome.failovers += 1
         STRIKE["failover"](self)
 
@@ -248,7 +253,7 @@ def play(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_co
     """Play it with this seed. Raises ValueError if the group never becomes stable at first."""
     began_s = stopwatch()
     outcome = Outcome(seed)
-    scene = Scene(Random(f"what if {seed}"), plan, outcome)
+    scene = Scene(seed, plan, outcome)
     began_ms = scene.agenda.now_ms
     scene.begin()
     if not scene.run_until(scene.is_stable, began_ms + PATIENCE_MS):
@@ -272,7 +277,7 @@ def _disturb(scene: Scene, plan: Plan) -> None:
     if plan.rolling_restart:
         scene.agenda.after(round(plan.deploy_pause_s * 1000), scene.restarts)
     for _ in range(plan.coordinator_failovers):
-        scene.agenda.after(scene.random.randrange(round(plan.minutes * 60_000)), scene.fails_over)
+        scene.fails_over_some_time()
 
 
 class Turn(NamedTuple):
