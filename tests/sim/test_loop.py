@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from konvene.sim.loop import Deadlock, Order, SimLoop
+from konvene.sim.machine.loop import Deadlock, Order, SimLoop
 
 
 def run(main: Any, loop: SimLoop | None = None) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from konvene.sim.loop import SimLoop
-from konvene.sim.network import Endpoint, NetworkFaults
+from konvene.sim.machine.loop import SimLoop
+from konvene.sim.machine.network import Endpoint, NetworkFaults
 
 
 class Keeper(asyncio.Protocol):

@@ -20,8 +20,8 @@ from konvene.broker.timers import Timers
 from konvene.groups.shard import GroupShard
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import Producers
-from konvene.sim.promises.whole import Violation
 from konvene.sim.whole import run_whole
+from konvene.sim.whole.promises import Violation
 
 STEPS = 2_500
 

@@ -20,11 +20,11 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.log.memory_disk import PowerCut
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from konvene.sim.disk import DiskFaults, SimDisk
-from konvene.sim.loop import SimLoop
-from konvene.sim.promises.whole import Violation
+from konvene.sim.machine.disk import DiskFaults, SimDisk
+from konvene.sim.machine.loop import SimLoop
 from konvene.sim.whole import run_whole
-from konvene.sim.whole_broker import BROKER, DATA, PORT, BrokerHost
+from konvene.sim.whole.broker import BROKER, DATA, PORT, BrokerHost
+from konvene.sim.whole.promises import Violation
 
 SETTINGS = {"konvene.log.fsync.topics": "true", "offsets.topic.num.partitions": "1"}
 QUICK = ClientSettings(default_api_timeout_ms=5_000)

@@ -24,7 +24,7 @@ from konvene.client.fetch import read_partition
 from konvene.groups.classic.group import State
 from konvene.log.files import Disk
 from konvene.log.memory_disk import MemoryDisk
-from konvene.sim.loop import SimLoop
+from konvene.sim.machine.loop import SimLoop
 from konvene.testing import logged
 from konvene.testing.asked import OWN_CLIENT
 from konvene.testing.faults import Faults
@@ -97,7 +97,7 @@ class VirtualKonvene:
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What a coroutine function returns, called without arguments beside the broker.
 
-        Raises `konvene.sim.loop.Deadlock` where everybody waits for what will never come."""
+        Raises `konvene.sim.machine.loop.Deadlock` where everybody waits for what will never come."""
         logged.listen(threading.get_ident(), self.log)
         try:
             return self.loop.run_until_complete(self.loop.spawn(TEST, self._run(main)))  # type: ignore[no-any-return]

@@ -19,9 +19,6 @@ from types import ModuleType
 
 from konvene.sim.event import Broken, Event, Promise
 
-OF_WHOLE_BROKERS = ("whole",)
-"""What is promised of a broker with its connections: other events, other promises."""
-
 
 def promises_of(kinds: Sequence[str] = ()) -> list[Promise]:
     """All promises that speak for these kinds of groups, each made anew; no kind is all kinds.
@@ -62,7 +59,6 @@ def observer(promises: Sequence[Promise]) -> Callable[[Event], None]:
 
 def _modules() -> Iterator[ModuleType]:
     for name in sorted(found.name for found in iter_modules(__path__)):
-        if name not in OF_WHOLE_BROKERS:
-            module = import_module(f"{__name__}.{name}")
-            if hasattr(module, "KINDS"):
-                yield module
+        module = import_module(f"{__name__}.{name}")
+        if hasattr(module, "KINDS"):
+            yield module

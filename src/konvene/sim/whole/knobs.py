@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
 
-from konvene.sim.disk import DiskFaults
-from konvene.sim.loop import Order
-from konvene.sim.network import NetworkFaults
-from konvene.sim.whole_clients import ClientSpec, Timeouts
+from konvene.sim.machine.disk import DiskFaults
+from konvene.sim.machine.loop import Order
+from konvene.sim.machine.network import NetworkFaults
+from konvene.sim.whole.clients import ClientSpec, Timeouts
 
 __all__ = ["FAULTS", "Knobs", "draw"]
 

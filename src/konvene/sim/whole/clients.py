@@ -30,8 +30,8 @@ from konvene.codec.batches import Record, build
 from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from konvene.sim.whole_broker import BROKER, PORT
-from konvene.sim.whole_history import History, Sent, connecting
+from konvene.sim.whole.broker import BROKER, PORT
+from konvene.sim.whole.history import History, Sent, connecting
 
 __all__ = ["Client", "ClientSpec", "Timeouts", "World"]
 

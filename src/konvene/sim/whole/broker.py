@@ -20,8 +20,8 @@ from konvene.configs import BrokerConfig
 from konvene.log.directory import Identity, LogDirectory
 from konvene.log.errors import LogError
 from konvene.log.memory_disk import PowerCut
-from konvene.sim.disk import SimDisk
-from konvene.sim.loop import Host, SimLoop
+from konvene.sim.machine.disk import SimDisk
+from konvene.sim.machine.loop import Host, SimLoop
 
 __all__ = ["BROKER", "DATA", "PORT", "BrokerHost"]
 

@@ -14,7 +14,7 @@ from konvene.client.cluster import TopicPartition
 from konvene.codec.batches import BatchHeader, check, read_header, records
 from konvene.codec.errors import CodecError
 from konvene.groups.shard import GroupShard
-from konvene.sim.disk import SimDisk
+from konvene.sim.machine.disk import SimDisk
 
 __all__ = ["Mirror", "Shadow"]
 

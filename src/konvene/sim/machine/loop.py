@@ -26,7 +26,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from konvene.sim.network import Network
+    from konvene.sim.machine.network import Network
 
 _Base: Any = asyncio.AbstractEventLoop
 
@@ -87,7 +87,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         self, chance: Random | None = None, *, order: Order = "hosts",
         disk_latency: Callable[[], float] = lambda: 0.001, time_costs: Callable[[], float] | None = None,
     ) -> None:  # fmt: skip
-        from konvene.sim.network import Network
+        from konvene.sim.machine.network import Network
 
         self.chance = chance or Random(0)
         self.order: Order = order

@@ -2,7 +2,7 @@
 
 Everything that runs is production code: the broker from its sockets to its files, and `konvene.client`.
 Chaos lasts `steps` steps, where a step is one delivery of bytes, one timer, one completion of a disk or one
-fault, and does what the seed drew (`whole_knobs`). Then all is healed, everybody is started again, and
+fault, and does what the seed drew (`knobs`). Then all is healed, everybody is started again, and
 within bounded time each group has to be stable with all its members, to have read everything and to stay as
 it is; in the end the clients leave, and nothing of them may be left. What is promised is in
 `promises.whole`.
@@ -34,16 +34,16 @@ from konvene.client.consumer import Consumed
 from konvene.client.settings import ClientSettings
 from konvene.configs import BrokerConfig
 from konvene.groups.shard import GroupShard
-from konvene.sim.disk import SimDisk
-from konvene.sim.loop import Host, SimLoop
-from konvene.sim.promises.whole import PROMISES, Promise, ReadAtLeastOnce, Violation
-from konvene.sim.whole_broker import BROKER, DATA, PORT, BrokerHost
-from konvene.sim.whole_calm import Calm
-from konvene.sim.whole_chaos import Chaos
-from konvene.sim.whole_clients import Client
-from konvene.sim.whole_history import History, connecting
-from konvene.sim.whole_knobs import Knobs, draw
-from konvene.sim.whole_mirror import Mirror
+from konvene.sim.machine.disk import SimDisk
+from konvene.sim.machine.loop import Host, SimLoop
+from konvene.sim.whole.broker import BROKER, DATA, PORT, BrokerHost
+from konvene.sim.whole.calm import Calm
+from konvene.sim.whole.chaos import Chaos
+from konvene.sim.whole.clients import Client
+from konvene.sim.whole.history import History, connecting
+from konvene.sim.whole.knobs import Knobs, draw
+from konvene.sim.whole.mirror import Mirror
+from konvene.sim.whole.promises import PROMISES, Promise, ReadAtLeastOnce, Violation
 
 __all__ = ["Violation", "Whole", "WholeReport", "run_whole"]
 

@@ -19,13 +19,13 @@ from konvene.client.errors import ClientError
 from konvene.client.member import State as MemberState
 from konvene.client.settings import ClientSettings
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.sim.network import NetworkFaults
-from konvene.sim.promises.whole import ReadAtLeastOnce, Violation
-from konvene.sim.whole_broker import BROKER, PORT
-from konvene.sim.whole_history import connecting
+from konvene.sim.machine.network import NetworkFaults
+from konvene.sim.whole.broker import BROKER, PORT
+from konvene.sim.whole.history import connecting
+from konvene.sim.whole.promises import ReadAtLeastOnce, Violation
 
 if TYPE_CHECKING:
-    from konvene.sim.whole import Whole
+    from konvene.sim.whole.run import Whole
 
 __all__ = ["Calm"]
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from konvene.sim.endpoint import End, Endpoint, Pipe, was_reset
+from konvene.sim.machine.endpoint import End, Endpoint, Pipe, was_reset
 
 if TYPE_CHECKING:
-    from konvene.sim.loop import Host, SimLoop
+    from konvene.sim.machine.loop import Host, SimLoop
 
 __all__ = ["Endpoint", "Network", "NetworkFaults"]
 

@@ -23,15 +23,15 @@ from konvene.groups.classic.group import State
 from konvene.groups.shard import GroupShard
 from konvene.log.errors import LogError
 from konvene.log.memory_disk import PowerCut
-from konvene.sim.whole_broker import BROKER, DATA
-from konvene.sim.whole_mirror import Shadow
+from konvene.sim.whole.broker import BROKER, DATA
+from konvene.sim.whole.mirror import Shadow
 
 if TYPE_CHECKING:
     from konvene.broker.coordinator import Coordinator
     from konvene.client.consumer import Consumed
-    from konvene.sim.loop import Host
-    from konvene.sim.whole import Whole
-    from konvene.sim.whole_clients import Client
+    from konvene.sim.machine.loop import Host
+    from konvene.sim.whole.clients import Client
+    from konvene.sim.whole.run import Whole
 
 __all__ = ["PROMISES", "Promise", "Violation"]
 

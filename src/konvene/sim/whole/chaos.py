@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from konvene.sim.disk import DiskFaults
-from konvene.sim.promises.whole import Violation
-from konvene.sim.whole_broker import BROKER, STOPS_WITHIN_S
+from konvene.sim.machine.disk import DiskFaults
+from konvene.sim.whole.broker import BROKER, STOPS_WITHIN_S
+from konvene.sim.whole.promises import Violation
 
 if TYPE_CHECKING:
-    from konvene.sim.whole import Whole
+    from konvene.sim.whole.run import Whole
 
 __all__ = ["Chaos"]
 

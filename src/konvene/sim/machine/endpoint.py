@@ -12,8 +12,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from konvene.sim.loop import Host
-    from konvene.sim.network import Network
+    from konvene.sim.machine.loop import Host
+    from konvene.sim.machine.network import Network
 
 __all__ = ["End", "Endpoint", "Pipe", "was_reset"]
 
