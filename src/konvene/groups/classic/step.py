@@ -201,6 +201,7 @@ class Step:
         self.move(State.PREPARING_REBALANCE)
         if group.was_empty:
             delay = initial_delay_ms(self.context)
+            group.member_added = False
             group.initial_delay_ms = delay
             group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay, 0)
             self.arm(join_key(group.group_id), delay)
