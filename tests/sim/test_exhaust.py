@@ -138,7 +138,11 @@ def test_the_report_is_json_with_everything_that_is_told() -> None:
     }  # fmt: skip
     assert told["complete"] is True
     assert told["violation"] is None
-    assert "ReplayEqualsLive" in told["promises"]
+    remembers = {"OffsetsAreTheLastCommitted", "MembersHoldWhatTheLeaderGave", "EveryGenerationWasToldWhy"}
+    assert {"ReplayEqualsLive", "InstancesAreMembers", "TimersHaveAReason", *remembers} <= set(
+        told["promises"]
+    )
+    assert "SilentMembersGo" in told["left_out"]
     assert report.lines()[-1] == "every promise was kept"
 
 

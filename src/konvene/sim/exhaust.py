@@ -81,6 +81,8 @@ class ExhaustReport:
     """States that were found and not looked at, because of `limit`."""
     violation: ExhaustViolation | None = None
     promises: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Promises that remember what a search does not: how long something takes, mostly."""
     search: _Search | None = field(default=None, repr=False)
 
     @property
@@ -103,6 +105,7 @@ class ExhaustReport:
             "states_per_second": self._rate(self.states),
             "transitions_per_second": self._rate(self.transitions),
             "promises": list(self.promises),
+            "left_out": list(self.left_out),
             "violation": None
             if violation is None
             else {
@@ -123,7 +126,8 @@ class ExhaustReport:
             bounds,
             f"{self.states} states, {self.transitions} transitions, depth {self.depth}, {self.stable} stable",
             f"{self.known} transitions to known states, {self.renamed} of them under other names",
-            f"{self.steps} steps of the core, {len(self.promises)} promises held against each",
+            f"{self.steps} steps of the core, {len(self.promises)} promises held against each, "
+            f"{len(self.left_out)} that are about time left out",
             f"{self.seconds:.1f} s, {self._rate(self.states)} states/s, "
             f"{self._rate(self.transitions)} transitions/s",
         ]
@@ -196,6 +200,7 @@ def exhaust(
     report.seconds = time.perf_counter() - began_s
     report.states, report.steps = len(search.states), len(model.steps)
     report.promises = tuple(made.__name__ for made in model.steps.promises)
+    report.left_out = tuple(made.__name__ for made in model.steps.left_out)
     return report
 
 
