@@ -57,7 +57,8 @@ class ExhaustViolation:
 
     def lines(self) -> list[str]:
         steps = [f"  {number:2} {step}" for number, step in enumerate(self.path, 1)]
-        return [f"{self.promise}: {self.why}", f"after {len(self.path)} steps:", *steps]
+        played = ["the same as a scenario:", *(f"  {line}" for line in self.scenario.splitlines())]
+        return [f"{self.promise}: {self.why}", f"after {len(self.path)} steps:", *steps, *played]
 
 
 @dataclass(slots=True)
