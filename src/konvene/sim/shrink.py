@@ -108,7 +108,8 @@ def _scenario(run: Run, promise: str, progress: Progress) -> str | None:
     simple = [line for line in lines if line not in ("hold", "durable")]
     for attempt in (simple, lines):
         if _breaks(attempt, promise):
-            shortest = _fewer_words(_fewer_lines(attempt, promise, progress), promise)
+            shortest = _fewer_lines(attempt, promise, progress)
+            shortest = _fewer_words(_fewer_lines(_waiting_once(shortest), promise, progress), promise)
             return run_file("\n".join(_in_blocks(shortest, promise)))
     return None
 
@@ -138,6 +139,16 @@ def _fewer_lines(lines: list[str], promise: str, progress: Progress) -> list[str
         if size == 1 and not went:
             return lines
         size = max(1, size // 2)
+
+
+def _waiting_once(lines: list[str]) -> list[str]:
+    """Where nothing is left between two times to wait, they are one."""
+    once: list[str] = []
+    for line in lines:
+        if once and line.startswith("advance ") and once[-1].startswith("advance "):
+            line = f"advance {int(once.pop().split()[1]) + int(line.split()[1])}"
+        once.append(line)
+    return once
 
 
 def _fewer_words(lines: list[str], promise: str) -> list[str]:
