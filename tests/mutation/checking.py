@@ -29,11 +29,11 @@ CHECKS: dict[str, dict[int, tuple[str, ...]]] = {
     "sim": {
         1: (
             "-m", "konvene", "sim", "run", "--groups", "{groups}", "--seeds", "{seeds}", "--steps", "{steps}",
-            "--until-violation", "--json",
+            "--jobs", "1", "--until-violation", "--json",
         ),
         2: (
             "-m", "konvene", "sim", "run", "--level", "2", "--groups", "{groups}", "--seeds", "{seeds}",
-            "--steps", "{steps}", "--until-violation", "--json",
+            "--steps", "{steps}", "--jobs", "1", "--until-violation", "--json",
         ),
     },
     "tests": {

@@ -14,7 +14,8 @@ from konvene.broker.coordinator import Coordinator
 from konvene.groups import shard as shard_module
 from konvene.groups.classic import expiry, join
 from konvene.groups.classic import log as classic_log
-from konvene.groups.classic.group import ClassicGroup, GroupIs
+from konvene.groups.classic import step as step_module
+from konvene.groups.classic.group import ClassicGroup, GroupIs, State
 from konvene.groups.classic.step import Step
 from konvene.groups.offsets import commit as commit_module
 from konvene.groups.offsets import expiry as offsets_expiry
@@ -22,6 +23,7 @@ from konvene.groups.shard import GroupShard
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest
 from konvene.records.commits import Committed, OffsetCommitted
+from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
 from konvene.sim import compaction
 from konvene.sim.compaction import assert_compaction_changes_nothing, assert_every_prefix_loads, compacted
@@ -95,7 +97,11 @@ def arms_a_longer_session(m: Patch) -> None:
 
 def waits_longer(m: Patch) -> None:
     arm = Step.arm
-    m.setattr(Step, "arm", lambda step, key, ms: arm(step, key, ms * 3 if key[0] in ("join", "sync") else ms))
+    m.setattr(Step, "arm", lambda step, key, ms: arm(step, key, ms * 3 if key[0] == "sync" else ms))
+
+
+def waits_longer_for_the_first(m: Patch) -> None:
+    m.setattr(step_module, "initial_delay_ms", lambda context: 15)
 
 
 def skips_a_generation(m: Patch) -> None:
@@ -184,6 +190,7 @@ def drops_static_members(m: Patch) -> None:
     def wrong(step: Step) -> None:
         for member in list(step.group.members.values()):
             if member.join_waiter is None:
+                step.cause(causes.REBALANCE_TIMEOUT, member)
                 step.group.drop(member.member_id)
                 step.disarm(("session", step.group.group_id, member.member_id))
         complete(step)
@@ -227,6 +234,60 @@ def raises_in_a_timer(m: Patch) -> None:
     m.setattr(expiry, "session_expired", wrong)
 
 
+def rebalances_for_whoever_asks(m: Patch) -> None:
+    answer = Step.joined_response
+
+    def wrong(step: Step, member: Any, **told: Any) -> Any:
+        said = answer(step, member, **told)
+        if step.group.state is State.STABLE:
+            step.start_rebalance()
+        return said
+
+    m.setattr(Step, "joined_response", wrong)
+
+
+def believes_no_rebalance_timeout(m: Patch) -> None:
+    m.setattr(join, "_rebalance_timeout_ms", lambda request: 12_345)
+
+
+def waits_for_one(m: Patch) -> None:
+    m.setattr(ClassicGroup, "all_joined", property(lambda group: group.waiting > 0 or not group.members))
+
+
+def is_impatient(m: Patch) -> None:
+    m.setattr(ClassicGroup, "rebalance_timeout_ms", property(lambda group: 1_000))
+
+
+def tells_again(m: Patch) -> None:
+    tell = Step.tell
+
+    def wrong(step: Step, state: str) -> None:
+        story = step.group.story
+        tell(step, state)
+        step.group.story = story
+
+    m.setattr(Step, "tell", wrong)
+
+
+def has_no_cause(m: Patch) -> None:
+    m.setattr(Step, "cause", lambda step, kind, member, reason=None: None)
+
+
+def makes_a_group_of_a_tombstone(m: Patch) -> None:
+    replay = shard_module.REPLAYS[OffsetCommitted]
+
+    def wrong(shard: GroupShard, record: OffsetCommitted) -> None:
+        shard.groups.setdefault(record.group, ClassicGroup(record.group))
+        replay(shard, record)
+
+    m.setitem(shard_module.REPLAYS, OffsetCommitted, wrong)
+
+
+def fences_nobody(m: Patch) -> None:
+    check = ClassicGroup.check_member
+    m.setattr(ClassicGroup, "check_member", lambda group, member_id, _: check(group, member_id, None))
+
+
 WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (mutates_in_a_decision, "heartbeat ann", "DecisionsChangeNothing"),
     (forgets_an_offset, "", "OffsetsAreTheLastCommitted"),
@@ -254,6 +315,17 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (loses_what_was_durable, "restart", "LoadRestores"),
     (says_the_same_again, "", "HeartbeatsChangeNothing"),
     (tells_another_offset, "fetch tool", "OffsetsAreTheLastCommitted"),
+    (waits_longer_for_the_first, "", "FirstGenerationsWait"),
+    (rebalances_for_whoever_asks, f"join DAN instance=DAN session=60000 {READS_ORDERS}",
+     "RejoinsStartRebalances"),
+    (believes_no_rebalance_timeout, "", "MembersAreAsTheySay"),
+    (waits_for_one, f"join ann {READS_ORDERS}", "GenerationsAreOfAll"),
+    (is_impatient, "", "RebalancesLastAsLongAsMembersNeed"),
+    (tells_again, f"join ann {READS_ORDERS}\njoin DAN instance=DAN session=60000 {READS_ORDERS}\n"
+     "sync ann assign=ann:one", "CausesAreToldOnce"),
+    (has_no_cause, "", "ChangesHaveACause"),
+    (makes_a_group_of_a_tombstone, "commit tool audit-1:1 group=s\ndelete s", "TombstonesLeaveNothing"),
+    (fences_nobody, "sync DAN member=nobody instance=DAN generation=1", "OldMemberIdsAreFenced"),
 ]  # fmt: skip
 
 
@@ -330,7 +402,7 @@ def test_a_log_compacted_has_the_same_batches() -> None:
 def test_each_file_speaks_for_its_kinds() -> None:
     """`promises_of` gives the promises of a kind and of all kinds, each made anew."""
     files = {cls.__module__.rpartition(".")[2] for cls in classes_of(["classic"])}
-    assert files == {"classic", "generations", "log", "offsets"}
+    assert files == {"classic", "generations", "log", "offsets", "rebalances"}
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {"static"}
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of(["no such kind"])} == {"log", "offsets"}
     first, second = promises_of(["static"]), promises_of(["static"])

@@ -30,7 +30,11 @@ from konvene.errors import Errors
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from konvene.messages.offset_commit import OffsetCommitRequest
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from konvene.sim.members import Kind
 from konvene.sim.members.classic_hostile import HostileClassic
@@ -41,10 +45,17 @@ from konvene.sim.process import Answer
 if TYPE_CHECKING:
     from konvene.sim.world import World
 
-JOIN_VERSIONS = (9, 9, 9, 9, 5, 3)
-"""Of JoinGroup, as members of different age speak it: only from 5 on there are static ones."""
+READ, ASIDE = "orders", "extra"
+"""Where members commit for what they do not read: the topic that they read, and the other one."""
 
-COMMON, OTHERS = "roundrobin", ("range",)
+OURS = "ours"
+"""An assignor that somebody wrote. It does what range does, under another name."""
+
+JOIN_VERSIONS = (9, 9, 9, 9, 8, 5, 3, 0)
+"""Of JoinGroup, as members of different age speak it: only from 5 on there are static ones."""
+FIRST_WITH_REBALANCE_TIMEOUT, FIRST_WITH_REASON = 1, 8
+
+COMMON, OTHERS = "roundrobin", ("range", OURS)
 """Of the assignors that members choose from where they are mixed: the one that all have, and the others."""
 
 RETRIED = (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.UNKNOWN_SERVER_ERROR)
@@ -61,9 +72,9 @@ class ClassicMember(Member):
         self.instance_id = name if static else None
         self.session_ms: int = options["session.ms"]
         self.rebalance_ms: int = options["rebalance.ms"]
-        self.topics = world.subscription()
+        self.topics = self._reads()
         self.assignors = self._assignors(options["assignor"])
-        self.cooperative = ASSIGNORS[self.assignors[0]].cooperative
+        self.cooperative = ASSIGNORS[known_as(self.assignors[0])].cooperative
         self.join_version = 9 if static else world.random.choice(JOIN_VERSIONS)
         self.beat_ms = options["heartbeat.ms"]
         self._reset()
@@ -77,12 +88,16 @@ class ClassicMember(Member):
         random.shuffle(names)
         return names
 
+    def _reads(self) -> tuple[str, ...]:
+        """Where members commit for what they do not read, nobody is to read it."""
+        return (READ,) if self.world.options["aside"] else self.world.subscription()
+
     def _vary(self) -> None:
         """Another one than in the life before: as after a deployment with other settings."""
         options, random = self.world.options, self.world.random
         self.session_ms = options["session.ms"] * random.choice([1, 1, 2])
         self.rebalance_ms = options["rebalance.ms"] * random.choice([1, 1, 2])
-        self.topics = random.choice([self.world.subscription(), self.world.subscription(), ("orders",)])
+        self.topics = random.choice([self._reads(), self._reads(), (READ,)])
         self.assignors = self._assignors(options["assignor"])
 
     def _reset(self) -> None:
@@ -147,7 +162,7 @@ class ClassicMember(Member):
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=self.session_ms,
-            rebalance_timeout_ms=self.rebalance_ms,
+            rebalance_timeout_ms=self.rebalance_ms if version >= FIRST_WITH_REBALANCE_TIMEOUT else -1,
             member_id=self._member_id,
             group_instance_id=self.instance_id,
             protocol_type=CONSUMER,
@@ -155,7 +170,7 @@ class ClassicMember(Member):
                 JoinGroupRequestProtocol(name=name, metadata=self._told(name, owned))
                 for name in self.assignors
             ),
-            reason=reason if version >= 8 else None,
+            reason=reason if version >= FIRST_WITH_REASON else None,
         )
         self.ask(request, version, self._joined, self.rebalance_ms + 5_000)
 
@@ -202,7 +217,15 @@ class ClassicMember(Member):
             protocol_name=answer.protocol_name,
             assignments=given,
         )
-        self.ask(request, 5, self._synced, self.rebalance_ms + 5_000)
+        most = self.world.options["slow.leader"] if given and not self.world.is_calm else 0
+        if most:
+            self.later(round(self.world.random.uniform(0, most) * self.rebalance_ms), self._sync, request)
+        else:
+            self._sync(request)
+
+    def _sync(self, request: SyncGroupRequest) -> None:
+        if self.state == "syncing" and request.generation_id == self.generation:
+            self.ask(request, 5, self._synced, self.rebalance_ms + 5_000)
 
     def _assign(self, answer: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
         """As the leader: who gets what."""
@@ -213,7 +236,7 @@ class ClassicMember(Member):
             except CodecError:
                 members[m.member_id] = Subscription(())
         topics = {t.name: TopicInfo(t.partitions) for t in self.world.topics.by_name.values()}
-        wanted = ASSIGNORS[answer.protocol_name or COMMON].assign(topics, members)
+        wanted = ASSIGNORS[known_as(answer.protocol_name or COMMON)].assign(topics, members)
         return tuple(
             SyncGroupRequestAssignment(member_id=m, assignment=write_assignment(Assigned(tuple(given))))
             for m, given in wanted.items()
@@ -368,6 +391,8 @@ class ClassicMember(Member):
         self.read()
         if self.state == "in" and self.world.random.random() < 0.5:
             self._commit()
+        if self.state == "in" and self.world.options["aside"]:
+            self._commit_aside()
         if self.state == "in" and self._assigned_for not in ({}, self.world.partition_counts()):
             self._assigned_for = {}
             self._prepare_join("cached metadata has changed")
@@ -380,6 +405,23 @@ class ClassicMember(Member):
             self._committing = True
             self.send_commit(request, lambda error: self._committed(request, error))
 
+    def _commit_aside(self) -> None:
+        """For a partition of a topic that nobody in the group reads, as an application may."""
+        topic, random = self.world.topics.by_name.get(ASIDE), self.world.random
+        if topic is None or random.random() < 0.7:
+            return
+        told = OffsetCommitRequestPartition(
+            partition_index=random.randrange(topic.partitions), committed_offset=random.randint(0, 9)
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self._member_id,
+            group_instance_id=self.instance_id,
+            topics=(OffsetCommitRequestTopic(name=ASIDE, partitions=(told,)),),
+        )
+        self.ask(request, 9, lambda answer: None)
+
     def _committed(self, request: OffsetCommitRequest, error: Errors | None) -> None:
         self._committing = False
         if request.generation_id_or_member_epoch != self.generation or self.state != "in":
@@ -390,6 +432,11 @@ class ClassicMember(Member):
             self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
         elif error is Errors.REBALANCE_IN_PROGRESS:
             self._prepare_join("group is already rebalancing")
+
+
+def known_as(assignor: str) -> str:
+    """Under which name we have it."""
+    return "range" if assignor == OURS else assignor
 
 
 def _error(answer: Answer) -> Errors | None:

@@ -140,8 +140,17 @@ class BooksAgree(Promise):
         assert not wrong, f"{group!r} keeps members under other names: {wrong}"
         assert state is not State.DEAD, f"{group!r} is kept"
         assert state is not State.EMPTY or not members, f"{group!r} has members"
+        types = {m.protocol_type for m in members.values()}
+        assert types <= {group.protocol_type}, (
+            f"{group!r} is of {group.protocol_type}, its members of {types}"
+        )
+        if members:
+            common = len(members) in group.protocol_counts.values()
+            assert common, f"{group!r}: the members have no protocol in common: {group.protocol_counts}"
         if state is State.STABLE or state is State.COMPLETING_REBALANCE:
             assert members, f"{group!r} has nobody"
+            new = [key for key, m in members.items() if m.is_new]
+            assert not new, f"{group!r}: {new} are in a generation, and are taken for new"
             wanted = group.protocol is not None and group.protocol_counts[group.protocol] == len(members)
             assert wanted, f"{group!r} has chosen {group.protocol}, of {group.protocol_counts}"
         else:
@@ -190,6 +199,8 @@ class SilentMembersGo(Promise):
             # What was decided did not fit: it rings again.
             known = self.heard[event.key[1:]]
             self.heard[event.key[1:]] = now_ms, known[1] + RING_AGAIN_MS
+        if event.kind == "timer" and event.changed and event.key[0] == "session":
+            self._ended(event)
         if event.kind == "asked" and event.outcome is not None and event.api in HEARS:
             said, group = event.request, event.asked_of_after
             member = group.members.get(said.member_id)
@@ -206,6 +217,14 @@ class SilentMembersGo(Promise):
                     kept = gone is not None and (member_id in gone.members or member_id in gone.pending_joins)
                     if not kept:
                         self.heard.pop((name, member_id), None)
+
+    def _ended(self, event: Event) -> None:
+        """Who cannot send heartbeats because it waits is not silent; only a new one waits for so long."""
+        _, name, member_id = event.key
+        member = event.before.group(name).members.get(member_id)
+        if member is not None and member_id not in event.after.group(name).members:
+            waits = member.join_waiter is not None or member.sync_waiter is not None
+            assert not waits or member.is_new, f"{member_id} waits for an answer, and its session ended"
 
     def _group(self, event: Event, name: str, group: ClassicGroup, now_ms: int) -> None:
         before = event.before.groups.get(name)

@@ -16,6 +16,9 @@ from konvene.sim.promises.classic import SETTLED, classic, is_member, who_is
 
 KINDS = ("classic", "static")
 
+MADE_BY_A_REBALANCE = (State.COMPLETING_REBALANCE, State.EMPTY)
+"""The states into which a group comes when its rebalance completes: with members, and without any."""
+
 
 class GenerationsRise(Promise):
     """C1: the generation rises by one with each rebalance that completes; one leader, who is a member."""
@@ -28,6 +31,8 @@ class GenerationsRise(Promise):
             if isinstance(old, ClassicGroup) and old is not group:
                 step = group.generation - old.generation
                 assert step in (0, 1), f"{old!r} became {group!r}"
+                made = group.state in MADE_BY_A_REBALANCE and group.state is not old.state
+                assert step or not made, f"{old!r} became {group!r}, in the same generation"
         for _, answer in event.answered:
             if type(answer) is JoinGroupResponse and not answer.error_code:
                 self._answered(event, answer)

@@ -11,6 +11,7 @@ from collections import Counter
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.shard import GroupShard
 from konvene.sim.event import NOTHING, Event, Promise, View, all_offsets
 
 KINDS = ()
@@ -87,6 +88,10 @@ class BatchesAreWhole(Promise):
             appended = end - self.end
             assert appended == (batch is not None), f"{appended} batches were appended for one operation"
         self.end = end
+        if event.kind == "too large":
+            assert event.shell.journal.failed, (
+                f"what {event.api} decided cannot be written, or not be read again"
+            )
         if outcome is None or event.kind == "loaded":
             return
         if batch is None:
@@ -98,6 +103,20 @@ class BatchesAreWhole(Promise):
         if event.api != "OffsetCommit" and len(batch.pairs) > 1:
             keys = Counter(key for key, _ in batch.pairs)
             assert len(keys) == len(batch.pairs), f"a key twice in one batch: {keys.most_common(1)}"
+
+
+class TombstonesLeaveNothing(Promise):
+    """G8: a tombstone says nothing to who never heard of what is gone, as where a compacted log begins."""
+
+    def after(self, event: Event) -> None:
+        batch = event.batch
+        if batch is None or all(value is not None for _, value in batch.pairs):
+            return
+        shard = GroupShard()
+        for (_, value), record in zip(batch.pairs, batch.records, strict=True):
+            if value is None:
+                shard.replay(record)
+                assert not shard.groups and not shard.offsets, f"{record} made {shard!r} of nothing"
 
 
 class GroupsHaveOneType(Promise):

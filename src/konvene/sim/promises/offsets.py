@@ -216,9 +216,9 @@ class OffsetsExpireLate(Promise):
             assert RETENTION in event.shell.coordinator.deadlines, "nobody looks for what has expired"
         if event.kind != "timer" or event.key != RETENTION:
             return
+        kept_ms = event.shell.config["offsets.retention.minutes"] * 60_000
         if event.changed:
             now_ms = event.shell.now_ms
-            kept_ms = event.shell.config["offsets.retention.minutes"] * 60_000
             for key, told in event.before.offsets.items():
                 if key not in event.after.offsets:
                     self._expired(event.before.group(key[0]), key, told, now_ms, kept_ms)
@@ -227,7 +227,7 @@ class OffsetsExpireLate(Promise):
             interval_ms = event.shell.config["offsets.retention.check.interval.ms"]
             assert due_ms in (interval_ms, SOON_MS), f"what has expired is looked for in {due_ms} ms"
             if due_ms == interval_ms:
-                self._left(event)
+                self._left(event, kept_ms)
 
     def _expired(
         self, group: ClassicGroup, key: OffsetKey, told: Committed, now_ms: int, kept_ms: int
@@ -235,15 +235,10 @@ class OffsetsExpireLate(Promise):
         assert group.state in SETTLED, f"{key} expired of {group!r}"
         if group.members:
             assert key[1] not in subscribed_topics(group), f"{key} expired, and {group!r} reads it"
-        if told.expire_ms != -1:
-            assert now_ms >= told.expire_ms, f"{key} expired at {now_ms}, before {told.expire_ms}"
-            return
-        since_ms = told.commit_ms
-        if group.state is State.EMPTY and not group.is_simple and group.state_timestamp_ms != -1:
-            since_ms = group.state_timestamp_ms
-        assert now_ms >= since_ms + kept_ms, f"{key} expired at {now_ms}; of no use since {since_ms}"
+        expires_ms = _expires_ms(group, told, kept_ms)
+        assert now_ms >= expires_ms, f"{key} expired at {now_ms}, before {expires_ms}"
 
-    def _left(self, event: Event) -> None:
+    def _left(self, event: Event, kept_ms: int) -> None:
         """What is left in an empty group is not as old yet; a group of which nothing is left is gone."""
         now_ms, core = event.shell.now_ms, event.shell.core
         for name, group in core.groups.items():
@@ -251,8 +246,18 @@ class OffsetsExpireLate(Promise):
                 continue
             left = [c for by_topic in core.offsets.get(name, {}).values() for c in by_topic.values()]
             assert left, f"{group!r} has nothing left, and is still there"
-            late = [c for c in left if c.expire_ms != -1 and now_ms >= c.expire_ms]
+            late = [c for c in left if now_ms >= _expires_ms(group, c, kept_ms)]
             assert not late, f"{name}: {late[0]} should have expired by {now_ms}"
+
+
+def _expires_ms(group: ClassicGroup, told: Committed, kept_ms: int) -> int:
+    """When an offset that nobody reads expires: when it said itself, or so long after it was of use last."""
+    if told.expire_ms != -1:
+        return told.expire_ms
+    since_ms = told.commit_ms
+    if group.state is State.EMPTY and not group.is_simple and group.state_timestamp_ms != -1:
+        since_ms = group.state_timestamp_ms
+    return since_ms + kept_ms
 
 
 class SubscribedOffsetsStay(Promise):

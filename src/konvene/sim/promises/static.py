@@ -72,7 +72,6 @@ BEFORE_FENCING = {
     "JoinGroup": (
         Errors.INVALID_SESSION_TIMEOUT, Errors.GROUP_MAX_SIZE_REACHED, Errors.INCONSISTENT_GROUP_PROTOCOL,
     ),
-    "SyncGroup": (Errors.UNKNOWN_MEMBER_ID,),
 }  # fmt: skip
 
 
