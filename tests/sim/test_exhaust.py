@@ -22,12 +22,12 @@ from konvene.groups.classic import heartbeat, join, log, step, sync
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.offsets import commit
 from konvene.sim.exhaust import exhaust
-from konvene.sim.exhaust_core import Steps
-from konvene.sim.exhaust_model import Model, check, is_stable
-from konvene.sim.exhaust_names import Names
-from konvene.sim.exhaust_real import small_group
-from konvene.sim.exhaust_scenario import scenario
-from konvene.sim.exhaust_words import Seat
+from konvene.sim.exhaust.core import Steps
+from konvene.sim.exhaust.model import Model, check, is_stable
+from konvene.sim.exhaust.names import Names
+from konvene.sim.exhaust.real import small_group
+from konvene.sim.exhaust.scenario import scenario
+from konvene.sim.exhaust.words import Seat
 from konvene.sim.scenario import Scenario
 
 Patch = pytest.MonkeyPatch

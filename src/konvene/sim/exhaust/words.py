@@ -9,7 +9,7 @@ down. What stands for what is said here once; `real_request` and `small_answer` 
     waiter      the number of the client who asks, 0 is somebody whom nobody hears any more, -1 is "none"
     error       Kafka's code; `SILENCE` where the client hears nothing and gives up waiting
 
-Still ugly: generations are true numbers here, and only `exhaust_names` makes them relative to the group's.
+Still ugly: generations are true numbers here, and only `names` makes them relative to the group's.
 """
 
 from __future__ import annotations

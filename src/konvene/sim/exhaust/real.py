@@ -18,7 +18,7 @@ from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, Member
 from konvene.records.commits import Committed, OffsetCommitted
 from konvene.records.coordinator import Record
 from konvene.shard import causes
-from konvene.sim.exhaust_words import (
+from konvene.sim.exhaust.words import (
     CLIENT_HOST,
     CLIENT_ID,
     GHOST,

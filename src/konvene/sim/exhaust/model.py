@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 from konvene.errors import Errors
 from konvene.sim.event import Broken
-from konvene.sim.exhaust_core import Step, Steps
-from konvene.sim.exhaust_words import (
+from konvene.sim.exhaust.core import Step, Steps
+from konvene.sim.exhaust.words import (
     COMMIT,
     FETCH,
     HEARTBEAT,

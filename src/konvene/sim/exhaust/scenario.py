@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import quote_from_bytes
 
-from konvene.sim.exhaust_core import BrokenStep
-from konvene.sim.exhaust_model import Model, Move, fresh, highest
-from konvene.sim.exhaust_words import (
+from konvene.sim.exhaust.core import BrokenStep
+from konvene.sim.exhaust.model import Model, Move, fresh, highest
+from konvene.sim.exhaust.words import (
     COMMIT,
     FETCH,
     HEARTBEAT,

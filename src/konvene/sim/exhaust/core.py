@@ -30,7 +30,7 @@ from konvene.records.commits import encode_group_record
 from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import Refusal
 from konvene.sim.event import Broken, Event, Promise, View, everything
-from konvene.sim.exhaust_real import (
+from konvene.sim.exhaust.real import (
     live_group,
     offset_records,
     small_group,
@@ -38,7 +38,7 @@ from konvene.sim.exhaust_real import (
     stored_records,
     waiting,
 )
-from konvene.sim.exhaust_words import (
+from konvene.sim.exhaust.words import (
     CLIENT_HOST,
     CLIENT_ID,
     GHOST,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, permutations, product
 from typing import Any
 
-from konvene.sim.exhaust_words import (
+from konvene.sim.exhaust.words import (
     COMMIT,
     HEARTBEAT,
     JOIN,

@@ -1,12 +1,12 @@
 """All that can happen to a small group: breadth-first, on the real core.
 
 Where the seeded simulator draws one history after another, this one takes every step that there is from every
-state that there is, until nothing new comes. `exhaust_model` says what can happen, `exhaust_core` makes each
-step with the code that serves and holds the promises against it, `exhaust_names` makes one state of those
+state that there is, until nothing new comes. `model` says what can happen, `core` makes each
+step with the code that serves and holds the promises against it, `names` makes one state of those
 that differ by names. So nothing is left to chance, and what is left out is the size: two or three clients, a
 handful of partitions, one or two faults.
 
-In every state the clients' own promises hold as well (`exhaust_model.check`): no partition has two owners in
+In every state the clients' own promises hold as well (`model.check`): no partition has two owners in
 one generation, clients have what the group says, each question waits in one place, commits do not go back.
 When the search is over, whoever has to settle can: from every state a stable one is reached by what happens
 by itself, without a fault and without anybody wanting anything.
@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from konvene.sim.event import Broken
-from konvene.sim.exhaust_core import BrokenStep, Steps
-from konvene.sim.exhaust_model import Model, Move, check, is_stable
-from konvene.sim.exhaust_names import Names
-from konvene.sim.exhaust_scenario import scenario
-from konvene.sim.exhaust_words import State, asks, hears
+from konvene.sim.exhaust.core import BrokenStep, Steps
+from konvene.sim.exhaust.model import Model, Move, check, is_stable
+from konvene.sim.exhaust.names import Names
+from konvene.sim.exhaust.scenario import scenario
+from konvene.sim.exhaust.words import State, asks, hears
 
 TELL_EVERY = 5_000
 """After how many states `progress` is called."""
@@ -146,7 +146,7 @@ class ExhaustReport:
              "late": [...]}
             {"from": 3, "to": 7, "move": "...", "who": 1, "fault": false, "calm": true}
 
-        Fields are those of `exhaust_words`, without abbreviation; generations are relative to the group's,
+        Fields are those of `words`, without abbreviation; generations are relative to the group's,
         which is called 10; clients and members have the numbers of the one state that stands for all alike.
         """
         assert self.search is not None
