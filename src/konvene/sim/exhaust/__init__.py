@@ -1,4 +1,4 @@
-"""Everything that can happen to a small group: a search, breadth first, of all interleavings on the real core."""
+"""Everything that can happen to a small group: all interleavings on the real core, breadth first."""
 
 from __future__ import annotations
 
