@@ -68,9 +68,11 @@ def test_a_violation_is_told_with_what_came_before_and_how_to_see_it_again() -> 
     assert "that was the fortieth event" in said.out
     before, _, command = said.out.partition("What came before:\n")[2].partition("\nRun it again: ")
     assert len(before.strip().splitlines()) == 30
-    assert command == "konvene sim run --seed 7 --steps 300 --groups classic --set members=3\n"
+    command, _, shrink = command.partition("\nShrink it:    ")
+    assert command == "konvene sim run --seed 7 --steps 300 --groups classic --set members=3"
+    assert shrink == "konvene sim shrink 7 --steps 300 --groups classic --set members=3\n"
     again = call(None, *command.split()[1:])
-    assert again.out.splitlines()[1:] == said.out.splitlines()[1:] or again.out.endswith(command)
+    assert again.out.splitlines()[1:] == said.out.splitlines()[1:] or again.out.endswith(shrink)
     violation = call(None, *command.split()[1:], "--json").json["violation"]
     assert violation["promise"] == "NobodyIsEverWell" and len(violation["recent"]) == 30
 

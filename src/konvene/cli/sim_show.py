@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["failure_line", "lasting", "print_one", "print_totals", "violation_lines"]
 
 WIDTH = 110
+LONGEST = 160
 
 
 def lasting(seconds: float) -> str:
@@ -75,8 +76,18 @@ def _drawn(result: Result) -> list[str]:
 def violation_lines(found: Mapping[str, Any]) -> list[str]:
     """A promise that was not kept, what came before, and how to see it again."""
     where = "" if found["step"] is None else f" at step {found['step']}"
+    command = found["command"]
     told = [f"{found['promise']} was not kept{where}: {found['why']}", "", "What came before:"]
-    return [*told, *(f"  {entry}" for entry in found["recent"]), "", f"Run it again: {found['command']}"]
+    told += [f"  {shortened(entry)}" for entry in found["recent"]]
+    told += ["", f"Run it again: {command}"]
+    if " --level 2 " not in command:
+        told.append(f"Shrink it:    {command.replace('sim run --seed', 'sim shrink')}")
+    return told
+
+
+def shortened(line: str) -> str:
+    """As much of it as a person reads; `replay` and JSON have all of it."""
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 # --- counts --------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ Row = tuple[str, str, str]
 """A promise, the file that looks after it, its sentence."""
 
 ELSEWHERE: tuple[Row, ...] = (
+    ("NothingIsRaised", "run", "ours: nothing is raised that nobody expected."),
     ("AnswersWaitForTheDisk", "shell", "G6: an answer leaves when all that was decided before is durable."),
     ("NobodySharesAPartition", "oracle", "C3: no two members own a partition in the generation that stands."),
     ("CommitsStay", "oracle", "O2: an offset that is fetched is not below one acknowledged before."),
@@ -33,7 +34,6 @@ ELSEWHERE: tuple[Row, ...] = (
     ("NothingMovesInTheEnd", "calm", "L5: then three sessions pass without another generation."),
     ("LeftGroupsAreEmpty", "calm", "G11: a group that all have left is empty."),
     ("EveryRequestIsAnswered", "calm", "G12: when all have left, nobody waits for an answer."),
-    ("TimersHaveAReason", "calm", "G11: when all have left, no timer is left over."),
     ("CompactionChangesNothing", "run", "G2: whatever compaction leaves of the log, it says the same."),
 )  # fmt: skip
 

@@ -1,0 +1,40 @@
+"""The page of knobs, faults and promises says what the simulator does; it is rendered and compared."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from konvene.sim.chaos import STRIKE
+from konvene.sim.faults import FAULTS, KNOBS
+from konvene.sim.reference import ELSEWHERE, promise_rows, render_reference
+
+ROOT = Path(__file__).parents[2]
+SIM = ROOT / "src" / "konvene" / "sim"
+
+
+def test_the_page_is_what_the_tables_render() -> None:
+    """`make docs` writes it."""
+    page = ROOT / "docs" / "reference" / "simulator.md"
+    assert page.read_text("utf-8") == render_reference()
+
+
+def test_every_promise_that_can_be_broken_is_told() -> None:
+    """Those that no class of `sim.promises` looks after are raised by name somewhere in the first level."""
+    raised = set()
+    for name in ("calm", "oracle", "run", "shell", "world"):
+        text = (SIM / f"{name}.py").read_text("utf-8")
+        raised |= set(
+            re.findall(r'(?:Broken\(|_violation\(world, run, |, |^ +)"([A-Z][a-z]+[A-Z]\w+)"', text, re.M)
+        )
+    elsewhere = {name for name, _, _ in ELSEWHERE}
+    assert elsewhere <= raised <= {name for name, _, _ in promise_rows()}
+
+
+def test_every_row_has_its_sentence() -> None:
+    """No name comes twice, and none is without a word."""
+    rows = promise_rows()
+    assert len({name for name, _, _ in rows}) == len(rows) > 25
+    for sentence in [*(row[2] for row in rows), *(k.sentence for k in KNOBS), *(f.sentence for f in FAULTS)]:
+        assert len(sentence) > 10
+    assert {fault.name for fault in FAULTS} == set(STRIKE)
