@@ -223,8 +223,9 @@ class SilentMembersGo(Promise):
         _, name, member_id = event.key
         member = event.before.group(name).members.get(member_id)
         if member is not None and member_id not in event.after.group(name).members:
-            waits = member.join_waiter is not None or member.sync_waiter is not None
-            assert not waits or member.is_new, f"{member_id} waits for an answer, and its session ended"
+            assert not _waits(member) or member.is_new, (
+                f"{member_id} waits for an answer, and its session ended"
+            )
 
     def _group(self, event: Event, name: str, group: ClassicGroup, now_ms: int) -> None:
         before = event.before.groups.get(name)
@@ -252,6 +253,46 @@ class SilentMembersGo(Promise):
                 known = self.heard[name, member_id] = now_ms, event.request.session_timeout_ms
             silent = now_ms - known[0]
             assert silent <= known[1], f"{group!r}: {member_id} was handed out {silent} ms ago"
+
+
+class HeardMembersHaveTheirSession(Promise):
+    """L4: who is heard by a heartbeat, or is answered after it waited, has its whole session before it; and
+    who is new and waits for its first generation has the longer time of a new member."""
+
+    def after(self, event: Event) -> None:
+        if event.outcome is None:
+            return
+        if event.asks("Heartbeat"):
+            group = event.asked_of_after
+            self._has(event, group, group.members[event.request.member_id])
+        elif event.changed and event.kind != "loaded":
+            answered = {waiter for waiter, _ in event.answered}
+            for name, group in classic(event):
+                old = event.before.group(name)
+                if old is not group:
+                    self._group(event, old, group, answered)
+
+    def _group(self, event: Event, old: ClassicGroup, group: ClassicGroup, answered: set[int]) -> None:
+        for member_id, before in old.members.items():
+            member = group.members.get(member_id)
+            if (
+                member is not None
+                and not _waits(member)
+                and {before.join_waiter, before.sync_waiter} & answered
+            ):
+                self._has(event, group, member)
+        if event.asks("JoinGroup"):
+            known = {who_is(m) for m in old.members.values()}
+            for member in group.members.values():
+                if member.is_new and who_is(member) not in known:
+                    due_ms = event.shell.due_ms(("session", group.group_id, member.member_id))
+                    assert due_ms == NEW_MEMBER_MS, f"{member.member_id} is new and has {due_ms} ms to wait"
+
+    def _has(self, event: Event, group: ClassicGroup, member: Member) -> None:
+        due_ms = event.shell.due_ms(("session", group.group_id, member.member_id))
+        assert due_ms == member.session_timeout_ms, (
+            f"{group!r}: {member.member_id} has {due_ms} ms of its session"
+        )
 
 
 # --- ours ------------------------------------------------------------------------------------------
@@ -369,6 +410,10 @@ def _waiters(group: Any) -> list[int]:
                 assert group.state is State.COMPLETING_REBALANCE, f"{group!r}: a SyncGroup waits"
                 found.append(member.sync_waiter)
     return found
+
+
+def _waits(member: Member) -> bool:
+    return member.join_waiter is not None or member.sync_waiter is not None
 
 
 def _may_be_silent_ms(member: Member) -> int:
