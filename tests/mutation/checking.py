@@ -154,7 +154,11 @@ class Workspace:
 
     def _run(self, command: list[str], limit_s: float, cwd: Path | None = None) -> tuple[int | None, str]:
         """Exit status and output; None where the time was up, and then all of it is ended."""
-        environment = os.environ | {"PYTHONPATH": str(self.path), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": str(self.path),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONWARNINGS": "ignore",  # What a bug leaves unfinished is told at the very end.
+        }
         with subprocess.Popen(
             command,
             cwd=cwd or self.path,

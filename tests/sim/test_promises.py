@@ -20,6 +20,7 @@ from konvene.groups.classic.step import Step
 from konvene.groups.offsets import commit as commit_module
 from konvene.groups.offsets import expiry as offsets_expiry
 from konvene.groups.shard import GroupShard
+from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest
 from konvene.records.commits import Committed, OffsetCommitted
@@ -283,6 +284,28 @@ def makes_a_group_of_a_tombstone(m: Patch) -> None:
     m.setitem(shard_module.REPLAYS, OffsetCommitted, wrong)
 
 
+def keeps_alive_who_is_looked_at(m: Patch) -> None:
+    describe = shard_module.HANDLERS[DescribeGroupsRequest]
+
+    def wrong(shard: GroupShard, request: Any, context: Any) -> Outcome:
+        sessions = [
+            Arm(("session", g.group_id, key), 30_000) for g in shard.groups.values() for key in g.members
+        ]
+        return describe(shard, request, context)._replace(timers=tuple(sessions))
+
+    m.setitem(shard_module.HANDLERS, DescribeGroupsRequest, wrong)
+
+
+def hears_no_heartbeat(m: Patch) -> None:
+    decide = shard_module.HANDLERS[HeartbeatRequest]
+
+    def wrong(shard: GroupShard, request: Any, context: Any) -> Outcome:
+        outcome = decide(shard, request, context)
+        return outcome._replace(timers=()) if "REBALANCE" in repr(outcome.replies) else outcome
+
+    m.setitem(shard_module.HANDLERS, HeartbeatRequest, wrong)
+
+
 def fences_nobody(m: Patch) -> None:
     check = ClassicGroup.check_member
     m.setattr(ClassicGroup, "check_member", lambda group, member_id, _: check(group, member_id, None))
@@ -293,9 +316,11 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (forgets_an_offset, "", "OffsetsAreTheLastCommitted"),
     (writes_no_assignment, "", "SettledGroupsAreStored"),
     (makes_a_group_of_nothing, "", "SettledGroupsAreStored"),
-    (arms_no_session, "advance 70000", "SilentMembersGo"),
+    (arms_no_session, "", "HeardMembersHaveTheirSession"),
     (leaves_timers_behind, "", "TimersHaveAReason"),
-    (arms_a_longer_session, "advance 70000", "SilentMembersGo"),
+    (arms_a_longer_session, "", "HeardMembersHaveTheirSession"),
+    (keeps_alive_who_is_looked_at, "advance 8000\ndescribe g\nadvance 8000\njoin bob",
+     "SilentMembersGo"),
     (waits_longer, "", "RebalancesEnd"),
     (skips_a_generation, "", "GenerationsRise"),
     (gives_all_the_same, "", "MembersHoldWhatTheLeaderGave"),
@@ -319,6 +344,8 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (rebalances_for_whoever_asks, f"join DAN instance=DAN session=60000 {READS_ORDERS}",
      "RejoinsStartRebalances"),
     (believes_no_rebalance_timeout, "", "MembersAreAsTheySay"),
+    (hears_no_heartbeat, f"join ann {READS_ORDERS}\nadvance 1000\nheartbeat DAN",
+     "HeardMembersHaveTheirSession"),
     (waits_for_one, f"join ann {READS_ORDERS}", "GenerationsAreOfAll"),
     (is_impatient, "", "RebalancesLastAsLongAsMembersNeed"),
     (tells_again, f"join ann {READS_ORDERS}\njoin DAN instance=DAN session=60000 {READS_ORDERS}\n"
