@@ -7,6 +7,7 @@ the extra `plot`; nothing else does. The same outcomes give the same picture, in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ from konvene.sim.what_if import Plan
 __all__ = ["FORMATS", "plot"]
 
 FORMATS = (".png", ".svg")
+
+WIDTH, EACH, BELOW = 9.0, 1.7, 0.55
+"""In inches: of all, of a panel, under the last one."""
+
+POINTS = 800
+"""More changes than that are not told apart: of those that come together, the lowest is drawn."""
 
 SURFACE, INK, SOFT_INK, GRID = "#fcfcfb", "#0b0b0b", "#52514e", "#e4e3df"
 LINE, MARK = "#2a78d6", "#eb6834"
@@ -27,8 +34,15 @@ def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "konvene", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(9, 0.6 + 2.0 * len(shown)), dpi=120, facecolor=SURFACE, layout="constrained")
+        height = BELOW + EACH * len(shown)
+        figure = Figure(figsize=(WIDTH, height), dpi=120, facecolor=SURFACE)
         panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+        figure.subplots_adjust(
+            left=0.75 / WIDTH, right=1 - 0.25 / WIDTH, bottom=BELOW / height, top=1 - 0.4 / height, hspace=0.5
+        )
+        figure.text(
+            0.12 / WIDTH, 0.5, "partitions that have an owner", color=SOFT_INK, rotation=90, va="center"
+        )
         for panel, (title, plan, outcome) in zip(panels, shown, strict=True):
             _panel(panel, title, plan, outcome)
         panels[-1].set_xlabel("minutes", color=SOFT_INK)
@@ -58,12 +72,16 @@ def _panel(panel: Any, title: str, plan: Plan, outcome: Outcome) -> None:
         f"{count} {'rebalance' if count == 1 else 'rebalances'} (marks), {lost:.2f} % unavailable",
         loc="right", color=SOFT_INK,
     )  # fmt: skip
-    panel.set_ylabel("partitions\nthat have an owner", color=SOFT_INK)
 
 
 def _steps(plan: Plan, outcome: Outcome) -> tuple[list[float], list[float]]:
     """Minutes, and the part of the partitions that is available from then on, in percent."""
-    changes = [*outcome.timeline, (plan.minutes * 60, outcome.timeline[-1][1] if outcome.timeline else 0)]
+    wide_s = plan.minutes * 60 / POINTS
+    changes: list[tuple[float, int]] = []
+    for at_s, together in groupby(outcome.timeline, key=lambda change: int(change[0] / wide_s) * wide_s):
+        missing = [count for _, count in together]
+        changes += [(at_s, max(missing)), (at_s + wide_s, missing[-1])]
+    changes.append((plan.minutes * 60, changes[-1][1] if changes else 0))
     return (
         [at_s / 60 for at_s, _ in changes],
         [100 * (1 - missing / plan.partitions) for _, missing in changes],
