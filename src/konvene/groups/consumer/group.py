@@ -1,0 +1,213 @@
+"""The nouns of a consumer group (KIP-848), and its states.
+
+    state         what it means                                           leaves for
+    Empty         nobody is a member                                      Assigning: a member joins
+    Assigning     the group's epoch is ahead of its assignment's          Reconciling: a target is computed
+    Reconciling   a member is not at the assignment's epoch, or waits     Stable: all have what they should;
+                  for something, or has yet to give something up          Assigning: something changed
+    Stable        all members have their target                           Assigning
+    Dead          never kept: a deleted group is gone
+
+Three epochs rise: the group's, when something changed on which the assignment rests; the assignment's, when a
+target was computed for it; a member's, when it gave up what was not in the target. A member's epoch is never
+ahead of the assignment's, nor that of the group's.
+
+`ConsumerGroup` is changed by the replay of records alone (`log`), record by record and in place, so that a
+heartbeat in a group of ten thousand costs what it changes. Who owns a partition is kept by member, not by
+epoch: a log that was compacted while it was read tells of an owner after its successor, and that must not
+take the partition from the successor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from konvene.codec.uuid import Uuid
+from konvene.groups.consumer.current import NOBODY, Current, Epochs, MemberState, Partitions
+
+NO_EPOCH = -1
+"""The assignment's epoch where the log has none (any more)."""
+
+
+class State(StrEnum):
+    """Kafka's names, as ListGroups and ConsumerGroupDescribe give them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicSide:
+    """Of a member that speaks the classic protocol in a consumer group."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a member said of itself, and what it has."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] = frozenset()
+    """The names that it subscribes to."""
+    regex: str = ""
+    """What it subscribes to beside them; empty: nothing."""
+    assignor: str | None = None
+    classic: ClassicSide | None = None
+    current: Current = field(default_factory=Current)
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether it has all that it was meant to have at this epoch."""
+        return self.current.state is MemberState.STABLE and self.current.epoch == epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The topics that a regular expression was found to match."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A consumer group. Changed by `log.replay` alone."""
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    assignment_epoch: int = NO_EPOCH
+    assignment_timestamp_ms: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """Static members: instance id to member id."""
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    """By member id, what it is meant to have."""
+    regexes: dict[str, Resolved] = field(default_factory=dict)
+    subscribers: Counter[str] = field(default_factory=Counter)
+    """How many members subscribe to a topic by its name."""
+    regex_users: Counter[str] = field(default_factory=Counter)
+    owners: dict[Uuid, dict[int, str]] = field(default_factory=dict)
+    """By topic id and partition, the member that has it or has yet to give it up."""
+    behind: set[str] = field(default_factory=set)
+    """Members that are not reconciled to the assignment's epoch."""
+
+    def __repr__(self) -> str:
+        size = len(self.members)
+        return f"<consumer {self.group_id} {self.state} epoch {self.epoch}, {size} members>"
+
+    @property
+    def state(self) -> State:
+        if not self.members:
+            return State.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return State.ASSIGNING
+        return State.RECONCILING if self.behind else State.STABLE
+
+    def owner_epoch(self, topic: Uuid, partition: int) -> int:
+        """The epoch of whoever has a partition; `NOBODY` if it is free."""
+        owner = self.owners.get(topic, {}).get(partition)
+        return NOBODY if owner is None else self.members[owner].current.epoch
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        """The names that a member reads: its own, and those that its expression was found to match."""
+        resolved = self.regexes.get(member.regex) if member.regex else None
+        return member.topics if resolved is None else member.topics | resolved.topics
+
+    @property
+    def topics(self) -> set[str]:
+        """The names that anybody reads."""
+        found = set(self.subscribers)
+        for regex in self.regex_users:
+            resolved = self.regexes.get(regex)
+            if resolved is not None:
+                found |= resolved.topics
+        return found
+
+    # --- taken in by replay ---
+
+    def put(self, member: Member) -> None:
+        """Add a member, or set one anew."""
+        old = self.members.get(member.member_id)
+        if old is not None:
+            self._count(old, -1)
+            if old.instance_id is not None and old.instance_id != member.instance_id:
+                self._let_go_of_name(old)
+        self._count(member, 1)
+        self._move(member.member_id, old.current if old is not None else None, member.current)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        self._see_whether_behind(member)
+
+    def drop(self, member_id: str) -> None:
+        """Take a member out; nothing happens if it is none."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._count(member, -1)
+        self._move(member_id, member.current, None)
+        self._let_go_of_name(member)
+        self.behind.discard(member_id)
+
+    def assigned_at(self, epoch: int, timestamp_ms: int) -> None:
+        """A target was computed for this epoch."""
+        self.assignment_epoch, self.assignment_timestamp_ms = epoch, timestamp_ms
+        for member in self.members.values():
+            self._see_whether_behind(member)
+
+    def _see_whether_behind(self, member: Member) -> None:
+        if member.is_reconciled_to(self.assignment_epoch):
+            self.behind.discard(member.member_id)
+        else:
+            self.behind.add(member.member_id)
+
+    def _let_go_of_name(self, member: Member) -> None:
+        """Its instance id may be another member's already."""
+        if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
+            del self.instances[member.instance_id]
+
+    def _count(self, member: Member, step: int) -> None:
+        for counter, names in ((self.subscribers, member.topics), (self.regex_users, {member.regex} - {""})):
+            for name in names:
+                counter[name] += step
+                if not counter[name]:
+                    del counter[name]
+
+    def _move(self, member_id: str, old: Current | None, new: Current | None) -> None:
+        """Note what a member has. What somebody else has by now stays with them."""
+        if old is not None and new is not None and _same(old, new):
+            return
+        for epochs in (old.assigned, old.pending_revocation) if old is not None else ():
+            self._release(member_id, epochs)
+        for epochs in (new.assigned, new.pending_revocation) if new is not None else ():
+            for topic, partitions in epochs.items():
+                self.owners.setdefault(topic, {}).update(dict.fromkeys(partitions, member_id))
+
+    def _release(self, member_id: str, epochs: Epochs) -> None:
+        for topic, partitions in epochs.items():
+            held = self.owners.get(topic)
+            if held is None:
+                continue
+            for partition in partitions:
+                if held.get(partition) == member_id:
+                    del held[partition]
+            if not held:
+                del self.owners[topic]
+
+
+def _same(old: Current, new: Current) -> bool:
+    """Whether two have the very same partitions, as values: then nobody's ownership changes."""
+    return old.assigned is new.assigned and old.pending_revocation is new.pending_revocation
