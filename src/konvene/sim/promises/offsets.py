@@ -239,15 +239,20 @@ class OffsetsExpireLate(Promise):
         assert now_ms >= expires_ms, f"{key} expired at {now_ms}, before {expires_ms}"
 
     def _left(self, event: Event, kept_ms: int) -> None:
-        """What is left in an empty group is not as old yet; a group of which nothing is left is gone."""
+        """What is left of no use is not as old yet; an empty group of which nothing is left is gone."""
         now_ms, core = event.shell.now_ms, event.shell.core
         for name, group in core.groups.items():
-            if group.state is not State.EMPTY:
+            by_topic = core.offsets.get(name, {})
+            if group.state is State.EMPTY:
+                assert by_topic, f"{group!r} has nothing left, and is still there"
+                read: set[str] = set()
+            elif group.state is State.STABLE and group.subscribed is not None:
+                read = subscribed_topics(group)
+            else:  # On its way, or nobody knows what its members read.
                 continue
-            left = [c for by_topic in core.offsets.get(name, {}).values() for c in by_topic.values()]
-            assert left, f"{group!r} has nothing left, and is still there"
-            late = [c for c in left if now_ms >= _expires_ms(group, c, kept_ms)]
-            assert not late, f"{name}: {late[0]} should have expired by {now_ms}"
+            for topic, partitions in by_topic.items():
+                late = [c for c in partitions.values() if now_ms >= _expires_ms(group, c, kept_ms)]
+                assert topic in read or not late, f"{name} {topic}: {late[0]} should have expired by {now_ms}"
 
 
 def _expires_ms(group: ClassicGroup, told: Committed, kept_ms: int) -> int:
