@@ -249,7 +249,7 @@ def test_a_group_that_is_deleted_leaves_nothing() -> None:
 
 
 def test_a_partition_stays_with_its_last_owner() -> None:
-    """KAFKA-19862: a log that is compacted while it is read tells of the new owner before the old one let go."""
+    """KAFKA-19862: a log compacted while it is read tells of the new owner before the old one has let go."""
     topic = Uuid(b"t" * 16)
     groups: dict[str, Any] = {}
     for member, has in (("old", {topic: {0: 1}}), ("new", {topic: {0: 2}}), ("old", {topic: {1: 3}})):
