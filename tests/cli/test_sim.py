@@ -109,6 +109,14 @@ def test_until_violation_stops_at_the_first() -> None:
     assert "What came before:" in said.out
 
 
+def test_an_interrupt_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("konvene.sim.many.run_job", interrupted)
+    assert call(None, "sim", "run").code == 130
+
+
 def test_a_trace_is_written_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "trace.txt"
     assert call(None, "sim", "run", *FEW, "--trace", str(file)).code == 0

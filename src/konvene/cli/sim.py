@@ -34,7 +34,17 @@ if TYPE_CHECKING:
 VIOLATED = 1
 
 
-@click.group()
+class Interruptible(click.Group):
+    """Ctrl-C is exit code 130, here too: 1 would say that a promise was not kept."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(130) from None
+
+
+@click.group(cls=Interruptible)
 def sim() -> None:
     """Run groups under faults from a seed, replay and shrink what went wrong, and try settings out."""
 
