@@ -67,7 +67,9 @@ def test_every_command_and_option_has_help() -> None:
 def test_a_word_that_is_no_command_is_answered_with_those_that_are() -> None:
     said = call(None, "topic")
     assert said.code == 2
-    assert "Commands: serve, groups, topics, configs, produce, consume, log, wire, sim, completion." in said.err
+    assert (
+        "Commands: serve, groups, topics, configs, produce, consume, log, wire, sim, completion." in said.err
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
