@@ -69,9 +69,9 @@ def spread(
 ) -> Iterator[tuple[J, R | Lost]]:
     """Do the work for each job; yield each with what came of it, as they end. 0 workers: one a processor.
 
-    Jobs may be without end: they are taken when somebody is free. `work` has a name in its module,
-    and jobs and results can be pickled, because other processes are sent them; a program that calls this does so
-    under `if __name__ == "__main__"`, because they import it."""
+    Jobs may be without end: they are taken when somebody is free. `work` has a name in its module, and jobs and
+    results can be pickled, because other processes are sent them. A program that calls this does so under
+    `if __name__ == "__main__"`: they import it."""
     workers = workers or processors()
     if workers == 1:
         with quiet():
