@@ -284,6 +284,27 @@ def makes_a_group_of_a_tombstone(m: Patch) -> None:
     m.setitem(shard_module.REPLAYS, OffsetCommitted, wrong)
 
 
+def forgets_who_waits(m: Patch) -> None:
+    stop = Coordinator._stop_serving
+
+    def wrong(coordinator: Coordinator, state: str) -> None:
+        coordinator._waiting.clear()
+        stop(coordinator, state)
+
+    m.setattr(Coordinator, "_stop_serving", wrong)
+
+
+def syncs_once(m: Patch) -> None:
+    async def wrong(coordinator: Coordinator) -> None:
+        await coordinator._journal.sync()
+        durable = coordinator._journal.synced_offset
+        while coordinator._held and coordinator._held[0].offset <= durable:
+            coordinator._release(coordinator._held.popleft())
+        coordinator._syncing = None
+
+    m.setattr(Coordinator, "_sync", wrong)
+
+
 def keeps_alive_who_is_looked_at(m: Patch) -> None:
     describe = shard_module.HANDLERS[DescribeGroupsRequest]
 
@@ -337,6 +358,9 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (drops_static_members, f"join ann {READS_ORDERS}\nadvance 30000",
      "StaticMembersStay"),
     (answers_before_it_is_durable, "hold\ncommit ann orders-0:9", "AnswersWaitForTheDisk"),
+    (syncs_once, "hold\ncommit ann orders-0:8\ncommit ann orders-0:9\ndurable but=1",
+     "AnswersWaitForTheDisk"),
+    (forgets_who_waits, "join bob version=3\nfail\ncommit ann orders-0:9", "EveryRequestIsAnswered"),
     (loses_what_was_durable, "restart", "LoadRestores"),
     (says_the_same_again, "", "HeartbeatsChangeNothing"),
     (tells_another_offset, "fetch tool", "OffsetsAreTheLastCommitted"),

@@ -111,6 +111,9 @@ def test_what_is_held_waits_for_the_disk() -> None:
         "ann <- OffsetCommit topics=[{name=orders partitions=[{NONE}]}]",
         "ann <- Heartbeat NONE",
     ]
+    assert play("hold", "commit ann orders-0:3", "commit ann orders-1:4", "durable but=1") == [
+        "ann <- OffsetCommit topics=[{name=orders partitions=[{NONE}]}]",
+    ]
 
 
 @pytest.mark.parametrize(("crash", "offset"), [("crash", 3), ("crash keep=1", 4), ("restart", 5)])

@@ -68,6 +68,8 @@ class Journal:
         self.refuse: str | None = None
         """What happens to the next append: "fails" or "too large"."""
         self.sync_pause: Pause | None = None
+        self.sync_end = 0
+        """What the sync under way is of: what is appended meanwhile is for the next one."""
         self.appended: Batch | None = None
         self.failed: str | None = None
 
@@ -98,6 +100,7 @@ class Journal:
         return len(self.log.batches)
 
     async def sync(self) -> None:
+        self.sync_end = len(self.log.batches)
         self.sync_pause = Pause()
         await self.sync_pause
 

@@ -141,10 +141,12 @@ class Life:
         """What is appended from here on is not durable, and answers wait."""
         self.holds, self.shell.journal.at_once = True, False
 
-    def durable(self) -> None:
-        """What was appended is durable, and what will be is at once."""
-        self.holds, self.shell.journal.at_once = False, True
-        self.shell.made_durable()
+    def durable(self, but: int = 0) -> None:
+        """What was appended is durable, and what will be is at once; `but` for so many batches that it came
+        too late for: then what comes waits as well."""
+        if not but:
+            self.holds, self.shell.journal.at_once = False, True
+        self.shell.made_durable(but)
         self.look()
 
     def ring_now(self, key: tuple[str, ...]) -> bool:

@@ -416,7 +416,7 @@ def hold(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def durable(s: Scenario, plain: list[str], o: Options) -> None:
-    s.life.durable()
+    s.life.durable(number(o, "but", 0))
 
 
 def fail(s: Scenario, plain: list[str], o: Options) -> None:
@@ -486,7 +486,7 @@ COMMANDS = {
     "crash": Command(crash, "", "keep"),
     "compact": Command(compact, "", "tombstones"),
     "hold": Command(hold),
-    "durable": Command(durable),
+    "durable": Command(durable, "", "but"),
     "fail": Command(fail),
     "too-large": Command(too_large),
     "expire": Command(expire, "KEY [KEY...]"),

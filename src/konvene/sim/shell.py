@@ -167,6 +167,8 @@ class Shell:
         self.failure: Exception | None = None
         """What went wrong first: a promise that was not kept, or an error that no core may raise. The
         coordinator goes on after an error; `finish` raises it where the coordinator cannot catch it."""
+        self._unheard: set[int] = set()
+        """The numbers of those who asked and have no answer yet, or one that waits for the disk."""
         self._ends: dict[int, int] = {}
         """Where the log ended when an answer was decided, by the number of whose it is."""
         self._open: Event | None = None
@@ -243,23 +245,30 @@ class Shell:
         self.last_waiter = 0
         later = self.coordinator.submit(request, call)
         waiter = self.last_waiter
+        self._unheard.add(waiter)
         later.listen(lambda answer: self._leaves(waiter, answer, answered))
         self.finish()
 
     def _leaves(self, waiter: int, answer: Struct | Errors, answered: Callable[[Any], None]) -> None:
         """G6: an answer leaves when all is durable that was decided before it."""
         self.end_event()
+        self._unheard.discard(waiter)
         end = self._ends.pop(waiter, 0)
         if end > self.log.durable and self.journal.online and answer not in NOBODY_DECIDED:
             why = f"answered when {self.log.durable} batches were durable, decided behind {end}: {answer}"
             self.failed(Broken("AnswersWaitForTheDisk", why))
         answered(answer)
 
-    def made_durable(self) -> None:
-        """What was appended is on the disk now; answers that waited for it leave."""
+    def made_durable(self, but: int = 0) -> None:
+        """What was appended, `but` for so many batches, is on the disk now; answers that waited for it leave.
+
+        G12: and nobody's is held while nothing is on its way to the disk."""
         if self.journal.online:
-            self.log.durable = len(self.log.batches)
+            self.log.durable = max(self.log.durable, len(self.log.batches) - but)
             self._end_sync(None)
+            if self._ends and not self.waits_for_disk:
+                why = f"{len(self._ends)} answers wait for the disk, and no sync is under way"
+                raise Broken("AnswersWaitForTheDisk", why)
 
     def sync_fails(self) -> None:
         """The disk says no; nobody knows what of it is there."""
@@ -385,6 +394,9 @@ class Shell:
     def loading(self, core: GroupShard, outcome: Outcome) -> None:
         """A new shard was read from the log."""
         self.end_event()
+        if self._unheard:
+            why = f"the shard is loaded again, {len(self._unheard)} who asked the last one were told nothing"
+            self.failed(Broken("EveryRequestIsAnswered", why))
         self.core, self.shadow = core, replayed(self.log.batches)
         self.undecided.clear()
         self._ends.clear()

@@ -105,7 +105,7 @@ def _scenario(run: Run, promise: str, progress: Progress) -> str | None:
     recorded: list[Recorder] = []
     simulate(run, record=recorded.append)
     lines = [line for line in recorded[0].lines if not line.startswith("#")]
-    simple = [line for line in lines if line not in ("hold", "durable")]
+    simple = [line for line in lines if line.split()[0] not in ("hold", "durable")]
     for attempt in (simple, lines):
         if _breaks(attempt, promise):
             shortest = _fewer_lines(attempt, promise, progress)

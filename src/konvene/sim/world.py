@@ -371,10 +371,11 @@ class World:
                 self.note("restart")
             shell.sync_fails()
         else:
+            but = len(shell.log.batches) - shell.journal.sync_end
             if self.recorder is not None:
-                self.note("durable")
+                self.note(f"durable but={but}" if but else "durable")
                 self.note("hold")
-            shell.made_durable()
+            shell.made_durable(but)
 
     # --- who looks on ---
 
