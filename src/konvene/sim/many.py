@@ -69,8 +69,8 @@ def spread(
 ) -> Iterator[tuple[J, R | Lost]]:
     """Do the work for each job; yield each with what came of it, as they end. 0 workers: one a processor.
 
-    Jobs may be without end: they are taken when somebody is free. `work` has a name in its module, and jobs and
-    results can be pickled, because other processes are sent them. A program that calls this does so under
+    Jobs may be without end: they are taken when somebody is free. `work` has a name in its module, jobs and
+    results can be pickled: other processes are sent them. A program that calls this does so under
     `if __name__ == "__main__"`: they import it."""
     workers = workers or processors()
     if workers == 1:
