@@ -2,10 +2,10 @@
 
 When it is calm nothing fails and nobody comes or goes, so that
 
+    L7  the coordinator has read its log and answers
     L4  who is dead is out when its session has ended
     L3  the group is stable within two rebalance timeouts, with exactly those who live, in one generation,
         and every partition of what they read is somebody's
-    L7  the coordinator has read its log and answers
     L6  everything that there is gets read and committed
     L5  then nothing moves any more: three sessions pass without another generation
     G11, G12  and when all have left, the group is empty; nobody waits, and no timer is left over
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SETTLING_MS = 10_000
 """A cooperative rebalance has a second half, which may be about to begin."""
 COOPERATIVE = "cooperative-sticky"
+LOADING_MS = 120_000
+"""For a load that was slow when it began."""
 SLACK_MS = 30_000
 """For requests that were lost before it became calm, backing off, and members that begin anew."""
 
@@ -34,8 +36,8 @@ SLACK_MS = 30_000
 def calm(world: World) -> None:
     """Let everything heal, and hold the end of the run against the promises. Raises `Broken`."""
     _heal(world)
-    longest = _longest(world)
-    session_ms, rebalance_ms = longest
+    _within(world, LOADING_MS, lambda: _serves(world), "CoordinatorsServe", lambda: f"{world.shell!r}")
+    session_ms, rebalance_ms = _longest(world)  # Of all that were read from the log as well.
     bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
@@ -92,10 +94,14 @@ def _groups(world: World) -> dict[str, list[Member]]:
     return groups
 
 
+def _serves(world: World) -> bool:
+    return world.shell.coordinator.state == "active"
+
+
 def _stable(world: World) -> bool:
-    if world.shell.coordinator.state != "active":
-        return False
-    return all(_group_stable(world, name, members) for name, members in _groups(world).items())
+    return _serves(world) and all(
+        _group_stable(world, name, members) for name, members in _groups(world).items()
+    )
 
 
 def _group_stable(world: World, name: str, members: list[Member]) -> bool:
