@@ -64,6 +64,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("groups", 1, _one_of(1, 1, 1, 2), "groups that the members are in"),
     Knob("assignor", "range", _one_of("range", "roundrobin", "cooperative-sticky", "mixed"),
          "what the leader of a group uses; mixed: it depends on who leads"),
+    Knob("type", "consumer", _one_of(*["consumer"] * 7, "connect"), "protocol type of the members"),
     Knob("session.ms", 10_000, _one_of(6_000, 10_000, 10_000, 45_000), "session.timeout.ms of the members"),
     Knob("rebalance.ms", 30_000, _one_of(8_000, 30_000, 60_000), "max.poll.interval.ms of the members"),
     Knob("heartbeat.ms", 3_000, _one_of(3_000, 3_000, 1_000), "heartbeat.interval.ms of the members"),

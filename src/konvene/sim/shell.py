@@ -243,11 +243,23 @@ class Shell:
     ) -> None:
         """Submit a request; `answered` is called once, now or later."""
         self.last_waiter = 0
+        state = self.coordinator.state
         later = self.coordinator.submit(request, call)
         waiter = self.last_waiter
+        if not waiter:
+            later.listen(lambda answer: self._turned_away(state, answer))
         self._unheard.add(waiter)
         later.listen(lambda answer: self._leaves(waiter, answer, answered))
         self.finish()
+
+    def _turned_away(self, state: str, answer: Struct | Errors) -> None:
+        """L7: who reads its log says so, and who lost it sends to another coordinator."""
+        loads = state == "loading"
+        expected = Errors.COORDINATOR_LOAD_IN_PROGRESS if loads else Errors.NOT_COORDINATOR
+        if state == "active" or answer is not expected:
+            self.failed(
+                Broken("WhoLoadsSaysSo", f"a coordinator that is {state} answers {answer!r} undecided")
+            )
 
     def _leaves(self, waiter: int, answer: Struct | Errors, answered: Callable[[Any], None]) -> None:
         """G6: an answer leaves when all is durable that was decided before it."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from konvene.client.assignors import ASSIGNORS, TopicInfo
 from konvene.client.cluster import TopicPartition as Partition
 from konvene.client.protocol import (
-    CONSUMER,
     Assigned,
     Subscription,
     read_assignment,
@@ -165,7 +164,7 @@ class ClassicMember(Member):
             rebalance_timeout_ms=self.rebalance_ms if version >= FIRST_WITH_REBALANCE_TIMEOUT else -1,
             member_id=self._member_id,
             group_instance_id=self.instance_id,
-            protocol_type=CONSUMER,
+            protocol_type=self.world.options["type"],
             protocols=tuple(
                 JoinGroupRequestProtocol(name=name, metadata=self._told(name, owned))
                 for name in self.assignors
@@ -213,7 +212,7 @@ class ClassicMember(Member):
             generation_id=self.generation,
             member_id=self._member_id,
             group_instance_id=self.instance_id,
-            protocol_type=CONSUMER,
+            protocol_type=self.world.options["type"],
             protocol_name=answer.protocol_name,
             assignments=given,
         )

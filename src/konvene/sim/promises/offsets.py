@@ -15,6 +15,7 @@ from konvene.codec.errors import CodecError
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.groups.offsets.expiry import SOON_MS
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -234,6 +235,7 @@ class OffsetsExpireLate(Promise):
     ) -> None:
         assert group.state in SETTLED, f"{key} expired of {group!r}"
         if group.members:
+            assert group.protocol_type == CONSUMER, f"{key} expired; what {group!r} reads nobody knows"
             assert key[1] not in subscribed_topics(group), f"{key} expired, and {group!r} reads it"
         expires_ms = _expires_ms(group, told, kept_ms)
         assert now_ms >= expires_ms, f"{key} expired at {now_ms}, before {expires_ms}"
@@ -280,6 +282,7 @@ class SubscribedOffsetsStay(Promise):
                 assert by, f"{key} of {group!r} is gone by {event.api or event.key}"
                 # Who is to be in the next generation and was not in the last one reads nothing yet.
                 settled = group.state is not State.PREPARING_REBALANCE
+                assert group.protocol_type == CONSUMER, f"{key} is gone; what {group!r} reads nobody knows"
                 reads = settled and key[1] in subscribed_topics(group)
                 assert not reads, f"{key} is gone, and {group!r} reads it"
 
