@@ -41,6 +41,9 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--groups", default=usual.groups, help="kinds of groups [%(default)s]")
     parser.add_argument("--seeds", default=usual.seeds, help="seeds of each run [%(default)s]")
     parser.add_argument("--steps", type=int, default=usual.steps, help="steps of each seed [%(default)s]")
+    parser.add_argument(
+        "--whole-seeds", default=usual.whole_seeds, help="seeds of whole brokers [%(default)s]"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time [%(default)s]")
     parser.add_argument("--json", action="store_true", help="print one JSON document and no table")
     return parser.parse_args(words)
@@ -78,7 +81,7 @@ def hunt(mutants: list[Mutant], scope: Scope, jobs: int) -> list[Verdict]:
     free: queue.SimpleQueue[Workspace] = queue.SimpleQueue()
     stop = threading.Event()
     try:
-        limits_s = baseline(spaces, scope, {1} | {mutant.level for mutant in mutants})
+        limits_s = baseline(spaces, scope, {mutant.level for mutant in mutants})
         for space in spaces:
             free.put(space)
 
@@ -170,6 +173,7 @@ def document(mutants: list[Mutant], verdicts: list[Verdict], scope: Scope) -> st
         "check": scope.check,
         "groups": scope.groups,
         "seeds": scope.seeds,
+        "whole_seeds": scope.whole_seeds,
         "steps": scope.steps,
         "caught": caught,
         "total": len(verdicts),
@@ -180,7 +184,7 @@ def document(mutants: list[Mutant], verdicts: list[Verdict], scope: Scope) -> st
 
 def main(words: Sequence[str] | None = None) -> int:
     asked = arguments(words)
-    scope = Scope(asked.check, asked.groups, asked.seeds, asked.steps)
+    scope = Scope(asked.check, asked.groups, asked.seeds, asked.steps, asked.whole_seeds)
     began = time.monotonic()
     try:
         mutants = chosen(asked.only, asked.level)

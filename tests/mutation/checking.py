@@ -32,13 +32,14 @@ CHECKS: dict[str, dict[int, tuple[str, ...]]] = {
             "--jobs", "1", "--until-violation", "--json",
         ),
         2: (
-            "-m", "konvene", "sim", "run", "--level", "2", "--groups", "{groups}", "--seeds", "{seeds}",
-            "--steps", "{steps}", "--jobs", "1", "--until-violation", "--json",
+            "-m", "konvene", "sim", "run", "--level", "2", "--seeds", "{whole_seeds}", "--steps", "{steps}",
+            "--jobs", "1", "--until-violation", "--json",
         ),
     },
     "tests": {
-        1: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/groups", "tests/records"),
-        2: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/broker/test_coordinator.py"),
+        1: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/groups", "tests/records",
+            "tests/broker/test_coordinator.py"),
+        2: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/broker", "tests/log"),
     },
 }  # fmt: skip
 """By name and level: what Python is called with. `sim` is the proof, `tests` what unit tests find."""
@@ -63,11 +64,18 @@ class Scope:
 
     check: str = "sim"
     groups: str = "classic,static"
-    seeds: str = "0..9"
+    seeds: str = "0..99"
     steps: int = 5000
+    whole_seeds: str = "0..29"
+    """Of whole brokers."""
 
     def command(self, level: int) -> list[str]:
-        told = {"groups": self.groups, "seeds": self.seeds, "steps": str(self.steps)}
+        told = {
+            "groups": self.groups,
+            "seeds": self.seeds,
+            "steps": str(self.steps),
+            "whole_seeds": self.whole_seeds,
+        }
         return [sys.executable, *(word.format_map(told) for word in CHECKS[self.check][level])]
 
 
@@ -111,40 +119,38 @@ class Workspace:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def check(self, scope: Scope, mutant: Mutant | None, limits_s: dict[int, float]) -> Verdict:
-        """Plant the bug, if there is one, run the check level by level, and take it out again."""
+        """Plant the bug, if there is one, run the check of its level, and take it out again."""
         if mutant is None:
-            return self._levels("", scope, [1], limits_s)
+            return self._run_level("", scope, 1, limits_s)
         text = mutant.apply(self.source)
         try:
             self._must_be_seen()
-            return self._levels(mutant.name, scope, list(range(1, mutant.level + 1)), limits_s)
+            return self._run_level(mutant.name, scope, mutant.level, limits_s)
         finally:
             (self.source / mutant.file).write_text(text, "utf-8")
 
     def clean(self, scope: Scope, level: int) -> float:
         """Run a level on the clean copy; how long it took. Raises `Unusable` where it is not clean."""
-        verdict = self._levels("", scope, [level], {level: 3600.0})
+        verdict = self._run_level("", scope, level, {level: 3600.0})
         if verdict.caught:
             raise Unusable(f"level {level}: the source without any bug is {verdict}")
         return verdict.seconds
 
-    def _levels(self, name: str, scope: Scope, levels: list[int], limits_s: dict[int, float]) -> Verdict:
-        began, level = time.monotonic(), 1
-        for level in levels:
-            code, output = self._run(scope.command(level), limits_s[level], cwd=ROOT)
-            seconds = time.monotonic() - began
-            if code is None:
-                return Verdict(name, True, "hang", level, seconds=seconds)
-            if code == CLEAN:
-                continue
-            found = read_sim(output) if scope.check == "sim" else read_pytest(output)
-            if found is None and code == FOUND:
-                found = read_crash(output)
-            if found is None:
-                raise Unusable(f"{' '.join(scope.command(level))} exits with {code}:\n{output[-2000:]}")
-            by, seed, step = found
-            return Verdict(name, True, by, level, seed, step, seconds)
-        return Verdict(name, False, level=level, seconds=time.monotonic() - began)
+    def _run_level(self, name: str, scope: Scope, level: int, limits_s: dict[int, float]) -> Verdict:
+        began = time.monotonic()
+        code, output = self._run(scope.command(level), limits_s[level], cwd=ROOT)
+        seconds = time.monotonic() - began
+        if code is None:
+            return Verdict(name, True, "hang", level, seconds=seconds)
+        if code == CLEAN:
+            return Verdict(name, False, level=level, seconds=seconds)
+        found = read_sim(output) if scope.check == "sim" else read_pytest(output)
+        if found is None and code == FOUND:
+            found = read_crash(output)
+        if found is None:
+            raise Unusable(f"{' '.join(scope.command(level))} exits with {code}:\n{output[-2000:]}")
+        by, seed, step = found
+        return Verdict(name, True, by, level, seed, step, seconds)
 
     def _must_be_seen(self) -> None:
         """What is checked is the copy, and it can be imported."""

@@ -188,7 +188,6 @@ LOADING = (
         "Commits that are loaded at one stroke take the place of all that the group had of their topic.",
         "    groups.setdefault(group, {}).setdefault(topic, {}).update(committed)\n",
         "    groups.setdefault(group, {})[topic] = committed\n",
-        level=2,
     ),
     Mutant(
         "run-of-commits-has-one-leader-epoch",
@@ -197,7 +196,6 @@ LOADING = (
         "Of commits that are loaded at one stroke all have the first one's leader epoch.",
         "(offset, epoch, told.metadata, time, -1, told.topic_id))\n",
         "(offset, told.leader_epoch, told.metadata, time, -1, told.topic_id))\n",
-        level=2,
         would_be_caught_by="Commits with leader epochs that differ within a batch, and a load by the broker's reader; G2.",
     ),
     Mutant(
@@ -209,7 +207,6 @@ LOADING = (
         "        elif (own_size, front, length, kind, text, tail) != alike:\n",
         "            alike = (own_size, front, length, kind, tail)\n"
         "        elif (own_size, front, length, kind, tail) != alike:\n",
-        level=2,
     ),
 )
 

@@ -13,6 +13,7 @@ GROUPS = "groups/"
 CLASSIC = "groups/classic/"
 OFFSETS = "groups/offsets/"
 BROKER = "broker/"
+LOG = "log/"
 
 
 class RottenRow(Exception):
@@ -33,7 +34,7 @@ class Mutant:
     old: str
     new: str
     level: int = 1
-    """1: the cores alone show it. 2: only a run of the whole broker can."""
+    """1: coordinators and members show it. 2: only a run of a whole broker can, and so no other is made."""
     would_be_caught_by: str = ""
     """Of a survivor: what would have to be checked, or done, to find it."""
 

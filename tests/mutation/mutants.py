@@ -11,8 +11,9 @@ from tests.mutation.mutant import Mutant
 from tests.mutation.offsets import OFFSETS_OF_GROUPS
 from tests.mutation.rebalances import REBALANCES
 from tests.mutation.runtime import RUNTIME
+from tests.mutation.storage import STORAGE
 
-MUTANTS: tuple[Mutant, ...] = (*MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME)
+MUTANTS: tuple[Mutant, ...] = (*MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE)
 
 INVARIANTS = frozenset(
     f"{letters}{number}"

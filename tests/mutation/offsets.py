@@ -133,6 +133,14 @@ EXPIRY = (
         would_be_caught_by="Offsets of topics that nobody reads any more, and retention that looks during a rebalance; O5.",
     ),
     Mutant(
+        "offsets-of-other-types-expire",
+        OFFSETS + "expiry.py",
+        ("O5",),
+        "Offsets expire of members that are no consumers, though nobody knows what they read.",
+        "    return group.state is State.STABLE and group.protocol_type == CONSUMER\n",
+        "    return group.state is State.STABLE\n",
+    ),
+    Mutant(
         "offsets-of-what-is-read-expire",
         OFFSETS + "expiry.py",
         ("O5",),
@@ -241,6 +249,14 @@ DELETING = (
         "OffsetDelete says GROUP_SUBSCRIBED_TO_TOPIC, and deletes all the same.",
         "                if not subscribed and p.partition_index in committed:\n",
         "                if p.partition_index in committed:\n",
+    ),
+    Mutant(
+        "offsets-of-other-types-are-deleted",
+        OFFSETS + "delete.py",
+        ("O5",),
+        "OffsetDelete takes offsets of members that are no consumers, though nobody knows what they read.",
+        "    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:\n",
+        "    if group.state is State.DEAD:\n",
     ),
     Mutant(
         "offset-delete-deletes-nothing",

@@ -12,7 +12,6 @@ RUNTIME = (
         "A member is told of a generation that a power cut takes back.",
         "        if not self._held and held.offset <= self._journal.synced_offset:\n",
         "        if not self._held and held.offset <= self._journal.end_offset:\n",
-        level=2,
     ),
     Mutant(
         "reading-overtakes-writing",
@@ -21,7 +20,6 @@ RUNTIME = (
         "OffsetFetch tells of a commit that is not durable yet.",
         "            if outcome.records or outcome.soft_records or self._held:\n",
         "            if outcome.records or outcome.soft_records:\n",
-        level=2,
     ),
     Mutant(
         "replayed-before-it-is-appended",
@@ -33,7 +31,6 @@ RUNTIME = (
         "        for record in outcome.records:\n"
         "            self.core.replay(record)\n"
         "        if outcome.records:\n",
-        level=2,
     ),
     Mutant(
         "failed-and-never-loaded-again",
@@ -42,7 +39,6 @@ RUNTIME = (
         "One append that failed ends the coordinator of these groups until the broker is restarted.",
         "        if self._journal.online:\n            self.load()\n",
         "",
-        level=2,
         would_be_caught_by="L7: in the calm, at the latest, a coordinator is active again.",
     ),
     Mutant(
@@ -52,7 +48,6 @@ RUNTIME = (
         "A coordinator fails, and the requests that waited for it hang.",
         "        for answer in waiting.values():\n            answer.resolve(self._lost)\n",
         "",
-        level=2,
     ),
     Mutant(
         "timers-outlive-the-failure",
@@ -61,7 +56,6 @@ RUNTIME = (
         "Timers of the state before a failure ring in the state after it.",
         "        self._timers.clear()\n",
         "",
-        level=2,
         would_be_caught_by="G11 right after a coordinator that failed has loaded again.",
     ),
     Mutant(
@@ -71,7 +65,14 @@ RUNTIME = (
         "Requests are decided on a state that is not read to its end.",
         '        if self.state != "active":\n            busy =',
         '        if self.state in ("failed", "closed"):\n            busy =',
-        level=2,
+    ),
+    Mutant(
+        "loading-sends-away",
+        BROKER + "coordinator.py",
+        ("L7",),
+        "While a coordinator reads its log clients are sent to look for another one, which there is not.",
+        '            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._lost\n',
+        "            busy = self._lost\n",
     ),
     Mutant(
         "loaded-without-timers",
@@ -82,7 +83,6 @@ RUNTIME = (
         "        if waiter is not None or outcome.records:\n"
         "            self._set_timers(outcome.timers)\n"
         "        why: tuple[Explained, ...] = ()\n",
-        level=2,
     ),
     Mutant(
         "appended-during-a-sync",
@@ -91,7 +91,6 @@ RUNTIME = (
         "What was appended during a sync waits for an answer until somebody else writes.",
         "            while self._held:\n                await self._journal.sync()\n",
         "            if self._held:\n                await self._journal.sync()\n",
-        level=2,
         would_be_caught_by="G12: nobody's answer is held while no sync is under way.",
     ),
     Mutant(
@@ -101,7 +100,6 @@ RUNTIME = (
         "A timer that is set again to an earlier time rings at the later one.",
         "        if before is None or deadline < before:\n",
         "        if before is None:\n",
-        level=2,
     ),
     Mutant(
         "later-is-never",
@@ -113,7 +111,6 @@ RUNTIME = (
         "                heapq.heappush(self._heap, (deadline, self._serial, key))\n"
         "                continue\n",
         "            if deadline > now:\n                continue\n",
-        level=2,
     ),
     Mutant(
         "heartbeat-from-memory",
