@@ -24,7 +24,11 @@ Row = tuple[str, str, str]
 
 ELSEWHERE: tuple[Row, ...] = (
     ("NothingIsRaised", "run", "ours: nothing is raised that nobody expected."),
-    ("AnswersWaitForTheDisk", "shell", "G6: an answer leaves when all that was decided before is durable."),
+    ("AnswersWaitForTheDisk", "shell", "G6, G12: an answer leaves when all that was decided before is durable,"
+     " and nobody's is held while nothing is on its way to the disk."),
+    ("WhoLoadsSaysSo", "shell", "L7: who reads its log says COORDINATOR_LOAD_IN_PROGRESS, who lost it"
+     " NOT_COORDINATOR."),
+    ("CoordinatorsServe", "calm", "L7: once it is calm the coordinator has read its log and answers."),
     ("NobodySharesAPartition", "oracle", "C3: no two members own a partition in the generation that stands."),
     ("CommitsStay", "oracle", "O2: an offset that is fetched is not below one acknowledged before."),
     ("NothingIsSkipped", "oracle", "O2: nobody goes on behind a record that nobody has read."),
@@ -33,7 +37,8 @@ ELSEWHERE: tuple[Row, ...] = (
     ("EverythingIsRead", "calm", "L6: once it is calm everything that there is gets read and committed."),
     ("NothingMovesInTheEnd", "calm", "L5: then three sessions pass without another generation."),
     ("LeftGroupsAreEmpty", "calm", "G11: a group that all have left is empty."),
-    ("EveryRequestIsAnswered", "calm", "G12: when all have left, nobody waits for an answer."),
+    ("EveryRequestIsAnswered", "calm, shell", "G12: when all have left, nobody waits for an answer; nor when"
+     " a coordinator reads its log again."),
     ("CompactionChangesNothing", "run", "G2: whatever compaction leaves of the log, it says the same."),
 )  # fmt: skip
 
