@@ -25,6 +25,7 @@ FILES = (
         "            self._made = False\n            self._disk.sync_directory(self.directory)\n",
         "            self._made = False\n",
         level=2,
+        would_be_caught_by="A power cut right after a file was made, before a checkpoint: topics made in the chaos, small segments.",
     ),
     Mutant(
         "failed-sync-is-taken-for-done",
@@ -142,6 +143,7 @@ ANSWERS = (
         "        self._busy = False\n        if self._ahead and not self._going:\n            self._go_on()\n",
         "        self._busy = False\n",
         level=2,
+        would_be_caught_by="Clients that ask again on a connection before they are answered; ours do not.",
     ),
 )
 
