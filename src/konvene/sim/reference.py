@@ -24,7 +24,7 @@ Row = tuple[str, str, str]
 
 ELSEWHERE: tuple[Row, ...] = (
     ("NothingIsRaised", "run", "ours: nothing is raised that nobody expected."),
-    ("AnswersWaitForTheDisk", "shell", "G6, G12: an answer leaves when all that was decided before is durable,"
+    ("AnswersWaitForTheDisk", "shell", "G6, G12: an answer leaves when all decided before it is durable,"
      " and nobody's is held while nothing is on its way to the disk."),
     ("WhoLoadsSaysSo", "shell", "L7: who reads its log says COORDINATOR_LOAD_IN_PROGRESS, who lost it"
      " NOT_COORDINATOR."),
