@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.coordinator import Coordinator
+from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.later import Later
+from konvene.configs import BrokerConfig
+from konvene.errors import Errors
 from konvene.groups import shard as shard_module
 from konvene.groups.classic import expiry, join
 from konvene.groups.classic import log as classic_log
@@ -27,6 +30,7 @@ from konvene.records.commits import Committed, OffsetCommitted
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
 from konvene.sim import compaction
+from konvene.sim.agenda import Agenda
 from konvene.sim.compaction import assert_compaction_changes_nothing, assert_every_prefix_loads, compacted
 from konvene.sim.event import Broken, Event, Promise
 from konvene.sim.promises import classes_of, observer, promises_of
@@ -486,3 +490,22 @@ def test_a_broken_promise_says_who_and_what() -> None:
     assert broken.value.promise in ("Never", "OffsetsExpireLate", "ReplayEqualsLive")
     with pytest.raises(Broken, match="Never: there is an event"):
         observer([Never()])(event)
+
+
+def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
+    """Who is asked while it reads its log answers so, and not that it is somebody else's group."""
+    config = BrokerConfig.load(overrides=[])[0]
+    shell = Shell(Agenda(Random(1)), lambda: config, load_ms=lambda: 100)
+    shell.load()
+    heard: list[Any] = []
+    shell.ask(OffsetFetchRequest(), Call(9), heard.append)
+    assert heard == [Errors.COORDINATOR_LOAD_IN_PROGRESS]
+
+    def lies(coordinator: Coordinator, request: Any, call: Call) -> Later[Any]:
+        later: Later[Any] = Later()
+        later.resolve(Errors.NOT_COORDINATOR)
+        return later
+
+    monkeypatch.setattr(Coordinator, "submit", lies)
+    with pytest.raises(Broken, match="WhoLoadsSaysSo"):
+        shell.ask(OffsetFetchRequest(), Call(9))
