@@ -25,7 +25,7 @@ from konvene.groups.offsets import expiry as offsets_expiry
 from konvene.groups.shard import GroupShard
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
-from konvene.messages.offset_fetch import OffsetFetchRequest
+from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from konvene.records.commits import Committed, OffsetCommitted
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
@@ -500,6 +500,9 @@ def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
     heard: list[Any] = []
     shell.ask(OffsetFetchRequest(), Call(9), heard.append)
     assert heard == [Errors.COORDINATOR_LOAD_IN_PROGRESS]
+    shell.agenda.run_until(shell.agenda.now_ms + 200)
+    shell.ask(OffsetFetchRequest(), Call(9), heard.append)
+    assert heard[1] == OffsetFetchResponse()
 
     def lies(coordinator: Coordinator, request: Any, call: Call) -> Later[Any]:
         later: Later[Any] = Later()
