@@ -8,8 +8,9 @@ be cut off from the coordinator for a while, in both directions or in one.
 Clients crash and come back (a static member under its instance id, another one as somebody new), leave
 politely, join, sleep through their session and go on where they were, and are slow to give up partitions or
 never get to it. Leaders are slow to assign. Whoever comes back may have other time-outs, topics and assignors
-than before; clients commit for what they do not read, and some without being members. Some are not honest: they make up ids and generations, use those of others, come with the
-instance id of somebody else, change their mind with every request, or lead without handing anything out.
+than before; clients commit for what they do not read, and some without being members. Some are not honest:
+they make up ids and generations, use those of others, come with the instance id of somebody else, change
+their mind with every request, or lead without handing anything out.
 
 The coordinator dies and another one reads the log: between two requests, after an append and before the disk
 has it, after the disk has it and before the answer leaves, while it is loading; or it lives on beside its
