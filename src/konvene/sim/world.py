@@ -95,7 +95,7 @@ class World:
                 ("group.initial.rebalance.delay.ms", str(options["initial.delay.ms"])),
                 ("group.max.size", str(options["max.size"])),
                 ("offsets.retention.minutes", str(options["retention.minutes"])),
-                ("offsets.retention.check.interval.ms", "60000"),
+                ("offsets.retention.check.interval.ms", "20000"),
                 *settings,
             ]
         )
