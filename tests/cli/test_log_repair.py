@@ -198,8 +198,9 @@ def test_a_power_cut_during_a_repair_leaves_what_can_be_repaired(monkeypatch: py
     for at in range(1, 100):
         disk = MemoryDisk()
         make("/d", disk)
-        disk._inode(f"/d/t-0/{segment(0)}").data[SIZE + 70] ^= 1
-        disk._inode(f"/d/t-0/{segment(0)}").make_durable()
+        damaged = disk._inode(f"/d/t-0/{segment(0)}")
+        damaged.data[SIZE + 70] ^= 1
+        damaged.durable[SIZE + 70] ^= 1
         (folder, _) = find(disk, "/d")
         planned = plan(disk, folder, 9)
         disk.cut_power_at = disk.calls + at
