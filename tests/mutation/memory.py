@@ -75,7 +75,6 @@ WRITING = (
         "The log has each member's metadata for the assignor that it likes best, not for the one in use.",
         "            subscription=m.metadata(group.protocol),\n",
         "            subscription=m.protocols[0][1],\n",
-        would_be_caught_by="Members with two assignors, other metadata for each, that do not get their favourite; G1.",
     ),
     Mutant(
         "timeouts-are-written-crossed",
@@ -179,7 +178,6 @@ LOADING = (
         "The tombstone of an offset makes a group that is not there.",
         "    if record.committed is not None and record.group not in shard.groups:\n",
         "    if record.group not in shard.groups:\n",
-        would_be_caught_by="Simple groups whose offsets are deleted, then a compacted log; G2 over the list of groups.",
     ),
     Mutant(
         "run-of-commits-takes-the-topic",
@@ -196,7 +194,6 @@ LOADING = (
         "Of commits that are loaded at one stroke all have the first one's leader epoch.",
         "(offset, epoch, told.metadata, time, -1, told.topic_id))\n",
         "(offset, told.leader_epoch, told.metadata, time, -1, told.topic_id))\n",
-        would_be_caught_by="Commits with leader epochs that differ within a batch, and a load by the broker's reader; G2.",
     ),
     Mutant(
         "run-of-commits-has-one-metadata",

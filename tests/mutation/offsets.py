@@ -39,7 +39,6 @@ COMMITS = (
         "A tool sets the offsets of a group whose members are at work.",
         "    if generation < 0 and group.state is State.EMPTY:\n",
         "    if generation < 0 and not request.member_id:\n",
-        would_be_caught_by="Commits of generation -1 without a member id to groups that have members; O1.",
     ),
     Mutant(
         "simple-commit-with-an-instance",
@@ -48,7 +47,6 @@ COMMITS = (
         "A consumer with an instance id and no group cannot commit: UNKNOWN_MEMBER_ID.",
         "    if generation < 0 and group.state is State.EMPTY:\n",
         "    if generation < 0 and group.state is State.EMPTY and request.group_instance_id is None:\n",
-        would_be_caught_by="Commits of generation -1 with an instance id to groups that are empty; O1.",
     ),
     Mutant(
         "commit-to-a-deleted-group",
@@ -57,7 +55,6 @@ COMMITS = (
         "A member of a group that was deleted commits, and so makes the group again.",
         "        if generation < 0:\n            return ()\n",
         "        if generation < 0 or request.member_id:\n            return ()\n",
-        would_be_caught_by="Members that sleep until their group is deleted, and then commit; O1.",
     ),
     Mutant(
         "commit-beyond-the-last-partition",
@@ -66,7 +63,6 @@ COMMITS = (
         "An offset is kept for a partition that does not exist.",
         "        if not 0 <= index < there:\n",
         "        if not 0 <= index <= there:\n",
-        would_be_caught_by="Commits to the partition behind the last one; O1.",
     ),
     Mutant(
         "commit-to-the-wrong-partition",
@@ -92,7 +88,6 @@ COMMITS = (
         "            records.append(OffsetCommitted(group_id, name, index, committed))\n",
         "            if committed.offset:\n"
         "                records.append(OffsetCommitted(group_id, name, index, committed))\n",
-        would_be_caught_by="Commits of offset 0; O2.",
     ),
     Mutant(
         "leader-epoch-is-not-written-down",
@@ -101,7 +96,6 @@ COMMITS = (
         "After a restart a committed offset has no leader epoch.",
         "            _VALUE.pack(_VERSION, offset, leader_epoch),\n",
         "            _VALUE.pack(_VERSION, offset, -1),\n",
-        would_be_caught_by="Commits with a leader epoch; G1 and O2 over the whole of what was committed.",
     ),
     Mutant(
         "topic-id-is-not-written-down",
@@ -118,7 +112,6 @@ COMMITS = (
         "Metadata with a letter beyond ASCII makes a record that cannot be read again.",
         '            write_unsigned_varint(len(text) + 1) if text else b"\\1",\n',
         '            write_unsigned_varint(len(metadata) + 1) if text else b"\\1",\n',
-        would_be_caught_by="Commits whose metadata is not ASCII; G1.",
     ),
 )
 
@@ -130,7 +123,6 @@ EXPIRY = (
         "Offsets expire while the group rebalances.",
         "    return group.state is State.STABLE and group.protocol_type == CONSUMER\n",
         "    return group.protocol_type == CONSUMER\n",
-        would_be_caught_by="Offsets of topics that nobody reads any more, and retention that looks during a rebalance; O5.",
     ),
     Mutant(
         "offsets-of-other-types-expire",
@@ -187,7 +179,6 @@ EXPIRY = (
         "Offsets stay for twice as long as offsets.retention.minutes says.",
         "            if now_ms >= expires_ms:\n",
         "            if now_ms >= expires_ms + retention_ms:\n",
-        would_be_caught_by="O5 the other way: after retention looked, an empty group has nothing left that is too old.",
     ),
     Mutant(
         "retention-looks-once",
@@ -221,7 +212,6 @@ EXPIRY = (
         "            if not isinstance(record, OffsetCommitted):\n"
         "                timers += (Disarm(session_key(group.group_id, m)) for m in sorted(group.pending_joins))\n",
         "",
-        would_be_caught_by="Ids that are never used, in groups that are empty when retention looks; G11.",
     ),
 )
 
@@ -289,7 +279,6 @@ DELETING = (
         "A topic is deleted and made again; what was committed for the new one goes with the old one.",
         "        if committed.topic_id in (ZERO_UUID, gone[name])\n",
         "",
-        would_be_caught_by="A commit for the new topic before the coordinator hears that the old one is gone; O7.",
     ),
     Mutant(
         "heir-inherits-the-offsets",
@@ -299,7 +288,6 @@ DELETING = (
         "        if topic_id != ZERO_UUID and committed.topic_id not in (ZERO_UUID, topic_id):\n"
         "            committed = NOT_COMMITTED  # Committed for a topic of the same name that is gone.\n",
         "",
-        would_be_caught_by="OffsetFetch by topic id (version 10), asked as in the row above; O7.",
     ),
     Mutant(
         "topic-without-partitions-stays",

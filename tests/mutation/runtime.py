@@ -39,7 +39,6 @@ RUNTIME = (
         "One append that failed ends the coordinator of these groups until the broker is restarted.",
         "        if self._journal.online:\n            self.load()\n",
         "",
-        would_be_caught_by="L7: in the calm, at the latest, a coordinator is active again.",
     ),
     Mutant(
         "who-waits-is-not-told-of-the-failure",
@@ -56,7 +55,6 @@ RUNTIME = (
         "Timers of the state before a failure ring in the state after it.",
         "        self._timers.clear()\n",
         "",
-        would_be_caught_by="G11 right after a coordinator that failed has loaded again.",
     ),
     Mutant(
         "serves-while-it-loads",
@@ -91,7 +89,6 @@ RUNTIME = (
         "What was appended during a sync waits for an answer until somebody else writes.",
         "            while self._held:\n                await self._journal.sync()\n",
         "            if self._held:\n                await self._journal.sync()\n",
-        would_be_caught_by="G12: nobody's answer is held while no sync is under way.",
     ),
     Mutant(
         "sooner-is-not-seen",
@@ -120,6 +117,5 @@ RUNTIME = (
         "        return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value\n",
         "        return isinstance(value, ClassicGroup) and value.group_id in self.groups\n",
         level=2,
-        would_be_caught_by="Heartbeats out of the broker's memory of requests in a rebalance; L3.",
     ),
 )
