@@ -41,4 +41,14 @@ TOLD: dict[str, dict[str, float]] = {
     "join-100": {"ms": 34.3, "CPU ms": 40},
     "join-1000": {"ms": 136, "CPU ms": 180},
     "load": {"first right OffsetFetch, ms": 4_467, "all partitions right, ms": 5_371, RSS: 693},
+    "assignors": {
+        "uniform 10,000x1,000x100, ms": 12.5,
+        "uniform 10,000x1,000x100, one joins, ms": 4.56,
+        "uniform mixed 1,000x1,000x50, ms": 74.7,
+        "uniform mixed 1,000x1,000x50, one joins, ms": 39.9,
+        "uniform 100x10x100, ms": 0.037,
+        "uniform 100x10x100, one joins, ms": 0.024,
+        "range 10,000x1,000x100, ms": 27.9,
+        "range 10,000x1,000x100, one joins, ms": 28.2,
+    },
 }

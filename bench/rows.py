@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial as with_
 from typing import NamedTuple
 
-from bench import codec, members, records, requests, whole
+from bench import assignors, codec, members, records, requests, whole
 from bench.figures import Figure
 from bench.systems import Lab
 
@@ -99,6 +99,12 @@ ROWS = (
     Row("connections", "5,000 idle connections", whole.connections),
     Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),
     Row("partitions", "10,000 partitions: starts, close, memory, descriptors", whole.partitions),
+    Row(
+        "assignors",
+        "CPU of a server-side assignment, members x topics x partitions, no broker",
+        assignors.figures,
+        "assignors",
+    ),
 )
 
 

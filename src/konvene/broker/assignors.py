@@ -2,11 +2,11 @@
 
     uniform               a row of `konvene.groups.assignors.ASSIGNORS`
     my.package:function   an attribute of a module; it is then called by this text
-    another-name          an entry point `another-name` of an installed package, in the group `konvene.assignors`
+    another-name          an entry point of an installed package, in the group `konvene.assignors`
 
-What is found is a function from a `GroupSpec` to a `GroupAssignment`, or a row that holds one. What it
-answers is looked at (`checked`), and whatever it raises is an assignor's failure: a group never breaks for
-it, and stays as it was. What is built in is trusted, and cannot be replaced under its name.
+What is found is a function from a `GroupSpec` to a `GroupAssignment`, or a row that holds one under a name
+of its own. What it answers is looked at (`checked`), and whatever it raises is an assignor's failure: a group
+never breaks for it, and stays as it was. What is built in is trusted, and cannot be replaced under its name.
 
 This is the broker's because it imports modules that a setting names: cores take functions, and find none.
 """
@@ -34,7 +34,13 @@ SETTING = "group.consumer.assignors"
 
 def load_assignors(texts: Iterable[str]) -> Mapping[str, Assignor]:
     """The assignors of these names, in this order: the first is the default. Raises `InvalidValue`."""
-    return {text: load_assignor(text) for text in texts}
+    found: dict[str, Assignor] = {}
+    for text in texts:
+        assignor = load_assignor(text)
+        if assignor.name in found:
+            raise InvalidValue(SETTING, text, f"another assignor is called {assignor.name} already.")
+        found[assignor.name] = assignor
+    return found
 
 
 def load_assignor(text: str) -> Assignor:
@@ -42,11 +48,12 @@ def load_assignor(text: str) -> Assignor:
     if text in ASSIGNORS:
         return ASSIGNORS[text]
     found = _imported(text) if ":" in text else _installed(text)
-    if isinstance(found, Assignor):
-        found = found.assign
-    if not callable(found):
-        raise InvalidValue(SETTING, text, f"it is a {type(found).__name__}, which cannot be called.")
-    return Assignor(text, _guarded(text, found))
+    name, assign = found if isinstance(found, Assignor) else (text, found)
+    if not callable(assign):
+        raise InvalidValue(SETTING, text, f"it is a {type(assign).__name__}, which cannot be called.")
+    if name in ASSIGNORS:
+        raise InvalidValue(SETTING, text, f"{name} is built in.")
+    return Assignor(name, _guarded(name, assign))
 
 
 def _imported(text: str) -> object:

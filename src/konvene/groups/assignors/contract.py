@@ -146,7 +146,9 @@ def checked(spec: GroupSpec, given: GroupAssignment) -> GroupAssignment:
     taken: set[tuple[Uuid, int]] = set()
     answer: dict[str, MemberAssignment] = {}
     for member, subscribed in ((name, of.subscribed) for name, of in spec.members.items()):
-        mine = {topic: tuple(sorted(some)) for topic, some in given.get(member, NOTHING).items() if some}
+        mine = {
+            Uuid(topic): tuple(sorted(some)) for topic, some in given.get(member, NOTHING).items() if some
+        }
         for topic, some in mine.items():
             if topic not in subscribed:
                 raise PartitionAssignorError(

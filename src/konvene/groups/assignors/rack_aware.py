@@ -206,7 +206,7 @@ class _Exchange:
             of = spec.members[member]
             kind = of.rack_id, of.subscribed, size
             self._join(member, kind)
-            for topic, some in given[member].items():
+            for topic, some in sorted(given[member].items()):
                 before = of.assigned.get(topic, ())
                 for partition in some:
                     self.owner[topic, partition] = member
@@ -321,7 +321,7 @@ def _told(came: Mapping[Kind, Step], first: Kind, last: Kind) -> list[Step]:
 def _classes(spec: GroupSpec) -> dict[Unit, _Class]:
     """The class of each partition that is read."""
     subscriptions: dict[Uuid, list[frozenset[Uuid]]] = {}
-    for subscribed in dict.fromkeys(of.subscribed for of in spec.members.values()):
+    for subscribed in dict.fromkeys(spec.members[name].subscribed for name in sorted(spec.members)):
         for topic in subscribed:
             subscriptions.setdefault(topic, []).append(subscribed)
     made: dict[tuple[Racks, tuple[frozenset[Uuid], ...]], _Class] = {}

@@ -206,9 +206,11 @@ class Work:
                     mine[topic] = tuple(has[member])
                 else:
                     mine.pop(topic, None)
-        return {
-            member: (new[at] or NOTHING) if at in new else kept[at] for at, member in enumerate(self.order)
-        }
+        given = list(kept)
+        for member, mine in new.items():
+            if mine != kept[member]:  # what moved may have come back
+                given[member] = mine or NOTHING
+        return dict(zip(self.order, given, strict=True))
 
 
 def _readers(kinds: dict[frozenset[Uuid], list[int]]) -> dict[Uuid, Readers]:

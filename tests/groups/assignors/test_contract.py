@@ -1,0 +1,229 @@
+"""What every assignor promises. A new row of `ASSIGNORS` is held to all of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given as whenever
+from hypothesis import strategies as st
+from tests.groups.assignors.golden import kept, moved, near, sizes, units
+from tests.groups.assignors.groups import TOPICS, groups, having, shuffled, with_member, without
+
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups.assignors import (
+    ASSIGNORS,
+    Assignor,
+    GroupAssignment,
+    GroupSpec,
+    MemberSpec,
+    PartitionAssignorError,
+    SubscriptionType,
+    TopicSpec,
+    checked,
+)
+
+every = pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS)
+balanced = pytest.mark.parametrize(
+    "assignor", [ASSIGNORS["uniform"], ASSIGNORS["rack-aware"]], ids=["uniform", "rack-aware"]
+)
+NEW = "\uffffnew"
+
+
+def spread(given: GroupAssignment) -> int:
+    return max(sizes(given)) - min(sizes(given))
+
+
+def test_table_begins_with_kafkas_default() -> None:
+    assert list(ASSIGNORS) == ["uniform", "range", "rack-aware"]
+    assert all(row.name == name for name, row in ASSIGNORS.items())
+
+
+@every
+@whenever(groups())
+def test_everything_is_given_once_to_somebody_who_reads_it(assignor: Assignor, spec: GroupSpec) -> None:
+    """Every partition of every topic that is read, nothing else; every member is in the answer."""
+    given = assignor.assign(spec)
+    read = frozenset().union(*(of.subscribed for of in spec.members.values()))
+    wanted = {(topic, p) for topic in read for p in range(spec.topics[topic].partitions)}
+    count = Counter(unit for mine in given.values() for unit in units(mine))
+    assert given.keys() == spec.members.keys()
+    assert count == Counter(wanted)
+    for name, mine in given.items():
+        assert mine.keys() <= spec.members[name].subscribed
+        assert all(type(some) is tuple and some == tuple(sorted(some)) and some for some in mine.values())
+    assert checked(spec, given) == given
+
+
+@every
+def test_nobody_is_given_nothing(assignor: Assignor) -> None:
+    """No members, no topics, no partitions."""
+    topic = {TOPICS[0]: TopicSpec(0)}
+    reader = MemberSpec(frozenset(topic))
+    assert assignor.assign(GroupSpec.of({}, topic)) == {}
+    assert assignor.assign(GroupSpec.of({"a": MemberSpec(frozenset())}, topic)) == {"a": {}}
+    assert assignor.assign(GroupSpec.of({"a": reader}, topic)) == {"a": {}}
+    assert assignor.assign(replace(GroupSpec.of({"a": reader}, topic), subscription_type=MIXED)) == {"a": {}}
+
+
+MIXED = SubscriptionType.HETEROGENEOUS
+
+
+@every
+@pytest.mark.parametrize("others", [[], [TOPICS[0]]], ids=["alike", "mixed"])
+def test_topic_that_is_not_there_is_an_error(assignor: Assignor, others: list[Uuid]) -> None:
+    """The coordinator resolves names first; an id without a topic is its mistake, and told as Kafka tells it."""
+    members = {"a": MemberSpec(frozenset(TOPICS[:2])), "b": MemberSpec(frozenset(others or TOPICS[:2]))}
+    with pytest.raises(PartitionAssignorError, match=f"{TOPICS[1]} which doesn't exist") as raised:
+        assignor.assign(GroupSpec.of(members, {TOPICS[0]: TopicSpec(3)}))
+    assert raised.value.error is Errors.UNKNOWN_SERVER_ERROR
+
+
+@every
+@whenever(groups(), st.integers())
+def test_order_of_maps_does_not_matter(assignor: Assignor, spec: GroupSpec, seed: int) -> None:
+    given, other = assignor.assign(spec), assignor.assign(shuffled(spec, seed))
+    assert given == other
+    assert list(given) == list(other)
+
+
+HASHED = """
+from tests.groups.assignors.groups import *
+from konvene.groups.assignors import ASSIGNORS
+import sys
+chance = random.Random(7)
+for size in range(2, 40):
+    topics = {Uuid(chance.randbytes(16)): TopicSpec(
+        9, tuple(frozenset(chance.sample(RACKS, 2)) for _ in range(9))) for _ in range(12)}
+    for alike in (True, False):
+        members = {}
+        for n in range(size):
+            of = frozenset(topics) if alike else frozenset(chance.sample(list(topics), 5))
+            members[f"m{n}"] = MemberSpec(of, {}, None, chance.choice(RACKS))
+        spec = GroupSpec.of(members, topics)
+        assign = ASSIGNORS[sys.argv[1]].assign
+        first = assign(spec)
+        print({k: dict(v) for k, v in first.items()})
+        print({k: dict(v) for k, v in assign(without(having(spec, first), "m1")).items()})
+"""
+
+
+@every
+def test_hash_seed_does_not_matter(assignor: Assignor) -> None:
+    """Not even to the order in which an answer is written down."""
+
+    def told(seed: int) -> bytes:
+        command = [sys.executable, "-c", HASHED, assignor.name]
+        env = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(path or "." for path in sys.path)}
+        return subprocess.run(command, env=env, check=True, capture_output=True, timeout=120).stdout
+
+    first = told(1)
+    assert len(first) > 10_000
+    assert first == told(2) == told(3)
+
+
+@every
+@whenever(groups())
+def test_answer_is_its_own_answer(assignor: Assignor, spec: GroupSpec) -> None:
+    """An unchanged group moves nothing."""
+    given = assignor.assign(spec)
+    assert assignor.assign(having(spec, given)) == given
+
+
+@balanced
+@whenever(groups(racks=False))
+def test_member_that_keeps_what_it_had_gets_the_same_mapping(assignor: Assignor, spec: GroupSpec) -> None:
+    for name, mine in assignor.assign(spec).items():
+        before = spec.members[name].assigned
+        assert (mine is before) == (mine == before) or not mine
+
+
+# Balanced, and sticky as long as it is balanced --------------------------------------------------
+
+
+@balanced
+@whenever(groups(alike=True))
+def test_members_who_subscribe_alike_differ_by_one(assignor: Assignor, spec: GroupSpec) -> None:
+    assert spread(assignor.assign(spec)) <= 1
+
+
+@balanced
+@whenever(groups(alike=False))
+def test_no_topic_has_readers_between_whom_a_move_would_help(assignor: Assignor, spec: GroupSpec) -> None:
+    """Nobody has something that somebody who has two less could read."""
+    given = assignor.assign(spec)
+    size = {name: sum(map(len, mine.values())) for name, mine in given.items()}
+    for name, mine in given.items():
+        for other, of in spec.members.items():
+            assert size[name] - size[other] <= 1 or not mine.keys() & of.subscribed
+
+
+@whenever(groups(alike=True, racks=False))
+def test_no_balanced_answer_keeps_more(spec: GroupSpec) -> None:
+    """Everybody keeps its quota, and some one more, as many as there are: that is all that can be kept."""
+    given = ASSIGNORS["uniform"].assign(spec)
+    held = [
+        sum(len(some) for topic, some in of.assigned.items() if topic in of.subscribed)
+        for of in spec.members.values()
+    ]
+    each, longer = divmod(sum(sizes(given)), len(held))
+    most = sum(min(size, each) for size in held) + min(longer, sum(size > each for size in held))
+    assert kept(spec, given) == most
+
+
+@whenever(groups(alike=False, racks=False))
+def test_mixed_group_is_told_alike_whatever_it_is_called(spec: GroupSpec) -> None:
+    """A group that subscribes alike and is called mixed is balanced all the same."""
+    one = next(iter(spec.members.values())).subscribed
+    alike = {name: replace(of, subscribed=one) for name, of in spec.members.items()}
+    given = ASSIGNORS["uniform"].assign(GroupSpec(alike, spec.topics, MIXED))
+    assert sizes(given) == sizes(ASSIGNORS["uniform"].assign(GroupSpec.of(alike, spec.topics)))
+
+
+@whenever(groups(alike=True, racks=False))
+def test_new_member_takes_its_share_and_nothing_else_moves(spec: GroupSpec) -> None:
+    uniform = ASSIGNORS["uniform"].assign
+    before = having(spec, uniform(spec))
+    one = next(iter(spec.members.values()))
+    joined = with_member(before, NEW, MemberSpec(one.subscribed))
+    given = uniform(joined)
+    assert moved(joined, given) == sum(map(len, given[NEW].values()))
+
+
+@balanced
+@whenever(groups(racks=False), st.data())
+def test_what_a_leaver_had_is_all_that_moves_in_a_group_that_subscribes_alike(
+    assignor: Assignor, spec: GroupSpec, data: st.DataObject
+) -> None:
+    """In a mixed group what comes free may let others be balanced; even then what moves is no more than that
+    explains: nothing that goes to a member that gives something of its own away to another in return."""
+    before = having(spec, assignor.assign(spec))
+    left = without(before, data.draw(st.sampled_from(sorted(spec.members))))
+    given = assignor.assign(left)
+    if (
+        left.subscription_type is SubscriptionType.HOMOGENEOUS
+        and spec.subscription_type is left.subscription_type
+    ):
+        assert moved(left, given) == 0
+    elif left.members:
+        was = {unit: name for name, of in left.members.items() for unit in units(of.assigned)}
+        pairs = {
+            (was[unit], name)
+            for name, mine in given.items()
+            for unit in units(mine)
+            if was.get(unit, name) != name
+        }
+        assert not {(b, a) for a, b in pairs} & pairs
+
+
+@balanced
+@whenever(groups())
+def test_near_is_never_bought_with_balance(assignor: Assignor, spec: GroupSpec) -> None:
+    """Of assignors that balance, the one that knows racks has sizes as good, and at least as much near."""
+    given, other = assignor.assign(spec), ASSIGNORS["uniform"].assign(spec)
+    assert sizes(given) <= sizes(other)
+    assert near(spec, given) >= near(spec, other)
