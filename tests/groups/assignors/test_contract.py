@@ -25,6 +25,7 @@ from konvene.groups.assignors import (
     SubscriptionType,
     TopicSpec,
     checked,
+    each_once,
 )
 
 every = pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS)
@@ -76,7 +77,7 @@ MIXED = SubscriptionType.HETEROGENEOUS
 @every
 @pytest.mark.parametrize("others", [[], [TOPICS[0]]], ids=["alike", "mixed"])
 def test_topic_that_is_not_there_is_an_error(assignor: Assignor, others: list[Uuid]) -> None:
-    """The coordinator resolves names first; an id without a topic is its mistake, and told as Kafka tells it."""
+    """The coordinator resolves names first: an id without a topic is its mistake, told as Kafka tells it."""
     members = {"a": MemberSpec(frozenset(TOPICS[:2])), "b": MemberSpec(frozenset(others or TOPICS[:2]))}
     with pytest.raises(PartitionAssignorError, match=f"{TOPICS[1]} which doesn't exist") as raised:
         assignor.assign(GroupSpec.of(members, {TOPICS[0]: TopicSpec(3)}))
@@ -140,6 +141,27 @@ def test_member_that_keeps_what_it_had_gets_the_same_mapping(assignor: Assignor,
     for name, mine in assignor.assign(spec).items():
         before = spec.members[name].assigned
         assert (mine is before) == (mine == before) or not mine
+
+
+def test_what_clients_agreed_on_is_held_once_by_the_first() -> None:
+    """Two have everything, one of them twice and with what is not there; who has nothing keeps its value."""
+    topics, (gone, read) = {TOPICS[1]: TopicSpec(2)}, TOPICS[:2]
+    reads = frozenset(topics)
+    members = {
+        "b": MemberSpec(reads, {read: (0, 1)}, "i", "rack"),
+        "a": MemberSpec(reads, {read: (3, 1, 1), gone: (0,)}),
+        "c": MemberSpec(reads),
+    }
+    once = each_once(members, topics)
+    assert list(once.items()) == [
+        ("b", MemberSpec(reads, {read: (0,)}, "i", "rack")),
+        ("a", MemberSpec(reads, {read: (1,)})),
+        ("c", members["c"]),
+    ]
+    assert once["c"] is members["c"]
+    for assignor in ASSIGNORS.values():
+        given = assignor.assign(GroupSpec.of(once, topics))
+        assert sizes(given) == [1, 1, 0]
 
 
 # Balanced, and sticky as long as it is balanced --------------------------------------------------

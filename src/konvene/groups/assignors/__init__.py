@@ -27,6 +27,7 @@ from konvene.groups.assignors.contract import (
     SubscriptionType,
     TopicSpec,
     checked,
+    each_once,
     subscription_type,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "SubscriptionType",
     "TopicSpec",
     "checked",
+    "each_once",
     "subscription_type",
 ]
 

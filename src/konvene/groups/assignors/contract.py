@@ -11,14 +11,14 @@ ask `is` before `==`; nobody may therefore change a mapping that went in or came
 member has nothing is left out.
 
 Not checked, for it would cost as much as the answer: that no partition is held by two members before, and
-that each is one that its topic has. It is so if an assignor gave them. `checked` looks at an answer from a
-stranger.
+that each is one that its topic has. It is so if an assignor gave them; else see `each_once`. `checked` looks
+at an answer from a stranger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,6 +38,7 @@ __all__ = [
     "SubscriptionType",
     "TopicSpec",
     "checked",
+    "each_once",
     "subscription_type",
 ]
 
@@ -131,6 +132,27 @@ def partitions_of(spec: GroupSpec, topics: Iterable[Uuid]) -> dict[Uuid, int]:
             )
         counts[topic] = found.partitions
     return counts
+
+
+def each_once(members: Mapping[str, MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> dict[str, MemberSpec]:
+    """The same members, none with what does not exist, nor with what another, before it by name, has as well.
+
+    For what was not given by an assignor of ours: a classic group's clients may have agreed on anything before
+    it became a consumer group, that all read everything for instance. A member without such keeps its value.
+    """
+    taken: set[tuple[Uuid, int]] = set()
+    found: dict[str, MemberSpec] = {}
+    for name in sorted(members):
+        mine: dict[Uuid, Partitions] = {}
+        for topic, some in members[name].assigned.items():
+            count = topics[topic].partitions if topic in topics else 0
+            free = tuple(p for p in sorted(set(some)) if 0 <= p < count and (topic, p) not in taken)
+            taken.update((topic, partition) for partition in free)
+            if free:
+                mine[topic] = free
+        same = mine == members[name].assigned
+        found[name] = members[name] if same else replace(members[name], assigned=mine or NOTHING)
+    return {name: found[name] for name in members}
 
 
 def checked(spec: GroupSpec, given: GroupAssignment) -> GroupAssignment:
