@@ -137,8 +137,8 @@ def partitions_of(spec: GroupSpec, topics: Iterable[Uuid]) -> dict[Uuid, int]:
 def each_once(members: Mapping[str, MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> dict[str, MemberSpec]:
     """The same members, none with what does not exist, nor with what another, before it by name, has as well.
 
-    For what was not given by an assignor of ours: a classic group's clients may have agreed on anything before
-    it became a consumer group, that all read everything for instance. A member without such keeps its value.
+    For what was not given by an assignor of ours: before a classic group became a consumer group, its clients
+    may have agreed on anything, that all read everything for instance. Who has nothing such keeps its value.
     """
     taken: set[tuple[Uuid, int]] = set()
     found: dict[str, MemberSpec] = {}
