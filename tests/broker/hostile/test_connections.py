@@ -130,7 +130,7 @@ def test_row_60_a_client_that_reads_slowly(target: Target) -> None:
         slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.send(CALL * 500)
         got = bytearray(slow.socket.recv(4, socket.MSG_WAITALL))
-        size = int.from_bytes(got, "big") + 4  # As many bytes as there are topics, which others made too.
+        size = int.from_bytes(got, "big") + 4  # It grows with the groups that others made.
         while len(got) < max(500 * 10, 2 * size):
             part = slow.socket.recv(64)
             assert part
