@@ -6,7 +6,6 @@ client can say. What happened is told in lines, in the order in which it became 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
@@ -18,12 +17,12 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
-from konvene.messages.join_group import JoinGroupRequest
 from konvene.shard.contract import Rebalance
 from konvene.shard.image import Topics
 from konvene.sim.agenda import Agenda
 from konvene.sim.event import Event
 from konvene.sim.lines import record_line, why_line
+from konvene.sim.member_ids import MemberIds
 from konvene.sim.promises import observer, promises_of
 from konvene.sim.shell import TOPICS, Log, Shell
 
@@ -55,7 +54,7 @@ class Life:
         self.happened: list[Happened] = []
         self.why: list[Rebalance] = []
         self._stories: list[str] = []
-        self._made: Counter[str] = Counter()
+        self._ids = MemberIds()
         self._check = observer(promises_of(kinds))
         self._watch = watch
         self._asked = 0
@@ -90,9 +89,6 @@ class Life:
         """Send a request; the answer, or None if it is held back."""
         request = decode(type(request), version, encode(request, version))
         client_id = who if client_id is None else client_id
-        stem = client_id
-        if isinstance(request, JoinGroupRequest) and request.group_instance_id is not None:
-            stem = request.group_instance_id
         self._asked += 1
         number, heard = self._asked, list[Any]()
         self.waiting[number] = who
@@ -102,9 +98,9 @@ class Life:
             heard.append(answer)
             self._hears(number, answer)
 
-        fresh = f"{self._made[stem] + 1}"
-        self.shell.ask(request, Call(version, client_id, "/127.0.0.1", (fresh,)), hears)
-        self._count_ids(request, stem, f"{stem}-{fresh}")
+        call = Call(version, client_id, "/127.0.0.1", (self._ids.fresh(client_id, request),))
+        self.shell.ask(request, call, hears)
+        self._ids.asked(client_id, request, self.shard.groups)
         self.look()
         return heard[0] if heard else None
 
@@ -201,10 +197,3 @@ class Life:
         if who is not None:
             self.answers[who] = answer
             self.happened.append((who, answer))
-
-    def _count_ids(self, request: Struct, stem: str, member_id: str) -> None:
-        """A member id that was taken is not given again."""
-        if isinstance(request, JoinGroupRequest):
-            group = self.shard.groups.get(request.group_id)
-            if group is not None and (member_id in group.members or member_id in group.pending_joins):
-                self._made[stem] += 1

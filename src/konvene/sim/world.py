@@ -18,12 +18,12 @@ from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
-from konvene.messages.join_group import JoinGroupRequest
 from konvene.shard.image import Topic, Topics
 from konvene.sim import chaos
 from konvene.sim.agenda import Agenda
 from konvene.sim.event import Event, Promise
 from konvene.sim.faults import Options
+from konvene.sim.member_ids import MemberIds
 from konvene.sim.members import kinds
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.oracle import Oracle, TopicPartition
@@ -100,7 +100,7 @@ class World:
             ]
         )
         self._settings_at_first = {n: v[0] for n, v in chaos.SETTINGS} | self.settings
-        self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
+        self._configure()
         self.topics = Topics()
         self._topic_serial = self.topic_changes = 0
         extra = options["partitions"] // 4
@@ -116,7 +116,7 @@ class World:
         """Who cannot reach the coordinator ("to") and who cannot be reached ("from")."""
         self.members: list[Member] = []
         self.others: list[Process] = []
-        self._made: Counter[str] = Counter()
+        self._ids = MemberIds()
         self._arrivals: dict[str, int] = {}
 
     def record(self) -> Recorder:
@@ -161,7 +161,10 @@ class World:
         """Change a setting of the broker."""
         self.settings[name] = value
         self.note(f"config {name}={value}")
-        self.config = BrokerConfig.load(overrides=list(self.settings.items()))[0]
+        self._configure()
+
+    def _configure(self) -> None:
+        self.config, _ = BrokerConfig.load(overrides=list(self.settings.items()))
 
     def reset_settings(self) -> None:
         """Back to what was set at first."""
@@ -304,22 +307,14 @@ class World:
         if self.is_calm and (life, connection) != (client.life, client.connection):
             return
         self.happened(client.name, "->" if connection == client.connection else "-> late", request)
-        stem = client.name
-        if isinstance(request, JoinGroupRequest) and request.group_instance_id is not None:
-            stem = request.group_instance_id
-        fresh = str(self._made[stem] + 1)
-        call = Call(version, client.name, "/10.0.0.1", (fresh,))
+        call = Call(version, client.name, "/10.0.0.1", (self._ids.fresh(client.name, request),))
         shell = self._coordinator_for(request)
         if shell is self.shell:
             chaos.append_faults(self, shell)
             self._late = connection != client.connection
         shell.ask(request, call, lambda answer: self._answer(client, life, connection, number, answer))
         self._late = False
-        if isinstance(request, JoinGroupRequest):
-            # The n-th member id that is made for somebody ends in n, as in scenarios.
-            group = shell.core.groups.get(request.group_id)
-            made = f"{stem}-{fresh}"
-            self._made[stem] += group is not None and (made in group.members or made in group.pending_joins)
+        self._ids.asked(client.name, request, shell.core.groups)
 
     def _coordinator_for(self, request: Struct) -> Shell:
         """Some still ask the coordinator that was deposed. It would answer about offsets what was true once,

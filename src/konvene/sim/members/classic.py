@@ -57,8 +57,15 @@ FIRST_WITH_REBALANCE_TIMEOUT, FIRST_WITH_REASON = 1, 8
 COMMON, OTHERS = "roundrobin", ("range", OURS)
 """Of the assignors that members choose from where they are mixed: the one that all have, and the others."""
 
-RETRIED = (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.UNKNOWN_SERVER_ERROR)
-MOVED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE)
+ASKED_AGAIN = (
+    None,
+    Errors.COORDINATOR_LOAD_IN_PROGRESS,
+    Errors.UNKNOWN_SERVER_ERROR,
+    Errors.NOT_COORDINATOR,
+    Errors.COORDINATOR_NOT_AVAILABLE,
+    Errors.REBALANCE_IN_PROGRESS,
+)
+"""Answers after which a member asks once more in a while; None: nothing was heard."""
 LOST_MEMBERSHIP = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
 
 
@@ -189,7 +196,7 @@ class ClassicMember(Member):
             self._send_join()
         elif error in LOST_MEMBERSHIP:
             self._lose(keep_id=False)
-        elif error is None or error in RETRIED or error in MOVED or error is Errors.REBALANCE_IN_PROGRESS:
+        elif error in ASKED_AGAIN:
             self.later(RETRY_BACKOFF_MS, self._again)
         else:
             self._fatal(error)
@@ -249,7 +256,7 @@ class ClassicMember(Member):
             self._take(answer.assignment)
         elif error in LOST_MEMBERSHIP:
             self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
-        elif error is None or error in RETRIED or error in MOVED or error is Errors.REBALANCE_IN_PROGRESS:
+        elif error in ASKED_AGAIN:
             self.later(RETRY_BACKOFF_MS, self._rejoin_after_sync, self.generation)
         else:
             self._fatal(error)
@@ -267,10 +274,9 @@ class ClassicMember(Member):
         if not self.cooperative or self.owned <= given:
             self.own(given)
             return
-        revoked = self.owned - given
-        self._give_up(lambda: self._revoked(revoked, given))
+        self._give_up(lambda: self._revoked(given))
 
-    def _revoked(self, revoked: set[TopicPartition], given: set[TopicPartition]) -> None:
+    def _revoked(self, given: set[TopicPartition]) -> None:
         """A cooperative member gave up what it was not given; the others get it in the next generation."""
         self.own(given)
         self.join("need to revoke partitions and re-join")

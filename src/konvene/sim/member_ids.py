@@ -1,0 +1,41 @@
+"""Member ids that say whose they are: the n-th that is made for somebody ends in n, whoever else is there.
+
+A coordinator makes an id of the client's name, or of the instance id where there is one, and of something
+random. Here that is a number, which rises only when an id was taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from konvene.codec.schema import Struct
+from konvene.messages.join_group import JoinGroupRequest
+
+
+class MemberIds:
+    """How many were made, by the name that they begin with."""
+
+    def __init__(self) -> None:
+        self._made: Counter[str] = Counter()
+
+    def __repr__(self) -> str:
+        return f"<member ids: {self._made.total()} made>"
+
+    def fresh(self, client_id: str, request: Struct) -> str:
+        """What stands for something random in this request."""
+        return str(self._made[_stem(client_id, request)] + 1)
+
+    def asked(self, client_id: str, request: Struct, groups: Any) -> None:
+        """The request was decided: an id that was taken is not given again."""
+        if not isinstance(request, JoinGroupRequest):
+            return
+        group, stem = groups.get(request.group_id), _stem(client_id, request)
+        made = f"{stem}-{self._made[stem] + 1}"
+        if group is not None and (made in group.members or made in group.pending_joins):
+            self._made[stem] += 1
+
+
+def _stem(client_id: str, request: Struct) -> str:
+    named = request.group_instance_id if isinstance(request, JoinGroupRequest) else None
+    return client_id if named is None else named
