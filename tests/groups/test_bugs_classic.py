@@ -351,9 +351,8 @@ def test_ours_who_is_taken_out_while_it_waits_is_told() -> None:
     assert cast.answer("ANN").error_code == UNKNOWN
 
 
-def test_ours_static_member_back_before_its_sync_is_waited_for() -> None:
-    """Found by the simulator: a static member that was told of its generation, stopped and came back under a
-    new id was not waited for any more, and the timer of those who have yet to sync went on for nobody."""
+def back_before_its_sync() -> tuple[Cast, str, str]:
+    """A stable group of two: who leads it, and who was started anew before it asked for its assignment."""
     cast = Cast()
     for who in ("ANN", "BOB"):
         cast.join(who)
@@ -362,6 +361,13 @@ def test_ours_static_member_back_before_its_sync_is_waited_for() -> None:
     other = "BOB" if leader == "ANN" else "ANN"
     cast.sync(leader)
     cast.anew(other)
+    return cast, leader, other
+
+
+def test_ours_static_member_back_before_its_sync_is_waited_for() -> None:
+    """Found by the simulator: a static member that was told of its generation, stopped and came back under a
+    new id was not waited for any more, and the timer of those who have yet to sync went on for nobody."""
+    cast, _, other = back_before_its_sync()
     assert cast.group.pending_syncs == {cast.ids[other]}
     assert cast.sync(other).error_code == NONE
     assert not cast.group.pending_syncs
@@ -370,14 +376,7 @@ def test_ours_static_member_back_before_its_sync_is_waited_for() -> None:
 
 def test_ours_static_member_back_that_never_syncs_is_out() -> None:
     """And if it does not ask for its assignment in time, it is out, as anybody is."""
-    cast = Cast()
-    for who in ("ANN", "BOB"):
-        cast.join(who)
-    cast.advance(1000)
-    leader = next(who for who in ("ANN", "BOB") if cast.ids[who] == cast.group.leader)
-    other = "BOB" if leader == "ANN" else "ANN"
-    cast.sync(leader)
-    cast.anew(other)
+    cast, leader, other = back_before_its_sync()
     for _ in range(REBALANCE_MS // 5_000):
         cast.heartbeat(leader)
         cast.heartbeat(other)

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -21,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.broker.test_coordinator import CONFIG, TOPICS, V9, Journal, commit
 from tests.groups.asking import Cast, commit_request, fetch_request, join_request
+from tests.hash_seeds import told_by_processes
 
 from konvene.broker.coordinator import Coordinator
 from konvene.broker.group_log import GROUP_SPEECH
@@ -213,15 +211,5 @@ def test_the_same_life_is_the_same_to_the_byte() -> None:
     code = "from tests.groups.test_promises_runtime import story; import hashlib\n" + (
         "print(hashlib.sha256(''.join(story(seed) for seed in range(20)).encode()).hexdigest())"
     )
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": "."},
-            cwd=Path(__file__).parents[2],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2", "77")
-    }
+    told = told_by_processes(code, 1, 2, 77)
     assert len(told) == 1

@@ -4,13 +4,10 @@ met again."""
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
+from tests.hash_seeds import told_by_processes
 
 from konvene.groups.classic import expiry, join
 from konvene.groups.classic.group import ClassicGroup, Member
@@ -36,17 +33,7 @@ def traced(seed: int) -> str:
 def test_the_same_seed_is_the_same_run_in_any_process() -> None:
     """G10: byte for byte, whatever order the sets of a process have."""
     code = "from tests.sim.test_run import traced; print([traced(seed) for seed in (3, 4)])"
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": "."},
-            cwd=Path(__file__).parents[2],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "77")
-    }
+    told = told_by_processes(code, 1, 77)
     assert told == {f"{[traced(3), traced(4)]}\n"}
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
+from tests.hash_seeds import told_by_processes
 
 from konvene.broker.connection import Connection
 from konvene.broker.coordinator import Coordinator
@@ -53,14 +51,8 @@ def test_without_faults_nothing_is_refused(seed: int) -> None:
 def test_the_same_seed_is_the_same_run() -> None:
     """To the byte: again in this process, and in others that order their sets otherwise."""
     code = "from tests.sim.test_whole import traced; print(traced(3))"
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, check=True,
-            capture_output=True, text=True,
-        ).stdout.strip()
-        for seed in ("1", "77")
-    }  # fmt: skip
-    assert found == {traced(3)}
+    found = told_by_processes(code, 1, 77)
+    assert found == {f"{traced(3)}\n"}
     assert traced(3) == traced(3) != traced(4)
 
 

@@ -27,10 +27,11 @@ from konvene.groups.consumer.log import (
     target_record,
 )
 from konvene.records import consumer as rc
-from konvene.records.coordinator import GROUP_RECORDS, Record, decode_record
+from konvene.records.coordinator import Record
+from konvene.sim.compaction import compacted
+from konvene.sim.journal import Batch, batch_of
 
 LOG = Path(__file__).parents[2] / "vectors" / "logs" / "consumer"
-Batch = tuple[Record, ...]
 
 
 def batches(place: str) -> list[Batch]:
@@ -38,8 +39,9 @@ def batches(place: str) -> list[Batch]:
     found = []
     for file in sorted((LOG / place).glob("*.log")):
         for header, batch in rb.batches(file.read_bytes()):
-            told = [decode_record(r.key or b"", r.value, GROUP_RECORDS) for r in rb.records(batch, header)]
-            found.append(tuple(r for r in told if r is not None and type(r.key) in REPLAYS))
+            told = batch_of((bytes(r.key or b""), r.value) for r in rb.records(batch, header))
+            ours = [i for i, r in enumerate(told.records) if type(r) is Record and type(r.key) in REPLAYS]
+            found.append(Batch(tuple(told.pairs[i] for i in ours), tuple(told.records[i] for i in ours)))
     return found
 
 
@@ -49,7 +51,7 @@ PLACES = [place.name for place in sorted(LOG.glob("__consumer_offsets-*"))]
 def read(told: Iterable[Batch]) -> dict[str, ConsumerGroup]:
     groups: dict[str, Any] = {}
     for batch in told:
-        for record in batch:
+        for record in batch.records:
             replay(groups, record)
     return groups
 
@@ -108,7 +110,7 @@ def test_books_agree_after_every_record(place: str) -> None:
     """Owners, subscribers, names and who is behind are what can be counted."""
     groups: dict[str, Any] = {}
     for batch in batches(place):
-        for record in batch:
+        for record in batch.records:
             replay(groups, record)
             for group in groups.values():
                 assert_books_agree(group)
@@ -140,7 +142,7 @@ def test_what_is_written_is_what_kafka_wrote(place: str) -> None:
     groups: dict[str, Any] = {}
     made = 0
     for batch in batches(place):
-        for record in batch:
+        for record in batch.records:
             replay(groups, record)
             if record.value is not None:
                 again = written(groups, record)
@@ -178,30 +180,12 @@ def in_order(value: Any) -> Any:
     return value
 
 
-def compacted(told: list[Batch], begin: int, end: int, *, tombstones: bool) -> list[Batch]:
-    """The last record of each key in a window, where it stood."""
-    last = {
-        repr(r.key): (at, n)
-        for at, batch in enumerate(told[:end])
-        for n, r in enumerate(batch)
-        if at >= begin
-    }
-    return [
-        tuple(
-            r
-            for n, r in enumerate(batch)
-            if not begin <= at < end or (last[repr(r.key)] == (at, n) and (tombstones or r.value is not None))
-        )
-        for at, batch in enumerate(told)
-    ]
-
-
 def left_overs(told: list[Batch]) -> Iterator[list[Batch]]:
     """Every prefix compacted, with its tombstones and without, and every window that begins a third in."""
     for end in range(1, len(told) + 1):
-        yield compacted(told, 0, end, tombstones=True)
-        yield compacted(told, 0, end, tombstones=False)
-        yield compacted(told, len(told) // 3, end, tombstones=True)
+        yield compacted(told, end, tombstones=True)
+        yield compacted(told, end, tombstones=False)
+        yield compacted(told, end, tombstones=True, begin=len(told) // 3)
 
 
 @pytest.mark.parametrize("place", PLACES)
