@@ -38,6 +38,20 @@ def test_balance_comes_first() -> None:
     assert of_orders(rack_aware.assign(spec)) == {"0a": (3, 4), "1b": (0, 1, 2)}
 
 
+def test_longer_share_goes_to_who_is_near() -> None:
+    """Even if who has it gives up nothing near, and who gets it takes from a third."""
+    nobodys: frozenset[str] = frozenset()
+    spec = group("xyc", (C, nobodys, nobodys, C))
+    held = {"0x": (0,), "1y": (1, 2), "2c": (3,)}
+    members = {
+        name: MemberSpec(of.subscribed, {ORDERS: held[name]}, None, of.rack_id)
+        for name, of in spec.members.items()
+    }
+    given = rack_aware.assign(GroupSpec.of(members, spec.topics))
+    assert given["2c"] == {ORDERS: (0, 3)}
+    assert sizes(given) == [2, 1, 1]
+
+
 def test_member_gives_up_what_is_near_for_nobody_but_a_nearer_whole() -> None:
     """The row of exchanges goes over three racks: no two members alone could do better."""
     spec = group("abc", (A | B, B | C, C | A))

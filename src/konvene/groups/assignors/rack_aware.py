@@ -16,9 +16,10 @@ began:
     a partition that is far from its reader goes to a reader near to it, who gives another one on, ..., until
     somebody gives one back to the first; nobody on the way gets something far for something near
 
-Such a row makes one more local and leaves all sizes alone. In a group that subscribes alike it may also end
-with a member that had less than the first: they change sizes. When no row is left, no balanced answer of such
-a group has more that is local (that is the theorem of augmenting paths).
+Such a row makes one more local and leaves all sizes alone. In a group that subscribes alike there may be one
+gap in it: a member that has less than another keeps what it got, and the other gives one on in its place:
+they change sizes. When no row is left, no balanced answer of such a group has more that is local (that is the
+theorem of augmenting paths).
 
 Cost: members with the same rack, subscription and size are one kind, partitions with the same racks and the
 same readers one class. Rows are looked for among kinds and classes; a row that was found is used until a
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.assignors import uniform
@@ -179,8 +180,13 @@ class _Class:
         return kind[0] in self.racks
 
 
-Step = tuple[Kind, _Class]
-"""Who gives, and what."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A partition of this class goes from a member of one kind to one of another."""
+
+    giver: Kind
+    of: _Class
+    taker: Kind
 
 
 class _Exchange:
@@ -236,32 +242,35 @@ class _Exchange:
                     if not of.at(first):
                         while self.has[first].get(of) and (row := self._row(first, of)):
                             again = True
-                            self._follow(*row)
+                            self._follow(row)
         return bool(self.changed)
 
-    def _row(self, first: Kind, of: _Class) -> tuple[list[Step], Kind] | None:
-        """A row that begins with a partition of this class, and the kind with which it ends."""
-        came: dict[Kind, Step] = {}
-        ahead: deque[Kind] = deque()
-        steps: Iterable[Step] = [(first, of)]
+    def _row(self, first: Kind, of: _Class) -> list[Step] | None:
+        """A row that begins with a partition of this class."""
+        came: dict[Kind, Step | Kind] = {}
+        ahead: deque[Kind] = deque([first])
+        gap = self.sizes_may_change
         seen = 0
         self.searches += 1
         if not self.sizes_may_change and self.searches > MOST_SEARCHES:
             return None
-        while self.sizes_may_change or seen < MOST_SEEN:
-            for giver, given in steps:
-                for kind in self._takers(giver, given, near=giver == first or given.at(giver)):
-                    seen += 1
-                    if kind in came:
-                        continue
-                    came[kind] = giver, given
-                    if kind == first or (self.sizes_may_change and kind[2] < first[2]):
-                        return _told(came, first, kind), kind
-                    ahead.append(kind)
-            if not ahead:
-                break
+        while ahead and (self.sizes_may_change or seen < MOST_SEEN):
             giver = ahead.popleft()
-            steps = [(giver, given) for given, units in self.has[giver].items() if units]
+            begins = giver == first
+            for given in [of] if begins else [given for given, units in self.has[giver].items() if units]:
+                for kind in self._takers(giver, given, near=begins or given.at(giver)):
+                    seen += 1
+                    if kind not in came:
+                        came[kind] = Step(giver, given, kind)
+                        ahead.append(kind)
+            larger = [] if begins or not gap else [kind for kind in self.kinds[giver[1]] if kind[2] > giver[2]]
+            for kind in larger:
+                gap = False
+                if kind not in came and self.members[kind]:
+                    came[kind] = giver
+                    ahead.append(kind)
+            if first in came:
+                return _told(came, first)
         return None
 
     def _takers(self, giver: Kind, given: _Class, *, near: bool) -> Iterator[Kind]:
@@ -271,20 +280,22 @@ class _Exchange:
                 if kind != giver and self.members[kind] and (not near or kind[0] in given.racks):
                     yield kind
 
-    def _follow(self, steps: list[Step], last: Kind) -> None:
+    def _follow(self, steps: list[Step]) -> None:
         """Use this row: once if it changes sizes, else as long as there is something for each step of it."""
-        closed = last == steps[0][0]
-        while all(self.has[kind].get(of) for kind, of in steps):
-            units = [self.has[kind][of].popitem()[0] for kind, of in steps]
+        gap = next((at for at, step in enumerate(steps) if step.taker != steps[at + 1 - len(steps)].giver), None)
+        while all(self.has[step.giver].get(step.of) for step in steps):
+            units = [self.has[step.giver][step.of].popitem()[0] for step in steps]
             owners = [self.owner[unit] for unit in units]
-            takers = [*owners[1:], owners[0] if closed else next(iter(self.members[last]))]
+            takers = [*owners[1:], owners[0]]
+            if gap is not None:
+                larger, takers[gap] = takers[gap], next(iter(self.members[steps[gap].taker]))
             for unit, taker in zip(units, takers, strict=True):
                 self.owner[unit] = taker
                 self._put(unit, self.kind_of[taker])
             self.changed.update(takers, owners)
-            if not closed:
-                self._resize(owners[0], -1)
-                self._resize(takers[-1], +1)
+            if gap is not None:
+                self._resize(larger, -1)
+                self._resize(takers[gap], +1)
                 return
 
     def _resize(self, member: str, by: int) -> None:
@@ -310,11 +321,17 @@ class _Exchange:
         }
 
 
-def _told(came: Mapping[Kind, Step], first: Kind, last: Kind) -> list[Step]:
-    """Who gives what on the way from the first to the last."""
-    steps = [came[last]]
-    while steps[-1][0] != first:
-        steps.append(came[steps[-1][0]])
+def _told(came: Mapping[Kind, Step | Kind], first: Kind) -> list[Step]:
+    """Who gives what on the way from the first back to it."""
+    steps = []
+    kind = first
+    while not steps or kind != first:
+        step = came[kind]
+        if isinstance(step, Step):
+            steps.append(step)
+            kind = step.giver
+        else:
+            kind = step
     return steps[::-1]
 
 
