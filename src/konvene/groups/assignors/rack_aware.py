@@ -263,12 +263,13 @@ class _Exchange:
                     if kind not in came:
                         came[kind] = Step(giver, given, kind)
                         ahead.append(kind)
-            larger = [] if begins or not gap else [kind for kind in self.kinds[giver[1]] if kind[2] > giver[2]]
-            for kind in larger:
+            larger = [kind for kind in self.kinds[giver[1]] if self.members[kind] and kind[2] > giver[2]]
+            if gap and larger and not begins:
                 gap = False
-                if kind not in came and self.members[kind]:
-                    came[kind] = giver
-                    ahead.append(kind)
+                for kind in larger:
+                    if kind not in came:
+                        came[kind] = giver
+                        ahead.append(kind)
             if first in came:
                 return _told(came, first)
         return None
@@ -282,7 +283,8 @@ class _Exchange:
 
     def _follow(self, steps: list[Step]) -> None:
         """Use this row: once if it changes sizes, else as long as there is something for each step of it."""
-        gap = next((at for at, step in enumerate(steps) if step.taker != steps[at + 1 - len(steps)].giver), None)
+        following = [*steps[1:], steps[0]]
+        gap = next((at for at, step in enumerate(steps) if step.taker != following[at].giver), None)
         while all(self.has[step.giver].get(step.of) for step in steps):
             units = [self.has[step.giver][step.of].popitem()[0] for step in steps]
             owners = [self.owner[unit] for unit in units]
@@ -323,7 +325,7 @@ class _Exchange:
 
 def _told(came: Mapping[Kind, Step | Kind], first: Kind) -> list[Step]:
     """Who gives what on the way from the first back to it."""
-    steps = []
+    steps: list[Step] = []
     kind = first
     while not steps or kind != first:
         step = came[kind]
