@@ -15,6 +15,18 @@ TOPIC_METADATA_CHANGED = "topic-metadata-changed"
 COOPERATIVE_FOLLOW_UP = "cooperative-follow-up"
 STATIC_MEMBER_REJOINS = "static-member-rejoins"
 REMOVED_BY_ADMIN = "removed-by-admin"
+SUBSCRIPTION_CHANGED = "subscription-changed"
+ASSIGNOR_CHANGED = "assignor-changed"
+"""Most members of a consumer group prefer another server-side assignor now."""
+REGEX_REFRESHED = "regex-refreshed"
+"""What a member's regular expression matches was found out, or has changed."""
+STATIC_MEMBER_LEFT_TEMPORARILY = "static-member-left-temporarily"
+"""No epoch moves for it: its place is kept."""
+FENCED = "fenced"
+UPGRADED = "upgraded"
+"""A classic group became a consumer group: its first member of the new protocol joined."""
+DOWNGRADED = "downgraded"
+"""A consumer group became a classic one: its last member of the new protocol left or was replaced."""
 GROUP_TOO_LARGE = "group-too-large"
 """A coordinator that starts finds more members than `group.max.size` allows."""
 MEMBER_GONE = "member-gone"
@@ -33,6 +45,13 @@ SENTENCES = {
     TOPIC_METADATA_CHANGED: "saw its topics change",
     COOPERATIVE_FOLLOW_UP: "gave up partitions that others wait for",
     STATIC_MEMBER_REJOINS: "came back under its instance id",
+    SUBSCRIPTION_CHANGED: "subscribed to other topics",
+    ASSIGNOR_CHANGED: "made another assignor the preferred one",
+    REGEX_REFRESHED: "subscribes by an expression that matches other topics now",
+    STATIC_MEMBER_LEFT_TEMPORARILY: "left for a while; its place is kept",
+    FENCED: "was fenced",
+    UPGRADED: "speaks the consumer protocol, and the group with it from now on",
+    DOWNGRADED: "was the last that spoke the consumer protocol; the group is a classic one again",
     REMOVED_BY_ADMIN: "was removed by an administrator",
     MEMBER_GONE: "is gone",
     UNKNOWN: "for a reason that the log does not tell",
@@ -41,6 +60,9 @@ SENTENCES = {
 
 OF_THE_GROUP = {
     TOPIC_METADATA_CHANGED: "the group's topics changed",
+    REGEX_REFRESHED: "regular expressions of the group match other topics now",
+    UPGRADED: "the group was upgraded to the consumer protocol",
+    DOWNGRADED: "the group was downgraded to the classic protocol",
     GROUP_TOO_LARGE: "the group has more members than group.max.size allows",
     UNKNOWN: "the group rebalanced for a reason that the log does not tell",
 }

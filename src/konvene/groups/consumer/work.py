@@ -1,0 +1,61 @@
+"""Work of a consumer group that takes long and is done elsewhere: what is asked, and what comes back.
+
+A core never waits. It gives the work to the shell as an `Effect` whose subject is one of the first two; what
+comes of it is handled like a request, as one of the last two. By then the group may have moved on: each
+answer says what it was computed for, and is dropped where that is no longer so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from konvene.groups.assignors import Assignor, GroupAssignment, GroupSpec, PartitionAssignorError
+from konvene.shard.image import Topics
+
+RESOLVE_REGEXES = "resolve-regexes"
+"""Effect: which topics do expressions match? Subject: `RegexesToResolve`."""
+
+COMPUTE_ASSIGNMENT = "compute-assignment"
+"""Effect: a target that takes too long for the coordinator's turn. Subject: `AssignmentToCompute`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegexesToResolve:
+    """Expressions of a group, all valid, and the topics that there are."""
+
+    group_id: str
+    regexes: tuple[str, ...]
+    topics: Topics
+    principal: str = ""
+    """On whose behalf: topics that it may not describe are not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentToCompute:
+    """A group's next target."""
+
+    group_id: str
+    epoch: int
+    assignor: Assignor
+    spec: GroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RegexesResolved:
+    """What they match: topics by expression."""
+
+    group_id: str
+    matches: Mapping[str, frozenset[str]]
+    version: int
+    """That of the topics that were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentComputed:
+    """The target for an epoch, or why there is none."""
+
+    group_id: str
+    epoch: int
+    assignor: str
+    given: GroupAssignment | PartitionAssignorError
