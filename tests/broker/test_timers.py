@@ -59,6 +59,22 @@ def test_rings_at_the_last_deadline_set() -> None:
     assert len(timers) == 0
 
 
+def test_leaves_alone_what_runs() -> None:
+    """A key that is armed unless it is armed rings when it would have rung, and again once it has rung."""
+    clock, rang = Clock(), []
+    timers = Timers(clock, lambda key: rang.append((key, clock.now)))
+    timers.arm("a", 1000)
+    timers.arm("b", 1000, unless_armed=True)
+    clock.move(0.5)
+    timers.arm("a", 100, unless_armed=True)
+    timers.arm("b", 9000, unless_armed=True)
+    clock.move(1)
+    assert rang == [("a", 1.0), ("b", 1.0)]
+    timers.arm("a", 100, unless_armed=True)
+    clock.move(1)
+    assert rang[2:] == [("a", 1.6)]
+
+
 def test_one_alarm_for_many_keys() -> None:
     """However many sessions there are, the event loop has one timer."""
     clock = Clock()

@@ -270,7 +270,7 @@ class Coordinator:
     def _set_timers(self, timers: tuple[Arm | Disarm, ...]) -> None:
         for timer in timers:
             if type(timer) is Arm:
-                self._timers.arm(timer.key, timer.after_ms)
+                self._timers.arm(*timer)
             else:
                 self._timers.disarm(timer.key)
 

@@ -49,10 +49,14 @@ class Timers:
         """What is armed, and when it rings."""
         return self._deadlines
 
-    def arm(self, key: Hashable, after_ms: int) -> None:
-        """Ring for `key` after that many milliseconds, instead of when it would have rung."""
-        deadline = self._clock.time() + after_ms / 1000
+    def arm(self, key: Hashable, after_ms: int, unless_armed: bool = False) -> None:
+        """Ring for `key` after that many milliseconds, instead of when it would have rung.
+
+        `unless_armed`: a key that is armed rings when it would have rung."""
         before = self._deadlines.get(key)
+        if unless_armed and before is not None:
+            return
+        deadline = self._clock.time() + after_ms / 1000
         self._deadlines[key] = deadline
         if before is None or deadline < before:
             self._push(deadline, key)

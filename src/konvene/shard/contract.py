@@ -7,7 +7,8 @@ The shell's laws, which `broker.coordinator` keeps and every other runner must:
 2. If the append fails, every waiter is told NOT_COORDINATOR, the shard is dropped and loaded again.
 3. Soft records are replayed after the records and never appended: what a restart may forget.
 4. An outcome that is larger than a batch may be is refused whole, and the state is as it was.
-5. Timers are told by key and distance; arming a key again moves it. One key has one timer.
+5. Timers are told by key and distance; arming a key again moves it, unless it says that it does not. One key
+   has one timer.
 6. Effects are work for somebody else, done once the records are durable and before the replies leave.
 """
 
@@ -49,10 +50,11 @@ class Reply(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """Start a timer, or move it if it runs."""
+    """Start a timer. One that runs is moved, or left alone where it is to be armed `unless_armed`."""
 
     key: Hashable
     after_ms: int
+    unless_armed: bool = False
 
 
 class Disarm(NamedTuple):

@@ -315,7 +315,8 @@ class _Bench:
             self.core.replay(record)
         for timer in outcome.timers:
             if type(timer) is Arm:
-                self.coordinator.deadlines[timer.key] = timer.after_ms
+                if not (timer.unless_armed and timer.key in self.coordinator.deadlines):
+                    self.coordinator.deadlines[timer.key] = timer.after_ms
             else:
                 self.coordinator.deadlines.pop(timer.key, None)
         return batch
