@@ -36,6 +36,7 @@ from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.effective import topic_values
+from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.log.config import LogConfig
 from konvene.log.directory import LogDirectory, TopicPartition
@@ -86,6 +87,7 @@ class Broker:
     ) -> None:
         self.static_config = config
         self.config = config
+        self.group_configs = GroupConfigs(config)
         self.directory = directory
         self.loop = loop
         self.wall_clock_ms = doors.wall_clock_ms
@@ -323,9 +325,17 @@ class Broker:
                 self.settings_of(ResourceType.BROKER, ""),
                 self.settings_of(ResourceType.BROKER, str(self.node_id)),
             )
-            for warning in warnings:
-                log.warning("%s", warning)
+            told = self.state.configs.items()
+            groups = {group: said for (of, group), said in told if of == ResourceType.GROUP}
+            self.group_configs = GroupConfigs(self.config, groups)
+            _warn(*warnings, *self.group_configs.warnings)
             names = list(self.topics.by_name)
+        elif kind == ResourceType.GROUP:
+            self.group_configs = self.group_configs.with_group(
+                name, self.settings_of(ResourceType.GROUP, name)
+            )
+            _warn(*self.group_configs.warnings)
+            names = []
         else:
             names = [name] if kind == ResourceType.TOPIC else []
         for topic in names:
@@ -394,3 +404,8 @@ class Broker:
             yield
         except LogError as error:
             log.error("%s could not be done: %s", what, error)
+
+
+def _warn(*warnings: str) -> None:
+    for warning in warnings:
+        log.warning("%s", warning)

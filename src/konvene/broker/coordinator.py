@@ -21,6 +21,7 @@ from konvene.broker.timers import Timers
 from konvene.codec.batches import BatchHeader, records
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
+from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.shard.contract import Arm, Context, Core, Disarm, Effect, Outcome, Rebalance, Reply
 from konvene.shard.errors import Refusal
@@ -123,6 +124,21 @@ class _Held(NamedTuple):
     why: tuple[Explained, ...]
 
 
+def _by_the_broker_alone(config: Callable[[], Any]) -> Callable[[], GroupConfigs]:
+    """What groups run with that say nothing themselves; made anew where the broker's settings are others."""
+    seen: Any = None
+    made = GroupConfigs(seen)
+
+    def now() -> GroupConfigs:
+        nonlocal seen, made
+        told = config()
+        if told is not seen:
+            seen, made = told, GroupConfigs(told)
+        return made
+
+    return now
+
+
 class RecordTooLarge(Exception):
     """An outcome that does not fit into one batch of its topic."""
 
@@ -141,6 +157,7 @@ class Coordinator:
         loop: asyncio.AbstractEventLoop,
         wall_clock_ms: Callable[[], int],
         topics: Callable[[], Topics] = lambda: NO_TOPICS,
+        group_configs: Callable[[], GroupConfigs] | None = None,
         perform: Callable[[Effect], None] = lambda effect: None,
         tell: Callable[[Explained], None] = lambda explained: None,
         observe: Callable[[int, int, Any], None] = lambda offset, timestamp_ms, record: None,
@@ -156,6 +173,7 @@ class Coordinator:
         self._loop = loop
         self._wall_clock_ms = wall_clock_ms
         self._topics = topics
+        self._group_configs = group_configs or _by_the_broker_alone(config)
         self._perform = perform
         self._tell = tell
         self._observe = observe
@@ -175,6 +193,11 @@ class Coordinator:
         """The timers that are armed, and when they ring, in the loop's time."""
         return self._timers.deadlines
 
+    @property
+    def group_configs(self) -> GroupConfigs:
+        """What groups run with at this moment."""
+        return self._group_configs()
+
     # --- asking ---
 
     def submit(self, request: Struct, call: Call) -> Later[Struct | Errors]:
@@ -189,7 +212,7 @@ class Coordinator:
         self._waiting[waiter] = answer
         context = Context(
             self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
-            call.fresh_ids, self._topics(),
+            call.fresh_ids, self._topics(), self._group_configs(),
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)
@@ -222,15 +245,20 @@ class Coordinator:
     def _ring(self, key: Any) -> None:
         if self.state != "active":
             return
-        context = Context(self._wall_clock_ms(), self._config(), topics=self._topics())
         try:
-            outcome = self.core.expire(key, context)
+            outcome = self.core.expire(key, self._nobody_asks())
         except Exception:
             log.exception("%s: timer %s could not be decided", self.name, key)
         else:
             if self._carry_out(outcome, None):
                 return
         self._timers.arm(key, RING_AGAIN_MS)
+
+    def _nobody_asks(self) -> Context:
+        """What a decision may know that is nobody's request."""
+        return Context(
+            self._wall_clock_ms(), self._config(), topics=self._topics(), group_configs=self._group_configs()
+        )
 
     def ring_now(self, key: Any) -> bool:
         """Let a timer run out before its time, as if its time were up; False where it is not armed."""
@@ -344,9 +372,7 @@ class Coordinator:
             return
         self.core = core
         self.state = "active"
-        self._carry_out(
-            self.core.load(Context(self._wall_clock_ms(), self._config(), topics=self._topics())), None
-        )
+        self._carry_out(self.core.load(self._nobody_asks()), None)
         if count:
             log.info("%s: loaded %d records in %.3f s", self.name, count, self._loop.time() - began)
 

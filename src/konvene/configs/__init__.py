@@ -5,6 +5,7 @@
     topic       the names of a TOPIC resource           group       those of a GROUP resource
     properties  Java's .properties text                 checks      values at odds with one another
     config      BrokerConfig: layers, look-up, origin   effective   what a topic or a group runs with
+    group_configs  the settings of all groups as one value
     describe    DescribeConfigs                         alter       AlterConfigs, incremental or not
     reference   docs/reference/configs.md
 

@@ -14,7 +14,7 @@ The shell's laws, which `broker.coordinator` keeps and every other runner must:
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from konvene.codec.schema import Struct
@@ -24,6 +24,20 @@ from konvene.shard.image import NO_TOPICS, Topics
 
 Waiter = int
 """The number of a request that waits for its answer."""
+
+
+class GroupConfigs(Protocol):
+    """What each group runs with (`configs.group_configs`): a value, made anew when settings change."""
+
+    def of(self, group_id: str) -> Mapping[str, Any]:
+        """The group's settings by Kafka's names, such as `consumer.session.timeout.ms`."""
+
+
+class _Unsaid:
+    """Where nobody says what groups run with, nobody may ask."""
+
+    def of(self, group_id: str) -> Mapping[str, Any]:
+        raise LookupError(f"this context does not say what group {group_id!r} runs with")
 
 
 class Context(NamedTuple):
@@ -40,6 +54,7 @@ class Context(NamedTuple):
     fresh_ids: tuple[str, ...] = ()
     """Random ids, as many as the request could need."""
     topics: Topics = NO_TOPICS
+    group_configs: GroupConfigs = _Unsaid()
 
 
 class Reply(NamedTuple):
@@ -115,6 +130,6 @@ class Core(Protocol):
 
 
 __all__ = [
-    "NOTHING", "Arm", "Context", "Core", "Disarm", "Effect", "Outcome", "Rebalance", "Record", "Reply",
-    "Waiter",
+    "NOTHING", "Arm", "Context", "Core", "Disarm", "Effect", "GroupConfigs", "Outcome", "Rebalance", "Record",
+    "Reply", "Waiter",
 ]  # fmt: skip

@@ -91,7 +91,8 @@ def assert_every_prefix_loads(shell: Shell) -> None:
 
 def assert_loads(shell: Shell, shard: GroupShard) -> None:
     """What follows from the log: a session for each member, and nothing to be written."""
-    loaded = shard.load(Context(shell.now_ms, shell.config, topics=shell.topics))
+    configs = shell.group_configs
+    loaded = shard.load(Context(shell.now_ms, shell.config, topics=shell.topics, group_configs=configs))
     armed: list[Any] = [t.key for t in loaded.timers if isinstance(t, Arm)]
     sessions = {key for key in armed if key[0] == "session"}
     members = {("session", name, m) for name, group in shard.groups.items() for m in group.members}

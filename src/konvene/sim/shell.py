@@ -14,6 +14,7 @@ from typing import Any, cast
 from konvene.broker.coordinator import Call, Coordinator, Explained
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
+from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
 from konvene.records.commits import OffsetCommitted
@@ -201,6 +202,11 @@ class Shell:
     @property
     def topics(self) -> Topics:
         return self._topics()
+
+    @property
+    def group_configs(self) -> GroupConfigs:
+        """What groups run with, as the coordinator tells it."""
+        return self.coordinator.group_configs
 
     @property
     def now_ms(self) -> int:

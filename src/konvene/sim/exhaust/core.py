@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig
+from konvene.configs.group_configs import GroupConfigs
 from konvene.groups.classic.group import ClassicGroup, GroupIs
 from konvene.groups.classic.step import join_key, session_key, sync_key
 from konvene.groups.offsets.expiry import KEY as RETENTION
@@ -125,6 +126,7 @@ class Steps:
         self.topics = topics(partitions)
         told = {"group.initial.rebalance.delay.ms": str(INITIAL_DELAY_MS)}
         self.config = BrokerConfig.load(overrides=list(told.items()))[0].values
+        self.group_configs = GroupConfigs(self.config)
         found = [type(made) for made in promises_of(KINDS)]
         self.promises = [made for made in found if made in REMINDED or "__init__" not in vars(made)]
         self.left_out = [made for made in found if made not in self.promises]
@@ -200,6 +202,7 @@ class _Bench:
     def __init__(self, steps: Steps, before: Coordinator) -> None:
         self.before = before
         self.config, self.topics, self._partitions = steps.config, steps.topics, steps.partitions
+        self._group_configs = steps.group_configs
         self.core, self.shadow = GroupShard(), GroupShard()
         self.log, self.coordinator = _Log(), _Timers()
         self._names: dict[int, str] = {}
@@ -256,7 +259,15 @@ class _Bench:
         request = real_request(asked, self._partitions)
         number = waiter or GHOST
         context = Context(
-            NOW_MS, self.config, number, VERSIONS[api], CLIENT_ID, CLIENT_HOST, (str(fresh),), self.topics
+            NOW_MS,
+            self.config,
+            number,
+            VERSIONS[api],
+            CLIENT_ID,
+            CLIENT_HOST,
+            (str(fresh),),
+            self.topics,
+            self._group_configs,
         )
         event = self._event("asked")
         event.api, event.request = type(request).__name__.removesuffix("Request"), request
@@ -274,7 +285,7 @@ class _Bench:
     def ring(self, timer: str, member: int) -> Step:
         key = session_key(GROUP, self._name(member)) if timer == "session" else (timer, GROUP)
         del self.coordinator.deadlines[key]
-        context = Context(NOW_MS, self.config, topics=self.topics)
+        context = Context(NOW_MS, self.config, topics=self.topics, group_configs=self._group_configs)
         event = self._event("timer")
         event.key = key
         event.outcome = self.core.expire(key, context)
@@ -287,7 +298,8 @@ class _Bench:
         for record in (*stored_records(self.before), *offset_records(self.before)):
             self.core.replay(record)
         self.coordinator = _Timers()
-        outcome = self.core.load(Context(NOW_MS, self.config, topics=self.topics))
+        context = Context(NOW_MS, self.config, topics=self.topics, group_configs=self._group_configs)
+        outcome = self.core.load(context)
         self.coordinator.deadlines.clear()
         self._carry_out(outcome)
         self.undecided.clear()
