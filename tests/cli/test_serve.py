@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +120,47 @@ def test_an_interrupted_consumer_leaves_its_group(broker: Any) -> None:
     assert (process.returncode, err) == (130, b"Processed a total of 0 messages\n")
     (group,) = konvene(broker, "groups", "describe", "--group", "waiting", "--state", "--json").json
     assert group["state"] == "Empty"
+
+
+def test_an_assignor_is_offered_besides_those_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its module may lie where the broker is started; a client may ask what is on offer."""
+    (tmp_path / "near_by.py").write_text("def assign(spec):\n    return {}\n")
+    monkeypatch.chdir(tmp_path)
+    served = Served("--ephemeral", "--set", "group.consumer.assignors=range", "--assignor", "near_by:assign")
+    try:
+        said = konvene(served, "configs", "describe", "--entity-type", "brokers", "--all", "--json")
+    finally:
+        assert served.stop() == 0
+    assert "range,near_by:assign" in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--assignor", "nowhere:assign"), "module nowhere cannot be imported: ModuleNotFoundError"),
+        (
+            ("--set", "group.consumer.assignors=best"),
+            "no such assignor; there are uniform, range",
+        ),
+        (("--assignor", "range"), "another assignor is called range already."),
+    ],
+)
+def test_an_assignor_that_cannot_be_offered_is_told_before_anything_is_done(
+    tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    """In one line, and no data directory is made."""
+    data = ["--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(
+        [sys.executable, "-m", "konvene", "serve", "--port", "0", *data, *words],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("konvene: Invalid value ")
+    assert why in line
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_port_that_is_taken_is_told_in_plain_words(broker: Any) -> None:

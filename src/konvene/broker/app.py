@@ -16,11 +16,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene import __version__
+from konvene.broker.assignors import SETTING as ASSIGNORS
+from konvene.broker.assignors import load_assignors
 from konvene.broker.doors import SYSTEM
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError
@@ -59,8 +61,11 @@ def serve(
     config: Path | None = None,
     overrides: list[tuple[str, str]] | None = None,
     progress: Progress | None = None,
+    assignors: Sequence[str] = (),
 ) -> int:
-    """Run a broker until it is told to stop. The exit status: 0, or 1 with a message on stderr."""
+    """Run a broker until it is told to stop. The exit status: 0, or 1 with a message on stderr.
+
+    `assignors` are offered besides those of the settings; modules may lie where the broker is started."""
     began = time.perf_counter()
     logging.basicConfig(
         level=os.environ.get("KONVENE_LOG", "INFO").upper(),
@@ -69,12 +74,14 @@ def serve(
     )
     try:
         settings, notices = _configuration(config, overrides or [])
+        said = _offered(settings, assignors)
+        overrides = [*(overrides or []), *said]
         address = _address(settings, host, port)
         for notice in notices:
             logging.getLogger("konvene").warning("%s", notice)
         with _directory(settings, data_dir, ephemeral) as path:
             chosen = _chosen(settings, address, path, by_option=host is not None or port is not None)
-            settings, _ = _configuration(config, [*(overrides or []), *chosen])
+            settings, _ = _configuration(config, [*overrides, *chosen])
             return _run(settings, address, path, ephemeral, began, progress)
     except (CannotStart, ConfigError, LogError) as error:
         sys.stderr.write(f"konvene: {error}\n")
@@ -93,6 +100,15 @@ def _configuration(
     loaded, notices = BrokerConfig.load(text, overrides, file=str(file or "server.properties"))
     _no_security(loaded)
     return loaded, notices
+
+
+def _offered(config: BrokerConfig, more: Sequence[str]) -> list[tuple[str, str]]:
+    """The setting that offers these assignors as well. Raises `ConfigError` where one cannot be loaded."""
+    if more:
+        sys.path.append(str(Path.cwd()))
+    offered = (*config[ASSIGNORS], *more)
+    load_assignors(offered)
+    return [(ASSIGNORS, ",".join(offered))] if more else []
 
 
 def _chosen(config: BrokerConfig, address: Address, path: Path, *, by_option: bool) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from konvene.broker.admission import Admission
+from konvene.broker.assignors import load_assignors
 from konvene.broker.audit import Audit
 from konvene.broker.coordinator import Call, Coordinator, Speech, one_by_one
 from konvene.broker.doors import SYSTEM, Doors
@@ -76,7 +77,7 @@ ADVERTISED_FIRST = {PRODUCE: 0}
 
 
 class Broker:
-    """One node that is its whole cluster."""
+    """One node that is its whole cluster. Raises `ConfigError` where it cannot be made of these settings."""
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class Broker:
         self.static_config = config
         self.config = config
         self.group_configs = GroupConfigs(config)
+        self.assignors = load_assignors(config["group.consumer.assignors"])
         self.directory = directory
         self.loop = loop
         self.wall_clock_ms = doors.wall_clock_ms

@@ -23,7 +23,17 @@ from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
-from konvene.shard.contract import Arm, Context, Core, Disarm, Effect, Outcome, Rebalance, Reply
+from konvene.shard.contract import (
+    NO_ASSIGNORS,
+    Arm,
+    Context,
+    Core,
+    Disarm,
+    Effect,
+    Outcome,
+    Rebalance,
+    Reply,
+)
 from konvene.shard.errors import Refusal
 from konvene.shard.image import NO_TOPICS, Topics
 
@@ -158,6 +168,7 @@ class Coordinator:
         wall_clock_ms: Callable[[], int],
         topics: Callable[[], Topics] = lambda: NO_TOPICS,
         group_configs: Callable[[], GroupConfigs] | None = None,
+        assignors: Mapping[str, Any] = NO_ASSIGNORS,
         perform: Callable[[Effect], None] = lambda effect: None,
         tell: Callable[[Explained], None] = lambda explained: None,
         observe: Callable[[int, int, Any], None] = lambda offset, timestamp_ms, record: None,
@@ -174,6 +185,7 @@ class Coordinator:
         self._wall_clock_ms = wall_clock_ms
         self._topics = topics
         self._group_configs = group_configs or _by_the_broker_alone(config)
+        self._assignors = assignors
         self._perform = perform
         self._tell = tell
         self._observe = observe
@@ -212,7 +224,7 @@ class Coordinator:
         self._waiting[waiter] = answer
         context = Context(
             self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
-            call.fresh_ids, self._topics(), self._group_configs(),
+            call.fresh_ids, self._topics(), self._group_configs(), self._assignors,
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)
@@ -257,8 +269,9 @@ class Coordinator:
     def _nobody_asks(self) -> Context:
         """What a decision may know that is nobody's request."""
         return Context(
-            self._wall_clock_ms(), self._config(), topics=self._topics(), group_configs=self._group_configs()
-        )
+            self._wall_clock_ms(), self._config(), topics=self._topics(),
+            group_configs=self._group_configs(), assignors=self._assignors,
+        )  # fmt: skip
 
     def ring_now(self, key: Any) -> bool:
         """Let a timer run out before its time, as if its time were up; False where it is not armed."""

@@ -115,6 +115,7 @@ class Groups:
             wall_clock_ms=broker.wall_clock_ms,
             topics=lambda: broker.topics,
             group_configs=lambda: broker.group_configs,
+            assignors=broker.assignors,
             tell=lambda explained: broker.audit.tell(index, explained),
             observe=lambda offset, timestamp_ms, record: broker.audit.observe(
                 index, offset, timestamp_ms, record

@@ -31,15 +31,23 @@ from konvene.cli.output import Progress
     metavar="KEY=VALUE",
     help="A setting; repeatable; wins over the file.",
 )
+@click.option(
+    "--assignor",
+    "assignors",
+    multiple=True,
+    metavar="NAME",
+    help="One more server-side assignor, such as module:function; repeatable.",
+)
 def serve(
     host: str | None, port: int | None, data_dir: Path | None, ephemeral: bool, config: Path | None,
-    overrides: tuple[str, ...],
+    overrides: tuple[str, ...], assignors: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run a broker.
 
     \b
     konvene serve --ephemeral
     konvene serve --data-dir ./data --set group.initial.rebalance.delay.ms=0
+    konvene serve --assignor my_module:assign
     """
     if ephemeral and data_dir is not None:
         raise click.UsageError("--ephemeral and --data-dir contradict each other: give one of them.")
@@ -53,7 +61,8 @@ def serve(
         from konvene.broker.app import serve as run_broker
     except ImportError as error:
         fail(f"the broker cannot be loaded: {error}", "Is the installation whole? Try to reinstall konvene.")
-    raise click.exceptions.Exit(run_broker(host, port, data_dir, ephemeral, config, pairs, _progress))
+    status = run_broker(host, port, data_dir, ephemeral, config, pairs, _progress, assignors)
+    raise click.exceptions.Exit(status)
 
 
 def _progress(total: int) -> Callable[[str], None]:

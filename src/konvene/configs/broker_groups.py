@@ -107,8 +107,9 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             "Most members a consumer group may have.",
             at_least=1),
     Setting("group.consumer.assignors", LIST, ("uniform", "range"),
-            "Server-side assignors on offer, the first being the default: names of built-in ones.",
-            may_be_empty=False),
+            "Server-side assignors on offer, the first being the default.", may_be_empty=False,
+            note="Built-in are uniform, range and rack-aware (Kafka has no such one); any other function is "
+            "named module:function, or as the entry point in konvene.assignors of an installed package."),
     Setting("group.consumer.assignor.offload.enable", BOOLEAN, True,
             "Whether target assignments are computed away from the coordinator's own turn.",
             dynamic="cluster-wide", internal=True),

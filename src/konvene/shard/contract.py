@@ -15,7 +15,8 @@ The shell's laws, which `broker.coordinator` keeps and every other runner must:
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 
 from konvene.codec.schema import Struct
 from konvene.records.audit import RebalanceValue
@@ -40,6 +41,9 @@ class _Unsaid:
         raise LookupError(f"this context does not say what group {group_id!r} runs with")
 
 
+NO_ASSIGNORS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 class Context(NamedTuple):
     """What a decision may not invent. Values only."""
 
@@ -55,6 +59,10 @@ class Context(NamedTuple):
     """Random ids, as many as the request could need."""
     topics: Topics = NO_TOPICS
     group_configs: GroupConfigs = _Unsaid()
+    assignors: Mapping[str, Any] = NO_ASSIGNORS
+    """The server-side assignors on offer by name (`groups.assignors.Assignor`), the default first."""
+    principal: str = "User:ANONYMOUS"
+    """On whose behalf, as Kafka writes it. Nobody has another name yet."""
 
 
 class Reply(NamedTuple):
@@ -130,6 +138,6 @@ class Core(Protocol):
 
 
 __all__ = [
-    "NOTHING", "Arm", "Context", "Core", "Disarm", "Effect", "GroupConfigs", "Outcome", "Rebalance", "Record",
-    "Reply", "Waiter",
+    "NOTHING", "NO_ASSIGNORS", "Arm", "Context", "Core", "Disarm", "Effect", "GroupConfigs", "Outcome",
+    "Rebalance", "Record", "Reply", "Waiter",
 ]  # fmt: skip

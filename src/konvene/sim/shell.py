@@ -16,6 +16,7 @@ from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
+from konvene.groups.assignors import OFFERED
 from konvene.groups.shard import GroupShard
 from konvene.records.commits import OffsetCommitted
 from konvene.shard.contract import Context, Outcome
@@ -188,6 +189,7 @@ class Shell:
             loop=cast("Any", self._loop),
             wall_clock_ms=agenda.wall_clock_ms,
             topics=topics,
+            assignors=OFFERED,
             tell=tell,
         )
         self.coordinator.rang = self.end_event

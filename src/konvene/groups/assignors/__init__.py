@@ -33,6 +33,7 @@ from konvene.groups.assignors.contract import (
 
 __all__ = [
     "ASSIGNORS",
+    "OFFERED",
     "Assignor",
     "GroupAssignment",
     "GroupSpec",
@@ -57,3 +58,8 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     }
 )
 """The built-in ones, the default first."""
+
+OFFERED: Final[Mapping[str, Assignor]] = MappingProxyType(
+    {name: ASSIGNORS[name] for name in ("uniform", "range")}
+)
+"""Those on offer where nobody says otherwise, as with Kafka."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
+from konvene.groups.assignors import OFFERED
 from konvene.groups.classic.group import ClassicGroup, GroupIs
 from konvene.groups.classic.step import join_key, session_key, sync_key
 from konvene.groups.offsets.expiry import KEY as RETENTION
@@ -268,6 +269,7 @@ class _Bench:
             (str(fresh),),
             self.topics,
             self._group_configs,
+            OFFERED,
         )
         event = self._event("asked")
         event.api, event.request = type(request).__name__.removesuffix("Request"), request
@@ -285,12 +287,17 @@ class _Bench:
     def ring(self, timer: str, member: int) -> Step:
         key = session_key(GROUP, self._name(member)) if timer == "session" else (timer, GROUP)
         del self.coordinator.deadlines[key]
-        context = Context(NOW_MS, self.config, topics=self.topics, group_configs=self._group_configs)
+        context = self._nobody_asks()
         event = self._event("timer")
         event.key = key
         event.outcome = self.core.expire(key, context)
         event.answered = event.outcome.replies
         return self._done(event, (0,), self._small(event.outcome, (0,), GHOST))
+
+    def _nobody_asks(self) -> Context:
+        return Context(
+            NOW_MS, self.config, topics=self.topics, group_configs=self._group_configs, assignors=OFFERED
+        )
 
     def load(self) -> Step:
         ended = everything(self.core)
@@ -298,7 +305,7 @@ class _Bench:
         for record in (*stored_records(self.before), *offset_records(self.before)):
             self.core.replay(record)
         self.coordinator = _Timers()
-        context = Context(NOW_MS, self.config, topics=self.topics, group_configs=self._group_configs)
+        context = self._nobody_asks()
         outcome = self.core.load(context)
         self.coordinator.deadlines.clear()
         self._carry_out(outcome)
