@@ -33,7 +33,9 @@ class TopicState(NamedTuple):
 class CatalogueState:
     """Topics, settings, features. Changed by the catalogue's `replay` alone."""
 
-    __slots__ = ("_image", "broker", "configs", "features", "names", "next_producer_id", "starts", "topics")
+    __slots__ = (
+        "_image", "broker", "configs", "created", "features", "names", "next_producer_id", "starts", "topics",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicState] = {}
@@ -45,9 +47,17 @@ class CatalogueState:
         self.broker: RegisterBrokerRecord | None = None
         self.starts = 0
         """How often a broker has registered."""
+        self.created = 0
+        """How many topics were ever made."""
         self._image: Topics | None = None
 
     def put_topic(self, topic: TopicState) -> None:
+        """Take in a topic that is new, or has other partitions."""
+        known = self.topics.get(topic.name)
+        if known == topic:
+            return
+        if known is None or known.id != topic.id:
+            self.created += 1
         self.topics[topic.name] = topic
         self.names[topic.id] = topic.name
         self._image = None
@@ -66,5 +76,7 @@ class CatalogueState:
     def image(self) -> Topics:
         """What coordinators may know of topics: a value, made anew when topics have changed."""
         if self._image is None:
-            self._image = Topics(Topic(t.name, t.id, t.partitions) for t in self.topics.values())
+            self._image = Topics(
+                (Topic(t.name, t.id, t.partitions) for t in self.topics.values()), self.created
+            )
         return self._image

@@ -1,4 +1,7 @@
-"""What a coordinator may know of topics: names, ids, partition counts. A value; a change makes a new one."""
+"""What a coordinator may know of topics: names, ids, partition counts. A value; a change makes a new one.
+
+While nothing changes it is the same object, so that whoever remembers it sees by identity whether anything did.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,15 @@ class Topic(NamedTuple):
 
 
 class Topics:
-    """All topics, by name and by id."""
+    """All topics, by name and by id.
 
-    __slots__ = ("by_id", "by_name")
+    `version`: how many topics had ever been made, also before the broker was last started. Partitions that
+    are added and topics that are deleted make another value, of the same version."""
 
-    def __init__(self, topics: Iterable[Topic] = ()) -> None:
+    __slots__ = ("by_id", "by_name", "version")
+
+    def __init__(self, topics: Iterable[Topic] = (), version: int = 0) -> None:
+        self.version = version
         self.by_name: Mapping[str, Topic] = {topic.name: topic for topic in topics}
         self.by_id: Mapping[Uuid, Topic] = {topic.id: topic for topic in self.by_name.values()}
 

@@ -1,0 +1,85 @@
+"""The topics that coordinators are told of: another value after each change, the same object otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from konvene.cluster.catalogue import Catalogue
+from konvene.codec.uuid import Uuid
+from konvene.records.metadata import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+A, B, NEW_A = (Uuid(letter * 16) for letter in (b"a", b"b", b"n"))
+
+LOG = (
+    TopicRecord(name="a", topic_id=A),
+    PartitionRecord(topic_id=A, partition_id=0),
+    TopicRecord(name="b", topic_id=B),
+    PartitionRecord(topic_id=B, partition_id=0),
+)
+
+
+def replayed(*records: Any) -> Catalogue:
+    catalogue = Catalogue()
+    for record in records:
+        catalogue.replay(record)
+    return catalogue
+
+
+def test_the_version_counts_topics_that_were_made() -> None:
+    """Partitions and deletions keep it; a topic that is made again counts again, and so after a restart."""
+    more = (
+        PartitionRecord(topic_id=A, partition_id=1),
+        RemoveTopicRecord(topic_id=A),
+        TopicRecord(name="a", topic_id=NEW_A),
+    )
+    assert Catalogue().state.image.version == 0
+    assert replayed(*LOG).state.image.version == 2
+    assert [replayed(*LOG, *more[:n]).state.image.version for n in (1, 2, 3)] == [2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        TopicRecord(name="c", topic_id=NEW_A),
+        PartitionRecord(topic_id=A, partition_id=1),
+        RemoveTopicRecord(topic_id=A),
+    ],
+)
+def test_whatever_changes_makes_another_value(record: Any) -> None:
+    catalogue = replayed(*LOG)
+    before = catalogue.state.image
+    catalogue.replay(record)
+    after = catalogue.state.image
+    assert after is not before
+    assert after.by_name != before.by_name
+    assert catalogue.state.image is after
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        PartitionRecord(topic_id=A, partition_id=0),
+        PartitionRecord(topic_id=NEW_A, partition_id=7),
+        RemoveTopicRecord(topic_id=NEW_A),
+        ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value="1"),
+        FeatureLevelRecord(name="metadata.version", feature_level=33),
+        ProducerIdsRecord(next_producer_id=1000),
+        RegisterBrokerRecord(broker_id=1, broker_epoch=1),
+    ],
+)
+def test_what_is_not_about_topics_leaves_the_very_object(record: Any) -> None:
+    """Nor does it, where the record says what is known already."""
+    catalogue = replayed(*LOG)
+    before = catalogue.state.image
+    catalogue.replay(record)
+    assert catalogue.state.image is before
