@@ -1,6 +1,6 @@
 """What a coordinator may know of topics: names, ids, partition counts. A value; a change makes a new one.
 
-While nothing changes it is the same object, so that whoever remembers it sees by identity whether anything did.
+While nothing changes it is the same object: whoever remembers it sees by identity whether anything did.
 """
 
 from __future__ import annotations
