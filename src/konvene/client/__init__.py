@@ -20,20 +20,22 @@ if TYPE_CHECKING:
     from konvene.client.cluster import Cluster, TopicPartition
     from konvene.client.connection import Connection
     from konvene.client.consumer import Consumer
+    from konvene.client.consumer_member import ConsumerMember
     from konvene.client.errors import ClientError, KafkaError
     from konvene.client.member import Member, MemberSettings
     from konvene.client.producer import Producer
     from konvene.client.settings import ClientSettings
 
 __all__ = [
-    "Admin", "ClientError", "ClientSettings", "Cluster", "Connection", "Consumer", "KafkaError", "Member",
-    "MemberSettings", "Producer", "TopicPartition",
+    "Admin", "ClientError", "ClientSettings", "Cluster", "Connection", "Consumer", "ConsumerMember",
+    "KafkaError", "Member", "MemberSettings", "Producer", "TopicPartition",
 ]  # fmt: skip
 
 _FILES = {
     "Admin": "admin", "ClientError": "errors", "ClientSettings": "settings", "Cluster": "cluster",
-    "Connection": "connection", "Consumer": "consumer", "KafkaError": "errors", "Member": "member",
-    "MemberSettings": "member", "Producer": "producer", "TopicPartition": "cluster",
+    "Connection": "connection", "Consumer": "consumer", "ConsumerMember": "consumer_member",
+    "KafkaError": "errors", "Member": "member", "MemberSettings": "member", "Producer": "producer",
+    "TopicPartition": "cluster",
 }  # fmt: skip
 
 

@@ -4,6 +4,9 @@ Where it stands in a partition is its position. A partition without one starts a
 offset; where there is none, at `auto_offset_reset`. Positions are committed when the caller says so, and with
 `auto_commit` also every interval, before partitions are given up, and at the end.
 
+In a group it is a member by one of two protocols, `group_protocol`: `classic`, or `consumer` (KIP-848), where
+the coordinator says who gets what. Either way partitions change hands within `poll` and `close` only.
+
 One `poll` does one step: be in the group (this may take a whole rebalance), find missing positions, fetch
 one round. Records that a fetch brought beyond `max_poll_records` wait for the next `poll`; a position moves
 only over records that were returned, so what was not returned was not consumed.
@@ -19,7 +22,9 @@ from typing import NamedTuple, Self
 
 from konvene.client.admin import Admin, CommittedOffset
 from konvene.client.assignors import Assignor
-from konvene.client.cluster import Cluster, TopicPartition
+from konvene.client.cluster import Cluster, Patience, TopicPartition
+from konvene.client.consumer_member import ConsumerMember
+from konvene.client.consumer_settings import protocol_of, refuse_settings
 from konvene.client.errors import ClientError, KafkaError, Misconfigured
 from konvene.client.fetch import EARLIEST, LATEST, LEADER_MOVED, READ_UNCOMMITTED, fetch, list_offsets
 from konvene.client.member import Callback, Member, MemberSettings
@@ -29,6 +34,14 @@ from konvene.errors import Errors
 __all__ = ["Consumed", "Consumer"]
 
 _RESET = {"earliest": EARLIEST, "latest": LATEST}
+
+_OUTDATED = frozenset(
+    {
+        Errors.REBALANCE_IN_PROGRESS, Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION,
+        Errors.FENCED_MEMBER_EPOCH, Errors.STALE_MEMBER_EPOCH,
+    }
+)  # fmt: skip
+"""Answers to a commit of a member for whom the group has moved on."""
 
 
 class Consumed(NamedTuple):
@@ -59,10 +72,13 @@ class Consumer:
         self, cluster: Cluster, group_id: str | None = None, *, auto_offset_reset: str = "latest",
         auto_commit: bool = True, auto_commit_interval_ms: int = 5_000,
         isolation_level: int = READ_UNCOMMITTED, max_poll_records: int | None = None,
-        assignors: Sequence[str | Assignor] = ("range",), member: MemberSettings | None = None,
+        assignors: Sequence[str | Assignor] | None = None, member: MemberSettings | None = None,
+        group_protocol: str = "classic", group_remote_assignor: str | None = None,
     ) -> None:  # fmt: skip
         if auto_offset_reset not in (*_RESET, "none"):
             raise Misconfigured(f"auto.offset.reset is earliest, latest or none, not {auto_offset_reset}")
+        self.group_protocol = protocol_of(group_protocol)
+        refuse_settings(self.group_protocol, _given(assignors, member, group_remote_assignor))
         self.cluster = cluster
         self.group_id = group_id
         self.auto_offset_reset = auto_offset_reset
@@ -70,10 +86,11 @@ class Consumer:
         self.auto_commit_interval_ms = auto_commit_interval_ms
         self.isolation_level = isolation_level
         self.max_poll_records = max_poll_records
-        self.member: Member | None = None
+        self.member: Member | ConsumerMember | None = None
         self.positions: dict[TopicPartition, int] = {}
         """The next offset to read, per partition."""
-        self._assignors = assignors
+        self._assignors = assignors or ("range",)
+        self._remote_assignor = group_remote_assignor
         self._member_settings = member
         self._partitions: tuple[TopicPartition, ...] = ()
         self._committed: dict[TopicPartition, int] = {}
@@ -98,19 +115,28 @@ class Consumer:
         return self.member.assignment if self.member is not None else self._partitions
 
     def subscribe(
-        self, topics: Iterable[str], *, on_assigned: Callback | None = None,
+        self, topics: Iterable[str] = (), *, regex: str | None = None, on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
     ) -> None:  # fmt: skip
-        """Be a member of the group for these topics; `poll` joins. Raises `Misconfigured` without a group."""
+        """Be a member of the group for these topics, and those whose whole names match `regex`; `poll` joins.
+
+        The expression is RE2's and the coordinator's to follow, which needs the protocol `consumer`. There a
+        second call changes what is read. Raises `Misconfigured` without a group."""
         if self.group_id is None:
             raise Misconfigured("subscribing needs a group: give a group id, or assign partitions")
+        if isinstance(self.member, ConsumerMember):
+            self._user_assigned = on_assigned or self._user_assigned
+            self._user_revoked = on_revoked or self._user_revoked
+            self.member.subscribe(topics, regex=regex)
+            return
         if self.member is not None or self._partitions:
             raise Misconfigured("this consumer has its topics already")
+        if regex is not None and self.group_protocol != "consumer":
+            raise Misconfigured(
+                "a regular expression that the coordinator follows needs group.protocol=consumer"
+            )
         self._user_assigned, self._user_revoked = on_assigned, on_revoked
-        self.member = Member(
-            self.cluster, self.group_id, topics, assignors=self._assignors, settings=self._member_settings,
-            on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost,
-        )  # fmt: skip
+        self.member = self._become_member(self.group_id, topics, regex)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without being a member of anything."""
@@ -146,6 +172,9 @@ class Consumer:
         if ready:
             return ready
         wanted = {tp: self.positions[tp] for tp in self.assignment if tp in self.positions}
+        if not wanted and isinstance(self.member, ConsumerMember):
+            await self.member.idle(timeout_ms)
+            return []
         if not wanted:
             await asyncio.sleep(timeout_ms / 1000)
             return []
@@ -159,27 +188,40 @@ class Consumer:
                 yield record
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit `offsets` or all positions. Raises `KafkaError`, such as REBALANCE_IN_PROGRESS."""
+        """Commit `offsets` or all positions. Raises `KafkaError`, such as REBALANCE_IN_PROGRESS.
+
+        Where the group has moved on to another epoch (STALE_MEMBER_EPOCH) the next heartbeat tells of it, and
+        the commit is tried again, for as long as a call may take."""
         if self.group_id is None:
             raise Misconfigured("committing needs a group")
         wanted = {tp: self.positions[tp] for tp in self.assignment if tp in self.positions}
         rows = dict(wanted if offsets is None else offsets)
-        if rows:
-            member_id, generation, instance_id = "", -1, None
-            if self.member is not None:
-                member_id, generation = self.member.member_id, self.member.generation
-                instance_id = self.member.settings.group_instance_id
-            await Admin(self.cluster).alter_offsets(
-                self.group_id, rows, member_id=member_id, generation=generation, instance_id=instance_id
-            )
-            self._committed.update(rows)
-        self._commit_at = asyncio.get_running_loop().time() + self.auto_commit_interval_ms / 1000
+        patience = self.cluster.patience()
+        while rows:
+            try:
+                await self._commit_once(self.group_id, rows)
+                break
+            except KafkaError as error:
+                if not await self._is_renewed(error, patience):
+                    raise
+        self._commit_later()
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """The group's committed offsets of these partitions; those without one are left out."""
         if self.group_id is None:
             return {}
-        return await Admin(self.cluster).committed_offsets(self.group_id, partitions, require_stable=True)
+        admin, wanted, patience = Admin(self.cluster), tuple(partitions), self.cluster.patience()
+        while True:
+            try:
+                member_id, epoch = None, -1
+                if isinstance(self.member, ConsumerMember) and self.member.epoch > 0:
+                    member_id, epoch = self.member.member_id, self.member.epoch
+                return await admin.committed_offsets(
+                    self.group_id, wanted, require_stable=True, member_id=member_id, member_epoch=epoch
+                )
+            except KafkaError as error:
+                if not await self._is_renewed(error, patience):
+                    raise
 
     async def close(self, reason: str = "the consumer is being closed") -> None:
         """Commit (with `auto_commit`) and leave the group. Does not close the cluster."""
@@ -191,6 +233,38 @@ class Consumer:
         self.cluster.release(self)
 
     # how
+
+    def _become_member(self, group: str, topics: Iterable[str], regex: str | None) -> Member | ConsumerMember:
+        if self.group_protocol == "consumer":
+            return ConsumerMember(
+                self.cluster, group, topics, regex=regex, assignor=self._remote_assignor,
+                settings=self._member_settings, on_assigned=self._assigned, on_revoked=self._revoked,
+                on_lost=self._lost,
+            )  # fmt: skip
+        return Member(
+            self.cluster, group, topics, assignors=self._assignors, settings=self._member_settings,
+            on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost,
+        )  # fmt: skip
+
+    async def _commit_once(self, group: str, rows: Mapping[TopicPartition, int]) -> None:
+        member_id, epoch, instance_id = "", -1, None
+        if self.member is not None:
+            member_id, instance_id = self.member.member_id, self.member.settings.group_instance_id
+            epoch = self.member.epoch if isinstance(self.member, ConsumerMember) else self.member.generation
+            if isinstance(self.member, ConsumerMember) and epoch <= 0:
+                raise KafkaError(Errors.UNKNOWN_MEMBER_ID, about=f"committing in group {group}")
+        await Admin(self.cluster).alter_offsets(
+            group, rows, member_id=member_id, generation=epoch, instance_id=instance_id
+        )
+        self._committed.update(rows)
+
+    def _commit_later(self) -> None:
+        self._commit_at = asyncio.get_running_loop().time() + self.auto_commit_interval_ms / 1000
+
+    async def _is_renewed(self, error: KafkaError, patience: Patience) -> bool:
+        """Whether a member that was told STALE_MEMBER_EPOCH has heard from its coordinator since."""
+        stale = error.code == Errors.STALE_MEMBER_EPOCH
+        return stale and isinstance(self.member, ConsumerMember) and await self.member.hear(patience.left_ms)
 
     async def _fetch(self, wanted: Mapping[TopicPartition, int], timeout_ms: int) -> None:
         """One round of Fetch; what it brought waits in `_ready`."""
@@ -246,18 +320,23 @@ class Consumer:
             raise error
         await self.seek_to(_RESET[self.auto_offset_reset], partitions)
 
-    async def _commit_quietly(self) -> None:
-        """Commit what moved; a commit that a rebalance or a lost connection refuses is tried again later."""
+    async def _commit_quietly(self, *, at_once: bool = True) -> None:
+        """Commit what moved; a commit that a rebalance or a lost connection refuses is tried again later.
+
+        `at_once`: do not wait for a newer epoch, as there will be a later."""
         moved = {
             tp: self.positions[tp]
             for tp in self.assignment
             if tp in self.positions and self._committed.get(tp) != self.positions[tp]
         }
         try:
-            await self.commit(moved)
+            if at_once and moved and self.group_id is not None:
+                await self._commit_once(self.group_id, moved)
+                self._commit_later()
+            else:
+                await self.commit(moved)
         except ClientError as error:
-            outdated = (Errors.REBALANCE_IN_PROGRESS, Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
-            if not error.retriable and not (isinstance(error, KafkaError) and error.code in outdated):
+            if not error.retriable and not (isinstance(error, KafkaError) and error.code in _OUTDATED):
                 raise
 
     async def _assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
@@ -266,7 +345,7 @@ class Consumer:
 
     async def _revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
         if self.auto_commit:
-            await self._commit_quietly()
+            await self._commit_quietly(at_once=False)
         if self._user_revoked is not None:
             await self._user_revoked(partitions)
         await self._lost(partitions)
@@ -275,3 +354,17 @@ class Consumer:
         for tp in partitions:
             self.positions.pop(tp, None)
             self._committed.pop(tp, None)
+
+
+def _given(
+    assignors: Sequence[str | Assignor] | None, member: MemberSettings | None, remote_assignor: str | None
+) -> set[str]:
+    """Which of the settings that one protocol lacks were given, by Kafka's names."""
+    usual, chosen = MemberSettings(), member or MemberSettings()
+    given = {
+        "partition.assignment.strategy": assignors is not None,
+        "session.timeout.ms": chosen.session_timeout_ms != usual.session_timeout_ms,
+        "heartbeat.interval.ms": chosen.heartbeat_interval_ms != usual.heartbeat_interval_ms,
+        "group.remote.assignor": remote_assignor is not None,
+    }
+    return {name for name, is_given in given.items() if is_given}

@@ -210,10 +210,14 @@ class GroupAdmin:
     # offsets
 
     async def committed_offsets(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """A group's committed offsets: of `partitions`, or of all. Partitions without one are left out."""
-        speak = _offset_fetch(group, partitions, require_stable)
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False,
+        member_id: str | None = None, member_epoch: int = -1,
+    ) -> dict[TopicPartition, CommittedOffset]:  # fmt: skip
+        """A group's committed offsets: of `partitions`, or of all. Partitions without one are left out.
+
+        A member of a consumer group says who it is, and is refused where it is not that (any more)."""
+        asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=member_epoch)
+        speak = _offset_fetch(asked, partitions, require_stable)
 
         def code(answer: OffsetFetchResponse) -> int:
             return answer.groups[0].error_code if answer.groups else answer.error_code
@@ -368,7 +372,7 @@ def _classic_group(found: Any, coordinator: Node) -> GroupDescription:
 
 
 def _offset_fetch(
-    group: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
+    asked: OffsetFetchRequestGroup, partitions: Iterable[TopicPartition] | None, require_stable: bool
 ) -> Callable[[Connection], tuple[Struct, int]]:
     """OffsetFetch by topic name: many groups at once from version 8 on, one group before, ids from 10 on."""
     grouped = None if partitions is None else _by_topic(dict.fromkeys(partitions))
@@ -381,13 +385,12 @@ def _offset_fetch(
                 OffsetFetchRequestTopics(name=t, partition_indexes=tuple(tp.partition for tp in tps))
                 for t, tps in grouped.items()
             )  # fmt: skip
-            asked = OffsetFetchRequestGroup(group_id=group, topics=rows)
-            return OffsetFetchRequest(groups=(asked,), require_stable=stable), version
+            return OffsetFetchRequest(groups=(asked.replace(topics=rows),), require_stable=stable), version
         old = None if grouped is None else tuple(
             OffsetFetchRequestTopic(name=t, partition_indexes=tuple(tp.partition for tp in tps))
             for t, tps in grouped.items()
         )  # fmt: skip
-        return OffsetFetchRequest(group_id=group, topics=old, require_stable=stable), version
+        return OffsetFetchRequest(group_id=asked.group_id, topics=old, require_stable=stable), version
 
     return speak
 
