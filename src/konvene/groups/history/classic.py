@@ -1,17 +1,13 @@
-"""Why a group rebalanced, told from what its coordinator wrote down: inference and sentences. Pure.
+"""Why a classic group rebalanced, told from two successive records of it. Pure.
 
-`infer` looks at two successive GROUP_METADATA records of a classic group and says what can be said from them
-alone: who is new, who is gone, whose subscription changed, which topic grew. What a record does not hold is
-not guessed: a member that is gone may have left or lost its session (`member-gone`), causes have no time,
-and the rebalance has an end but no start. A broker of ours writes the full story to `__konvene_audit`; this
-is for logs of brokers that do not, and for rows that a crash lost.
-
-`describe` turns a row of either kind into sentences, for the CLI and for log lines alike.
+`infer` says what can be said from them alone: who is new, who is gone, whose subscription changed, which
+topic grew. What a record does not hold is not guessed: a member that is gone may have left or lost its
+session (`member-gone`), causes have no time, and the rebalance has an end but no start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from konvene.codec.compile import decode_from
@@ -22,16 +18,10 @@ from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
 from konvene.shard import causes
 
-__all__ = ["describe", "duration", "headline", "infer", "sentences"]
-
-SLOW_MS = 500
-"""A member that rejoins later than this after the start is named as the one that was waited for."""
+__all__ = ["infer"]
 
 _NEWEST_PROTOCOL = 3
 S = TypeVar("S", bound=Struct)
-
-
-# inference ------------------------------------------------------------------------------------
 
 
 def infer(
@@ -168,72 +158,3 @@ def _cause(kind: str, member: MemberMetadata) -> Cause:
 
 def _in_order(members: Iterable[MemberMetadata]) -> list[MemberMetadata]:
     return sorted(members, key=lambda m: m.member_id)
-
-
-# sentences ------------------------------------------------------------------------------------
-
-
-def describe(value: RebalanceValue) -> str:
-    """A rebalance on one line: what came out, and why."""
-    return f"{headline(value)}: {'; '.join(sentences(value)) or 'no cause is recorded'}"
-
-
-def headline(value: RebalanceValue) -> str:
-    """What came out, such as `generation 3 is Stable with 2 members after 279 ms`."""
-    word = "generation" if value.group_type == "classic" else "epoch"
-    count = len(value.members)
-    members = f" with {count} member{'' if count == 1 else 's'}" if count else ""
-    took = ""
-    if value.started_ms >= 0 and value.ended_ms >= value.started_ms:
-        took = f" after {duration(value.ended_ms - value.started_ms)}"
-    inferred = ", inferred" if value.inferred else ""
-    return f"{word} {value.epoch} is {value.state}{members}{took}{inferred}"
-
-
-def sentences(value: RebalanceValue) -> list[str]:
-    """One sentence per cause, and one for the member that was waited for longest."""
-    return [_sentence(c) for c in value.causes] + list(_waited_for(value))
-
-
-def _sentence(cause: Cause) -> str:
-    who = _who(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
-    what = causes.SENTENCES.get(cause.kind, "")
-    if not who:
-        what = causes.OF_THE_GROUP.get(cause.kind, what)
-    text = f"{cause.kind}: {' '.join(word for word in (who, what) if word) or 'no member is named'}"
-    if cause.topic:
-        text += f" (topic {cause.topic})"
-    if cause.reason:
-        text += f"; its words: {cause.reason}"
-    return text
-
-
-def _waited_for(value: RebalanceValue) -> Iterator[str]:
-    """Members that were there before and came last; who only just joined was not waited for."""
-    new = {c.member_id for c in value.causes if c.kind == causes.MEMBER_JOINED}
-    known = [m for m in value.members if m.member_id not in new and m.joined_ms >= value.started_ms]
-    if value.started_ms < 0 or not known:
-        return
-    last = max(known, key=lambda m: (m.joined_ms, m.member_id))
-    late_ms = last.joined_ms - value.started_ms
-    if late_ms >= SLOW_MS:
-        who = _who(last.member_id, last.instance_id, last.client_id, last.client_host)
-        yield f"slow to rejoin: {who} was the last to be back, after {duration(late_ms)}"
-
-
-def _who(
-    member_id: str | None, instance_id: str | None, client_id: str | None, client_host: str | None
-) -> str:
-    name = instance_id or member_id or ""
-    if not name or not client_id:
-        return name
-    return f"{name} (client {client_id} at {client_host})" if client_host else f"{name} (client {client_id})"
-
-
-def duration(ms: int) -> str:
-    """A time that a person can read: `279 ms`, `4.2 s`, `2 min 3 s`."""
-    if ms < 1_000:
-        return f"{ms} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
-    return f"{ms // 60_000} min {ms % 60_000 // 1000} s"

@@ -1,0 +1,171 @@
+"""Reads one partition of `__consumer_offsets` and tells why its groups rebalanced. Pure.
+
+Records are fed one by one, in the order of the log and from its beginning. What is kept is a group's state
+and the little that its last records said; of groups that are gone, nothing.
+
+A log is compacted: of its older part, only the last record of each key is left. A story told from what
+happens to be left would be wrong (who changed its subscription would look like who joined), so causes are
+told only where nothing can be missing. That is so in two cases:
+
+    no offset was missing so far, from 0 on: the log was not compacted yet up to here
+    a key has come a second time: in the compacted part each comes once, so this is behind it, and the state
+    that was read is the one that the group had
+
+Elsewhere an epoch's cause is `unknown`, and what else would have to be guessed gives no row at all. A log
+that was cut off in front without compaction is not known as such: nobody should do that to this topic.
+
+A batch is one decision, or several in a row. Who knows batches says where they begin (`batch`); for who does
+not, records of one time that stand side by side are taken for one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konvene.groups.history.classic import infer
+from konvene.groups.history.consumer import TAKES, At, ConsumerHistory, Ended, cause_of
+from konvene.records.audit import Cause, RebalanceValue
+from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
+from konvene.records.consumer import ConsumerGroupTargetAssignmentMemberKey
+from konvene.records.coordinator import Record
+from konvene.shard import causes
+from konvene.shard.contract import Rebalance
+
+__all__ = ["History"]
+
+
+class History:
+    """One partition's past, as far as it was read."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._classic: dict[str, GroupMetadataValue] = {}
+        self._consumer = ConsumerHistory(partition)
+        self._handed_over: dict[str, tuple[Cause, ...]] = {}
+        self._keys: set[Any] | None = set()
+        self._without_gaps = True
+        self._begins = -1
+        self._ends = -1
+        self._timestamp_ms = -1
+
+    def __repr__(self) -> str:
+        return f"<history of partition {self._partition} up to offset {self._ends}>"
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing that was written before this point can be missing."""
+        return self._keys is None or self._without_gaps
+
+    @property
+    def begins(self) -> int:
+        """Where the batch begins that was read last; -1 before the first."""
+        return self._begins
+
+    def batch(self, base_offset: int, last_offset: int, count: int) -> None:
+        """The records up to `last_offset` are one batch, of which so many are left.
+
+        To say so again for the same batch changes nothing."""
+        if base_offset == self._begins:
+            return
+        if self._without_gaps and (base_offset != self._ends + 1 or last_offset - base_offset + 1 != count):
+            self._without_gaps = False
+            if not self.whole:
+                self._consumer.gap()
+        self._begins, self._ends = base_offset, last_offset
+        self._consumer.next_batch()
+
+    def take(self, offset: int, timestamp_ms: int, record: Any) -> Rebalance | None:
+        """Take in what stands at an offset, and say why a group moved, if it did.
+
+        What is no `Record` says nothing of groups."""
+        if offset > self._ends:
+            self._beside(offset, timestamp_ms)
+        if type(record) is not Record:
+            return None
+        key: Any = record.key
+        kind = type(key)
+        if kind is not GroupMetadataKey and kind not in TAKES:
+            if kind is ConsumerGroupTargetAssignmentMemberKey:
+                self._note(key)
+            return None
+        self._note(key)
+        at = At(offset, timestamp_ms, self.whole)
+        if kind is GroupMetadataKey:
+            group_id, row = key.group, self._take_classic(record, at)
+        else:
+            if record.value is not None:
+                self._classic.pop(key.group_id, None)
+                self._handed_over.pop(key.group_id, None)
+            group_id, row = key.group_id, self._consumer.take(record, at)
+        return None if row is None else Rebalance(group_id, row)
+
+    def _beside(self, offset: int, timestamp_ms: int) -> None:
+        """Nobody said where this record's batch begins."""
+        if offset == self._ends + 1 and timestamp_ms == self._timestamp_ms:
+            self._ends = offset
+            return
+        self._timestamp_ms = timestamp_ms
+        self.batch(offset, offset, 1)
+
+    def _note(self, key: Any) -> None:
+        if self._keys is not None:
+            if key in self._keys:
+                self._keys = None
+            else:
+                self._keys.add(key)
+
+    def _take_classic(self, record: Record, at: At) -> RebalanceValue | None:
+        key: Any = record.key
+        value: Any = record.value
+        group_id: str = key.group
+        previous = self._classic.pop(group_id, None)
+        ended = self._consumer.ended(group_id)
+        self._consumer.forget(group_id)
+        if value is None:
+            self._consumer.classic_group_ended(group_id)
+            self._handed_over.pop(group_id, None)
+            return None
+        self._classic[group_id] = value
+        if ended is not None:
+            self._handed_over[group_id] = tuple(_downgraded(ended, value, at))
+            return None
+        if previous is None and not at.whole:
+            return None
+        row = infer(
+            previous, value, group=group_id, timestamp_ms=at.timestamp_ms, partition=self._partition,
+            offset=at.offset,
+        )  # fmt: skip
+        if row is None:
+            return None
+        before = self._handed_over.pop(group_id, ())
+        found = tuple(c for c in row.causes if not (before and c.kind == causes.UNKNOWN))
+        return row.replace(causes=before + found)
+
+
+def _downgraded(ended: Ended, value: GroupMetadataValue, at: At) -> list[Cause]:
+    """Why a consumer group's next generation comes, now that it is a classic group.
+
+    None comes of it where a static member took the place of the last that spoke the new protocol, and the
+    targets were up to date."""
+    stay = {m.member_id for m in value.members}
+    names = {m.group_instance_id for m in value.members if m.group_instance_id is not None}
+    gone = [m for m in ended.members if m.member_id not in stay]
+    replaced = {m.instance_id for m in gone if m.instance_id in names}
+    if replaced and not ended.stale:
+        return []
+    last = next((m for m in gone if m.classic is None), None)
+    found = [cause_of(causes.DOWNGRADED, last, at)]
+    found += [cause_of(causes.MEMBER_GONE, m, at) for m in gone if m.instance_id not in replaced]
+    found += [
+        Cause(
+            kind=causes.STATIC_MEMBER_REJOINS,
+            at_ms=at.timestamp_ms,
+            member_id=m.member_id,
+            instance_id=m.group_instance_id,
+            client_id=m.client_id,
+            client_host=m.client_host,
+        )
+        for m in value.members
+        if m.group_instance_id in replaced
+    ]
+    return found
