@@ -76,6 +76,10 @@ ADVERTISED_FIRST = {PRODUCE: 0}
 """As Kafka since 4.0: some clients take a missing Produce 0 for a broker that cannot compress."""
 
 
+FIRST_VERSION_WITH_LEVEL_0 = 4
+"""Older clients cannot read of a feature that may be at level 0, so they do not hear of it (KAFKA-17492)."""
+
+
 class Broker:
     """One node that is its whole cluster. Raises `ConfigError` where it cannot be made of these settings."""
 
@@ -160,7 +164,11 @@ class Broker:
         """What was set for a resource."""
         return self.state.configs.get((kind, name), {})
 
-    def api_versions(self) -> ApiVersionsResponse:
+    def level(self, feature: str) -> int:
+        """The level at which a feature is finalized; 0 where it is not."""
+        return self.state.features.get(feature, 0)
+
+    def api_versions(self, api_version: int) -> ApiVersionsResponse:
         """What is served, read off the table of handlers."""
         return ApiVersionsResponse(
             api_keys=tuple(
@@ -173,11 +181,13 @@ class Broker:
             supported_features=tuple(
                 SupportedFeatureKey(name=name, min_version=low, max_version=high)
                 for name, (low, high) in SUPPORTED.items()
+                if low > 0 or api_version >= FIRST_VERSION_WITH_LEVEL_0
             ),
             finalized_features_epoch=self._metadata.end_offset,
             finalized_features=tuple(
                 FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
                 for name, level in sorted(self.state.features.items())
+                if level > 0
             ),
         )
 

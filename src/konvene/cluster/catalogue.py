@@ -59,7 +59,10 @@ class Catalogue:
         return False
 
     def load(self, context: Context) -> Outcome:
-        """A new data directory is told the feature levels; an older one those that it lacks."""
+        """A new data directory is told the feature levels; an older one those that it lacks.
+
+        Kafka leaves a feature that is new at 0 until somebody raises it, as other nodes may still run the old
+        version. Here there are none. A level that was lowered to 0 stays there."""
         missing = {name: level for name, level in features.LATEST.items() if name not in self.state.features}
         return Outcome(
             records=tuple(

@@ -86,6 +86,61 @@ def test_older_versions_have_a_result_for_each() -> None:
     assert decide(31, UpdateFeaturesRequest(feature_updates=(allowed,)), 0).records
 
 
+GV = "group.version"
+
+
+@pytest.mark.parametrize(("now", "level", "kind"), [(0, 1, UP), (1, 0, DOWN), (1, 0, DOWN_UNSAFELY)])
+def test_consumer_groups_may_be_turned_on_and_off(now: int, level: int, kind: int) -> None:
+    """Whatever `metadata.version` is; nothing that was written is lost."""
+    catalogue = Catalogue()
+    catalogue.replay(FeatureLevelRecord(name=GV, feature_level=now))
+    config, _ = BrokerConfig.load(overrides=[])
+    outcome = catalogue.handle(request((GV, level, kind)), Context(0, config, api_version=2))
+    assert outcome.records == (FeatureLevelRecord(name=GV, feature_level=level),)
+    assert answer(outcome).error_code == Errors.NONE
+
+
+@pytest.mark.parametrize(
+    ("update", "why"), [((GV, 2, UP), "only supports versions 0-1"), ((GV, 1, DOWN), "to a newer version")]
+)
+def test_consumer_groups_have_two_levels(update: tuple[str, int, int], why: str) -> None:
+    assert why in answer(decide(33, request(update))).error_message
+
+
+def test_a_directory_is_told_the_levels_that_it_lacks() -> None:
+    """A new one all of them, an older one what came since; a level that was lowered to 0 is one."""
+    config, _ = BrokerConfig.load(overrides=[])
+    mv, gv = (FeatureLevelRecord(name=name, feature_level=level) for name, level in ((MV, 33), (GV, 1)))
+    lowered = FeatureLevelRecord(name=GV, feature_level=0)
+    for log, expected in (((), (mv, gv)), ((mv,), (gv,)), ((mv, gv), ()), ((mv, lowered), ())):
+        catalogue = Catalogue()
+        for record in log:
+            catalogue.replay(record)
+        assert catalogue.load(Context(0, config)).records == expected
+
+
+def test_level_0_is_no_level_and_older_clients_do_not_hear_of_it(tmp_path: Path) -> None:
+    """What is at 0 is not finalized; a range that begins at 0 is told from version 4 on."""
+
+    async def features(client: Asking, version: int) -> tuple[set[str], dict[str, int]]:
+        asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        response = await client.ask(asked, version)
+        ranges = {f.name for f in response.supported_features}
+        return ranges, {f.name: f.max_version_level for f in response.finalized_features}
+
+    async def first(client: Asking) -> None:
+        assert await features(client, 4) == ({MV, GV}, {MV: 33, GV: 1})
+        assert await features(client, 3) == ({MV}, {MV: 33, GV: 1})
+        assert (await client.ask(request((GV, 0, DOWN)))).error_code == Errors.NONE
+        assert await features(client, 4) == ({MV, GV}, {MV: 33})
+
+    async def second(client: Asking) -> None:
+        assert await features(client, 3) == ({MV}, {MV: 33})
+
+    told(tmp_path, first)
+    told(tmp_path, second)
+
+
 def test_clients_hear_of_it_and_it_lasts(tmp_path: Path) -> None:
     """ApiVersions tells the new level at once, and after a restart."""
 

@@ -25,4 +25,4 @@ def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersio
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
     if request.node_id != -1 and request.node_id != broker.node_id:
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
-    return broker.api_versions()
+    return broker.api_versions(call.api_version)
