@@ -198,11 +198,12 @@ class Consumer:
         rows = dict(wanted if offsets is None else offsets)
         patience = self.cluster.patience()
         while rows:
+            epoch = self._epoch()
             try:
                 await self._commit_once(self.group_id, rows)
                 break
             except KafkaError as error:
-                if not await self._is_renewed(error, patience):
+                if not await self._is_renewed(error, epoch, patience):
                     raise
         self._commit_later()
 
@@ -212,15 +213,16 @@ class Consumer:
             return {}
         admin, wanted, patience = Admin(self.cluster), tuple(partitions), self.cluster.patience()
         while True:
+            epoch = self._epoch()
+            in_group = isinstance(self.member, ConsumerMember) and epoch > 0
+            member_id = self.member.member_id if self.member is not None and in_group else None
             try:
-                member_id, epoch = None, -1
-                if isinstance(self.member, ConsumerMember) and self.member.epoch > 0:
-                    member_id, epoch = self.member.member_id, self.member.epoch
                 return await admin.committed_offsets(
-                    self.group_id, wanted, require_stable=True, member_id=member_id, member_epoch=epoch
-                )
+                    self.group_id, wanted, require_stable=True, member_id=member_id,
+                    member_epoch=epoch if in_group else -1,
+                )  # fmt: skip
             except KafkaError as error:
-                if not await self._is_renewed(error, patience):
+                if not await self._is_renewed(error, epoch, patience):
                     raise
 
     async def close(self, reason: str = "the consumer is being closed") -> None:
@@ -246,13 +248,18 @@ class Consumer:
             on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost,
         )  # fmt: skip
 
+    def _epoch(self) -> int:
+        """The member's epoch, or its generation in a classic group; -1 without a member."""
+        if self.member is None:
+            return -1
+        return self.member.epoch if isinstance(self.member, ConsumerMember) else self.member.generation
+
     async def _commit_once(self, group: str, rows: Mapping[TopicPartition, int]) -> None:
-        member_id, epoch, instance_id = "", -1, None
+        member_id, epoch, instance_id = "", self._epoch(), None
         if self.member is not None:
             member_id, instance_id = self.member.member_id, self.member.settings.group_instance_id
-            epoch = self.member.epoch if isinstance(self.member, ConsumerMember) else self.member.generation
-            if isinstance(self.member, ConsumerMember) and epoch <= 0:
-                raise KafkaError(Errors.UNKNOWN_MEMBER_ID, about=f"committing in group {group}")
+        if isinstance(self.member, ConsumerMember) and epoch <= 0:
+            raise KafkaError(Errors.UNKNOWN_MEMBER_ID, about=f"committing in group {group}")
         await Admin(self.cluster).alter_offsets(
             group, rows, member_id=member_id, generation=epoch, instance_id=instance_id
         )
@@ -261,10 +268,11 @@ class Consumer:
     def _commit_later(self) -> None:
         self._commit_at = asyncio.get_running_loop().time() + self.auto_commit_interval_ms / 1000
 
-    async def _is_renewed(self, error: KafkaError, patience: Patience) -> bool:
-        """Whether a member that was told STALE_MEMBER_EPOCH has heard from its coordinator since."""
-        stale = error.code == Errors.STALE_MEMBER_EPOCH
-        return stale and isinstance(self.member, ConsumerMember) and await self.member.hear(patience.left_ms)
+    async def _is_renewed(self, error: KafkaError, epoch: int, patience: Patience) -> bool:
+        """Whether a member that was told STALE_MEMBER_EPOCH of this epoch has heard from its group since."""
+        if error.code != Errors.STALE_MEMBER_EPOCH or not isinstance(self.member, ConsumerMember):
+            return False
+        return self.member.epoch != epoch or await self.member.hear(patience.left_ms)
 
     async def _fetch(self, wanted: Mapping[TopicPartition, int], timeout_ms: int) -> None:
         """One round of Fetch; what it brought waits in `_ready`."""
