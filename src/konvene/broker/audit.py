@@ -2,7 +2,10 @@
 
 The row is appended once the records that it explains are durable. If the broker dies in between, the row is
 missing; then, at the load after a crash, it is derived again from the records themselves (`groups.history`)
-and says so. Records older than the rows are kept are not explained again.
+and says so. Records older than the rows are kept are not explained again. To tell what a record means, all
+that stand before it are looked at too: what is remembered of them is dropped once the coordinators serve.
+
+A crash between two rows of one decision loses the second: the first says that its records are explained.
 """
 
 from __future__ import annotations
@@ -14,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 from konvene.broker.coordinator import Explained
 from konvene.cluster.names import AUDIT_TOPIC
 from konvene.codec import batches
-from konvene.groups.history import infer
+from konvene.groups.history import History, word
 from konvene.log.errors import LogError
 from konvene.records.audit import RebalanceKey, RebalanceValue, shortened
-from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import AUDIT_RECORDS, Record, decode_record, encode_record
+from konvene.shard.contract import Rebalance
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Observe
 
 log = logging.getLogger("konvene.rebalance")
 
@@ -36,10 +40,11 @@ class Audit:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._explained: dict[int, int] | None = None
-        self._last: dict[tuple[int, str], GroupMetadataValue | None] = {}
+        self._histories: dict[int, History] = {}
 
     def tell(self, partition: int, explained: Explained) -> None:
-        """A rebalance is over: write its row and its line."""
+        """A group has moved: write its row and its line."""
+        self._histories.pop(partition, None)  # Its coordinator serves: nothing of it is being loaded.
         group_id, story = explained.rebalance
         story = story.replace(
             partition=partition if explained.base_offset >= 0 else -1,
@@ -62,7 +67,7 @@ class Audit:
         try:
             partition.append([pair], self._broker.wall_clock_ms())
         except LogError as error:
-            log.error("the row of group %s generation %d is lost: %s", group_id, story.epoch, error)
+            log.error("the row of group %s %s %d is lost: %s", group_id, word(story), story.epoch, error)
             return
         if self._explained is not None:  # A shard may be read again at any time.
             last = self._explained.get(story.partition, -1)
@@ -70,31 +75,34 @@ class Audit:
 
     # --- after a crash ---
 
-    def observe(self, partition: int, offset: int, timestamp_ms: int, record: Any) -> None:
-        """A record that is being loaded. If no row explains it, derive one."""
-        if type(record) is not Record or self._broker.directory.clean:
-            return
-        key: Any = record.key
-        value: Any = record.value
-        if type(key) is not GroupMetadataKey:
-            return
-        if not self._broker.config["konvene.audit.enable"]:
-            return
-        where = (partition, key.group)
-        before, now = self._last.get(where), value
-        self._last[where] = now
+    def observe(self, partition: int, header: batches.BatchHeader) -> Observe | None:
+        """A batch is being loaded. What is to be shown its records, if rows are to be derived from them."""
+        if self._broker.directory.clean or not self._broker.config["konvene.audit.enable"]:
+            return None
+        history = self._histories.get(partition)
+        if history is None or header.base_offset <= history.begins:
+            history = self._histories[partition] = History(partition)
+        history.batch(header.base_offset, header.last_offset, header.record_count)
+        take = history.take
+
+        def observe(offset: int, timestamp_ms: int, record: Any) -> None:
+            found = take(offset, timestamp_ms, record)
+            if found is not None:
+                self._derived(partition, offset, timestamp_ms, found)
+
+        return observe
+
+    def _derived(self, partition: int, offset: int, timestamp_ms: int, found: Rebalance) -> None:
+        """Write what was derived from a record, unless a row explains it or would be too old."""
         if timestamp_ms < self._oldest_ms() or offset <= self._rows().get(partition, -1):
             return
-        story = infer(
-            before, now, group=key.group, timestamp_ms=timestamp_ms, partition=partition, offset=offset
-        )
-        if story is not None:
-            self._write(key.group, story)
-            log.info("%s", _line(key.group, story))
+        group_id, story = found
+        self._write(group_id, story)
+        log.info("%s", _line(group_id, story))
 
     def loaded(self) -> None:
         """All coordinators are loaded: what was kept to derive rows is not needed any more."""
-        self._last.clear()
+        self._histories.clear()
         self._explained = None
 
     def _oldest_ms(self) -> int:
@@ -118,19 +126,25 @@ class Audit:
 
 
 def _line(group_id: str, story: RebalanceValue) -> str:
-    """One rebalance as one line of JSON."""
+    """One rebalance as one line of JSON: of a generation, or of an epoch."""
     return json.dumps(
         {
             "event": "rebalance",
             "group": group_id,
             "type": story.group_type,
-            "generation": story.epoch,
+            word(story): story.epoch,
             "state": story.state,
             "duration_ms": story.ended_ms - story.started_ms if story.started_ms >= 0 else None,
             "members": len(story.members) + story.members_left_out,
             "inferred": story.inferred,
             "causes": [
-                {"kind": c.kind, "member": c.member_id, "client": c.client_id, "reason": c.reason}
+                {
+                    "kind": c.kind,
+                    "member": c.member_id,
+                    "client": c.client_id,
+                    "reason": c.reason,
+                    "topic": c.topic,
+                }
                 for c in story.causes
             ],
         }

@@ -47,6 +47,9 @@ RING_AGAIN_MS = 10_000
 
 Pair = tuple[bytes | None, bytes | None]
 
+Observe = Callable[[int, int, Any], None]
+"""Is shown each record of a batch that is loaded: offset, timestamp, and what it says."""
+
 
 class Journal(Protocol):
     """The log of a coordinator's partition, as the runtime needs it."""
@@ -171,7 +174,7 @@ class Coordinator:
         assignors: Mapping[str, Any] = NO_ASSIGNORS,
         perform: Callable[[Effect], None] = lambda effect: None,
         tell: Callable[[Explained], None] = lambda explained: None,
-        observe: Callable[[int, int, Any], None] = lambda offset, timestamp_ms, record: None,
+        observe: Callable[[BatchHeader], Observe | None] = lambda header: None,
         lost: Errors = Errors.NOT_COORDINATOR,
     ) -> None:
         self.name = name
@@ -370,9 +373,11 @@ class Coordinator:
         count = 0
         try:
             for header, batch in self._journal.read_back():
+                observed = observe(header)
                 for offset, timestamp_ms, record in read(batch, header):
                     replay(record)
-                    observe(offset, timestamp_ms, record)
+                    if observed is not None:
+                        observed(offset, timestamp_ms, record)
                 count += header.record_count
                 if self._loop.time() - pause > LOAD_SLICE_S:
                     await asyncio.sleep(0)

@@ -117,9 +117,7 @@ class Groups:
             group_configs=lambda: broker.group_configs,
             assignors=broker.assignors,
             tell=lambda explained: broker.audit.tell(index, explained),
-            observe=lambda offset, timestamp_ms, record: broker.audit.observe(
-                index, offset, timestamp_ms, record
-            ),
+            observe=lambda header: broker.audit.observe(index, header),
         )
 
     def topic_deleted(self, name: str, topic_id: Uuid) -> None:

@@ -3,16 +3,15 @@
 Records are fed one by one, in the order of the log and from its beginning. What is kept is a group's state
 and the little that its last records said; of groups that are gone, nothing.
 
-A log is compacted: of its older part, only the last record of each key is left. A story told from what
-happens to be left would be wrong (who changed its subscription would look like who joined), so causes are
-told only where nothing can be missing. That is so in two cases:
+A log is compacted: of its older part, and of any part while it is read, only the last record of each key may
+be left. A story told from what happens to be left would be wrong (who changed its subscription would look
+like who joined). So there are causes only where nothing can be missing:
 
-    no offset was missing so far, from 0 on: the log was not compacted yet up to here
-    a key has come a second time: in the compacted part each comes once, so this is behind it, and the state
-    that was read is the one that the group had
+    from offset 0 on, as long as no offset is missing
+    after a gap, once a key has come twice: in what was compacted each comes once, so this is behind it, and
+    the state that was read is the one that the group had
 
-Elsewhere an epoch's cause is `unknown`, and what else would have to be guessed gives no row at all. A log
-that was cut off in front without compaction is not known as such: nobody should do that to this topic.
+Elsewhere an epoch's cause is `unknown`, and what else would have to be guessed gives no row at all.
 
 A batch is one decision, or several in a row. Who knows batches says where they begin (`batch`); for who does
 not, records of one time that stand side by side are taken for one.
@@ -42,8 +41,7 @@ class History:
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer = ConsumerHistory(partition)
         self._handed_over: dict[str, tuple[Cause, ...]] = {}
-        self._keys: set[Any] | None = set()
-        self._without_gaps = True
+        self._keys: set[Any] | None = None
         self._begins = -1
         self._ends = -1
         self._timestamp_ms = -1
@@ -54,7 +52,7 @@ class History:
     @property
     def whole(self) -> bool:
         """Whether nothing that was written before this point can be missing."""
-        return self._keys is None or self._without_gaps
+        return self._keys is None
 
     @property
     def begins(self) -> int:
@@ -67,10 +65,10 @@ class History:
         To say so again for the same batch changes nothing."""
         if base_offset == self._begins:
             return
-        if self._without_gaps and (base_offset != self._ends + 1 or last_offset - base_offset + 1 != count):
-            self._without_gaps = False
-            if not self.whole:
+        if base_offset != self._ends + 1 or last_offset - base_offset + 1 != count:
+            if self.whole:
                 self._consumer.gap()
+            self._keys = set()
         self._begins, self._ends = base_offset, last_offset
         self._consumer.next_batch()
 
@@ -126,20 +124,23 @@ class History:
             self._handed_over.pop(group_id, None)
             return None
         self._classic[group_id] = value
-        if ended is not None:
+        handed_over = self._handed_over.pop(group_id, ())
+        if ended is not None and at.whole:
             self._handed_over[group_id] = tuple(_downgraded(ended, value, at))
-            return None
-        if previous is None and not at.whole:
+        if ended is not None or not at.whole:
             return None
         row = infer(
             previous, value, group=group_id, timestamp_ms=at.timestamp_ms, partition=self._partition,
             offset=at.offset,
         )  # fmt: skip
         if row is None:
+            if handed_over:
+                self._handed_over[group_id] = handed_over
             return None
-        before = self._handed_over.pop(group_id, ())
-        found = tuple(c for c in row.causes if not (before and c.kind == causes.UNKNOWN))
-        return row.replace(causes=before + found)
+        if not handed_over or previous is None or value.generation != previous.generation + 1:
+            return row
+        found = tuple(c for c in row.causes if c.kind != causes.UNKNOWN)
+        return row.replace(causes=handed_over + found)
 
 
 def _downgraded(ended: Ended, value: GroupMetadataValue, at: At) -> list[Cause]:
