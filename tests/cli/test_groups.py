@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.cli.commands import call
 from tests.client.scripted import ScriptedBroker
 
-from konvene.client.cluster import TopicPartition
+from konvene.client.admin import Admin
+from konvene.client.cluster import Cluster, TopicPartition
+from konvene.client.errors import KafkaError
 from konvene.client.protocol import Assigned, Subscription, write_assignment, write_subscription
 from konvene.codec.batches import build_simple
 from konvene.codec.hashes import group_partition
@@ -221,6 +224,130 @@ def test_a_group_that_moves_between_protocols_shows_who_speaks_which() -> None:
         ["4", "-", "5", "orders:0", "true"],
     ]
     assert [line[-1] for line in moved.lines] == ["TARGET-ASSIGNMENT", "orders:0", "orders:0"]
+
+
+def reconciling() -> ConsumerGroupDescribeResponse:
+    """Ann gives orders:1 to bob and orders:2 to a classic member, and has let go of neither."""
+
+    def topics(*partitions: int) -> Assignment:
+        return Assignment(
+            topic_partitions=(TopicPartitions(topic_name="orders", partitions=partitions),)
+            if partitions
+            else ()
+        )
+
+    def member(name: str, epoch: int, has: tuple[int, ...], target: tuple[int, ...], **more: Any) -> Member:
+        return Member(
+            member_id=f"{name}-1", client_id=name, client_host="/h", member_epoch=epoch, member_type=1,
+            assignment=topics(*has), target_assignment=topics(*target), subscribed_topic_names=("orders",),
+        ).replace(**more)  # fmt: skip
+
+    group = Moving(
+        group_id="billing", group_state="Reconciling", group_epoch=5, assignment_epoch=5,
+        assignor_name="uniform",
+        members=(
+            member("cat", 5, (3,), (3,)),
+            member("bob", 5, (), (1,), instance_id="i-2", rack_id="r1"),
+            member("old", 4, (), (2,), member_type=0),
+            member("ann", 4, (0, 1, 2), (0,), subscribed_topic_names=(), subscribed_topic_regex="ord.*"),
+        ),
+    )  # fmt: skip
+    return ConsumerGroupDescribeResponse(groups=(group,))
+
+
+def test_reconciliation_names_first_who_holds_up_others_and_says_who_waits_for_what() -> None:
+    with ScriptedBroker(ConsumerGroupDescribe=reconciling()) as broker:
+        said = call(broker, "groups", "describe", "billing", "--reconciliation")
+        where = broker.address
+    state, members = said.out.split("\n\n")
+    assert [line.split() for line in state.splitlines()] == [
+        ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH",
+         "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"],
+        ["billing", where, "(1)", "uniform", "Reconciling", "5", "5", "4"],
+    ]  # fmt: skip
+    assert [" ".join(line.split()) for line in members.splitlines()] == [
+        "CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID RACK PROTOCOL EPOCH STATE ASSIGNMENT TARGET",
+        "ann-1 - /h ann - consumer 4 UNREVOKED_PARTITIONS orders:0,1,2 orders:0",
+        "has not released orders:1, for which i-2 waits; orders:2, for which old-1 waits",
+        "bob-1 i-2 /h bob r1 consumer 5 UNRELEASED_PARTITIONS - orders:1",
+        "waits for orders:1, which ann-1 holds",
+        "old-1 - /h old - classic 4 STABLE - orders:2",
+        "waits for orders:2, which ann-1 holds",
+        "has not come to epoch 5 yet: it is at 4",
+        "cat-1 - /h cat - consumer 5 STABLE orders:3 orders:3",
+    ]
+    assert said.err == (
+        "Warning: Consumer group 'billing' is rebalancing.\n"
+        "ann-1 (client ann at /h) has not released orders:1, for which i-2 waits; "
+        "orders:2, for which old-1 waits\n"
+    )
+
+
+def test_every_part_says_who_holds_up_others_and_the_tables_stay_those_of_kafka() -> None:
+    with ScriptedBroker(
+        ConsumerGroupDescribe=reconciling(), OffsetFetch=committed(p0=90), ListOffsets=ends
+    ) as broker:
+        broker.answers["Metadata"] = [broker.metadata(orders=4)]
+        said = {
+            part: call(broker, "groups", "describe", "billing", *part.split())
+            for part in ("--offsets", "--members --verbose", "--state")
+        }
+    assert {each.err.splitlines()[1].split(" (")[0] for each in said.values()} == {"ann-1"}
+    assert [line[1] for line in said["--members --verbose"].lines[1:]] == ["cat-1", "bob-1", "old-1", "ann-1"]
+    assert [line[6] for line in said["--offsets"].lines[1:]] == ["ann-1", "ann-1", "ann-1", "cat-1"]
+
+
+def test_the_document_of_a_consumer_group_has_all_of_it() -> None:
+    with ScriptedBroker(ConsumerGroupDescribe=reconciling()) as broker:
+        (group,) = call(broker, "groups", "describe", "billing", "--reconciliation", "--json").json
+    ann, bob = group["members"][:2]
+    assert (group["type"], group["state"], group["epoch"], group["assignment_epoch"], group["assignor"]) == (
+        "consumer", "Reconciling", 5, 5, "uniform",
+    )  # fmt: skip
+    assert ann["to_release"] == [
+        {"topic": "orders", "partition": 1, "wanted_by": "bob-1"},
+        {"topic": "orders", "partition": 2, "wanted_by": "old-1"},
+    ]
+    assert (ann["state"], ann["subscribed_regex"], ann["waits_for"]) == ("UNREVOKED_PARTITIONS", "ord.*", [])
+    assert bob["waits_for"] == [{"topic": "orders", "partition": 1, "held_by": "ann-1"}]
+    assert (bob["rack_id"], bob["protocol"], bob["to_release"]) == ("r1", "consumer", [])
+
+
+def test_a_static_member_that_left_for_a_while_is_told_as_such() -> None:
+    answer = reconciling()
+    (group,) = answer.groups
+    bob = group.members[1].replace(member_epoch=-2)
+    answer = answer.replace(groups=(group.replace(members=(bob,), group_state="Stable"),))
+    with ScriptedBroker(ConsumerGroupDescribe=answer) as broker:
+        said = call(broker, "groups", "describe", "billing", "--reconciliation")
+    assert said.lines[4][6:8] == ["-2", "AWAY"]
+    assert "has left for a while; what it holds is kept for it until its session is over" in said.out
+    assert said.err == ""
+
+
+def test_a_classic_group_has_nothing_to_reconcile() -> None:
+    with a_group("Stable", MEMBER) as broker:
+        said = call(broker, "groups", "describe", "billing", "--reconciliation")
+    assert said == (
+        0, "", "Group 'billing' is a classic group: it has no targets to be reconciled with.\n"
+    )  # fmt: skip
+
+
+def test_what_the_first_coordinator_call_said_of_a_missing_group_is_passed_on() -> None:
+    """ConsumerGroupDescribe knows more of why than DescribeGroups does."""
+    gone = ConsumerGroupDescribeResponse(
+        groups=(
+            Moving(group_id="billing", error_code=69, error_message="Group billing is not a consumer group."),
+        )
+    )
+
+    async def job(address: str) -> None:
+        async with Cluster(address) as cluster:
+            await Admin(cluster).describe_group("billing")
+
+    with a_group("Dead") as broker, pytest.raises(KafkaError, match="is not a consumer group"):
+        broker.answers["ConsumerGroupDescribe"] = [gone]
+        asyncio.run(job(broker.address))
 
 
 def test_all_groups_are_those_that_consumers_are_in() -> None:

@@ -1,15 +1,21 @@
-"""`konvene groups describe`: committed offsets and lag, members, or state, as Kafka's tool shows them."""
+"""`konvene groups describe`: committed offsets and lag, members, or state, as Kafka's tool shows them.
+
+Of a consumer group there is more to say, and `--reconciliation` says it: how far each member is from its
+target, what it waits for and on whom. Whoever holds up others is named in every other part too, as a note.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from konvene.cli.groups_named import Named, no_such_group, several_groups
+from konvene.cli.groups_waits import Standing, sentences, spelled, standings, stuck
 from konvene.cli.options import Connect, cluster_options, json_option, run
-from konvene.cli.output import MISSING, Table, print_json, print_tables
+from konvene.cli.output import Table, print_json, print_tables
 
 if TYPE_CHECKING:
     from konvene.client.admin import Admin, CommittedOffset, GroupDescription, MemberDescription
@@ -25,14 +31,21 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
     "--members", "part", flag_value="members", help="The members and how many partitions they have."
 )
 @click.option("--state", "part", flag_value="state", help="Coordinator, assignor and state.")
+@click.option(
+    "--reconciliation",
+    "part",
+    flag_value="reconciliation",
+    help="How far each member of a consumer group is from its target, and on whom it waits.",
+)
 @click.option("--verbose", is_flag=True, help="More columns: epochs, and with --members the assignments.")
 @cluster_options
 @json_option
 def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, verbose: bool) -> None:
-    """Describe groups: committed offsets and lag, members, or state.
+    """Describe groups: committed offsets and lag, members, state, or who waits for whom.
 
     \b
     konvene groups describe readers
+    konvene groups describe readers --reconciliation
     konvene groups describe readers --members --verbose
     konvene groups describe --all-groups --state
     """
@@ -46,12 +59,12 @@ def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, v
             for name in await groups.of(admin):
                 group = await _group(admin, name, must_exist=bool(groups.names))
                 if group is not None:
-                    rows = [] if part in ("members", "state") else await _offsets(admin, group)
+                    rows = await _offsets(admin, group) if part in (None, "offsets") else []
                     found.append(Described(group, rows))
         if as_json:
             print_json([_document(d, part) for d in found])
         else:
-            print_tables(_TABLES[part or "offsets"](d, verbose) for d in found)
+            print_tables(chain.from_iterable(_TABLES[part or "offsets"](d, verbose) for d in found))
 
     run(job)
 
@@ -119,7 +132,7 @@ async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
 # as tables ------------------------------------------------------------------------------------
 
 
-def _offsets_table(found: Described, verbose: bool) -> Table:
+def _offsets_table(found: Described, verbose: bool) -> list[Table]:
     group = found.group
     epoch = ("LEADER-EPOCH",) if verbose else ()
     columns = (
@@ -138,10 +151,10 @@ def _offsets_table(found: Described, verbose: bool) -> Table:
                 m.member_id if m else None, m.client_host if m else None, m.client_id if m else None,
             )
         )  # fmt: skip
-    return Table(columns if rows else (), rows, _notes(group))
+    return [Table(columns if rows else (), rows, _notes(group))]
 
 
-def _members_table(found: Described, verbose: bool) -> Table:
+def _members_table(found: Described, verbose: bool) -> list[Table]:
     group = found.group
     static = any(m.instance_id for m in group.members)
     # While a group moves from one protocol to the other, it matters who speaks which.
@@ -156,14 +169,14 @@ def _members_table(found: Described, verbose: bool) -> Table:
         row: list[Any] = [group.group_id, m.member_id] + ([m.instance_id] if static else [])
         row += [m.client_host, m.client_id, len(m.assignment)]
         if verbose:
-            row += [m.epoch, _spelled(m.assignment)]
-            row += [group.assignment_epoch if m.target is not None else None, _spelled(m.target or ())]
+            row += [m.epoch, spelled(m.assignment)]
+            row += [group.assignment_epoch if m.target is not None else None, spelled(m.target or ())]
         row += [m.upgraded] if migrating else []
         rows.append(row)
-    return Table(columns if rows else (), rows, _notes(group))
+    return [Table(columns if rows else (), rows, _notes(group))]
 
 
-def _state_table(found: Described, verbose: bool) -> Table:
+def _state_table(found: Described, verbose: bool) -> list[Table]:
     group, coordinator = found.group, found.group.coordinator
     columns = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     where = f"{coordinator.host}:{coordinator.port} ({coordinator.id})"
@@ -171,26 +184,50 @@ def _state_table(found: Described, verbose: bool) -> Table:
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
         row += [group.epoch, group.assignment_epoch]
-    return Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], _notes(group))
+    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], _notes(group))]
 
 
-_TABLES = {"offsets": _offsets_table, "members": _members_table, "state": _state_table}
+def _reconciliation_tables(found: Described, verbose: bool) -> list[Table]:
+    """The group's line, and a row for each member, whom others wait for first; under it, what is missing."""
+    group = found.group
+    if group.type != "consumer":
+        note = f"Group '{group.group_id}' is a {group.type} group: it has no targets to be reconciled with."
+        return [Table((), (), [note])]
+    state = _state_table(found, verbose=True)
+    columns = (
+        "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "RACK", "PROTOCOL", "EPOCH", "STATE",
+        "ASSIGNMENT", "TARGET",
+    )  # fmt: skip
+    rows, details = [], []
+    for each in standings(group):
+        m = each.member
+        rows.append(
+            (
+                m.member_id, m.instance_id, m.client_host, m.client_id, m.rack_id, _protocol(m), m.epoch,
+                each.state, spelled(m.assignment), spelled(m.target or ()),
+            )
+        )  # fmt: skip
+        details.append(sentences(each, group))
+    return [*state, Table(columns, rows, (), details)] if rows else state
+
+
+def _protocol(member: MemberDescription) -> str | None:
+    """Which protocol a member of a consumer group speaks itself; before version 1 nobody says it."""
+    return None if member.upgraded is None else "consumer" if member.upgraded else "classic"
+
+
+_TABLES = {
+    "offsets": _offsets_table, "members": _members_table, "state": _state_table,
+    "reconciliation": _reconciliation_tables,
+}  # fmt: skip
 
 
 def _notes(group: GroupDescription) -> list[str]:
     if group.state == "Empty":
         return [f"Consumer group '{group.group_id}' has no active members."]
     if group.state in _REBALANCING:
-        return [f"Warning: Consumer group '{group.group_id}' is rebalancing."]
+        return [f"Warning: Consumer group '{group.group_id}' is rebalancing.", *stuck(group)]
     return []
-
-
-def _spelled(partitions: Sequence[TopicPartition]) -> str:
-    """As Kafka's tool spells an assignment: `orders:0,1;payments:2`."""
-    grouped: dict[str, list[str]] = {}
-    for tp in sorted(partitions):
-        grouped.setdefault(tp.topic, []).append(str(tp.partition))
-    return ";".join(f"{topic}:{','.join(each)}" for topic, each in grouped.items()) or MISSING
 
 
 # as JSON --------------------------------------------------------------------------------------
@@ -209,19 +246,8 @@ def _document(found: Described, part: str | None) -> dict[str, Any]:
         "coordinator": {"id": g.coordinator.id, "host": g.coordinator.host, "port": g.coordinator.port},
         "member_count": len(g.members),
     }
-    if part in (None, "members"):
-        out["members"] = [
-            {
-                "member_id": m.member_id,
-                "instance_id": m.instance_id,
-                "client_id": m.client_id,
-                "client_host": m.client_host,
-                "epoch": m.epoch,
-                "assignment": _pairs(m.assignment),
-                "target_assignment": None if m.target is None else _pairs(m.target),
-            }
-            for m in g.members
-        ]
+    if part in (None, "members", "reconciliation"):
+        out["members"] = [_member(each, of_consumers=g.type == "consumer") for each in standings(g)]
     if part in (None, "offsets"):
         out["offsets"] = [
             {
@@ -239,6 +265,39 @@ def _document(found: Described, part: str | None) -> dict[str, Any]:
             for row in found.offsets
         ]
     return out
+
+
+def _member(standing: Standing, *, of_consumers: bool) -> dict[str, Any]:
+    m = standing.member
+    out: dict[str, Any] = {
+        "member_id": m.member_id,
+        "instance_id": m.instance_id,
+        "client_id": m.client_id,
+        "client_host": m.client_host,
+        "epoch": m.epoch,
+        "assignment": _pairs(m.assignment),
+        "target_assignment": None if m.target is None else _pairs(m.target),
+    }
+    if of_consumers:
+        out |= {
+            "state": standing.state,
+            "rack_id": m.rack_id,
+            "protocol": _protocol(m),
+            "subscribed_topics": list(m.subscribed),
+            "subscribed_regex": m.regex,
+            "to_release": _pairs_with("wanted_by", standing.releases),
+            "waits_for": _pairs_with("held_by", standing.waits),
+        }
+    return out
+
+
+def _pairs_with(
+    word: str, partitions: Mapping[TopicPartition, MemberDescription | None]
+) -> list[dict[str, Any]]:
+    return [
+        {"topic": tp.topic, "partition": tp.partition, word: each.member_id if each else None}
+        for tp, each in sorted(partitions.items())
+    ]
 
 
 def _pairs(partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:

@@ -76,6 +76,8 @@ class MemberDescription(NamedTuple):
     subscribed: tuple[str, ...] = ()
     upgraded: bool | None = None
     """In a consumer group: whether the member speaks the consumer protocol itself."""
+    regex: str | None = None
+    rack_id: str | None = None
 
 
 class GroupDescription(NamedTuple):
@@ -148,6 +150,7 @@ class GroupAdmin:
         """A classic or consumer group. Raises `KafkaError` GROUP_ID_NOT_FOUND where there is none."""
         about = f"group {group}"
         connection = await self._coordinator(group)
+        words = f"Group {group} not found."
         if connection.speaks(BY_NAME["ConsumerGroupDescribe"].key):
             answer = await self.cluster.ask_coordinator(
                 group, ConsumerGroupDescribeRequest(group_ids=(group,)), lambda a: a.groups[0].error_code
@@ -156,13 +159,16 @@ class GroupAdmin:
             if found.error_code not in (Errors.GROUP_ID_NOT_FOUND, Errors.UNSUPPORTED_VERSION):
                 raise_for(found.error_code, found.error_message, about=about)
                 return _consumer_group(found, await self._coordinator_node(group))
+            words = found.error_message or words
         answer = await self.cluster.ask_coordinator(
             group, DescribeGroupsRequest(groups=(group,)), lambda a: a.groups[0].error_code
         )
         described = answer.groups[0]
+        if described.error_code == Errors.GROUP_ID_NOT_FOUND:
+            raise KafkaError(Errors.GROUP_ID_NOT_FOUND, words, about=about)
         raise_for(described.error_code, described.error_message, about=about)
         if described.group_state == "Dead":
-            raise KafkaError(Errors.GROUP_ID_NOT_FOUND, f"Group {group} not found.", about=about)
+            raise KafkaError(Errors.GROUP_ID_NOT_FOUND, words, about=about)
         return _classic_group(described, await self._coordinator_node(group))
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
@@ -334,6 +340,8 @@ def _consumer_group(found: Any, coordinator: Node) -> GroupDescription:
             epoch=m.member_epoch,
             subscribed=tuple(m.subscribed_topic_names),
             upgraded=None if m.member_type < 0 else m.member_type == 1,
+            regex=m.subscribed_topic_regex or None,
+            rack_id=m.rack_id or None,
         )
         for m in found.members
     )
