@@ -246,7 +246,7 @@ class Coordinator:
 
     def keeps_alive(self, request: Struct) -> KeepAlive | None:
         """For a request that was just accepted: what would follow from it again, if it is always the same."""
-        same = self.core.same_again(request)
+        same = self.core.same_again(request, self._nobody_asks())
         return None if same is None else KeepAlive(self.core, *same)
 
     def keep_alive(self, known: KeepAlive) -> bool:

@@ -52,7 +52,7 @@ class Catalogue:
         if apply is not None:
             apply(self.state, record)
 
-    def same_again(self, request: Struct) -> None:
+    def same_again(self, request: Struct, context: Context) -> None:
         """Nothing that the catalogue is asked is asked again and again."""
 
     def holds(self, value: object) -> bool:

@@ -12,18 +12,34 @@ from typing import Any
 from konvene.codec.schema import Struct
 from konvene.groups import views
 from konvene.groups.classic import expiry, log
+from konvene.groups.classic import heartbeat as classic_heartbeat
 from konvene.groups.classic.group import ClassicGroup, GroupIs
-from konvene.groups.classic.heartbeat import heartbeat, same_again
 from konvene.groups.classic.join import join
 from konvene.groups.classic.leave import leave
 from konvene.groups.classic.step import Step, session_key
 from konvene.groups.classic.sync import sync
+from konvene.groups.consumer import classic as classic_members
+from konvene.groups.consumer import heartbeat as consumer_heartbeat
+from konvene.groups.consumer import leave as consumer_leave
+from konvene.groups.consumer import log as consumer_log
+from konvene.groups.consumer.commits import check_fetcher
+from konvene.groups.consumer.describe import described as consumer_group_described
+from konvene.groups.consumer.group import ConsumerGroup, SoftIs
+from konvene.groups.consumer.subscriptions import resolved
+from konvene.groups.consumer.targets import computed
+from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
+from konvene.groups.kinds import Group, tombstones
 from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.deleted_topics import topics_deleted
 from konvene.groups.offsets.expiry import armed, retention
 from konvene.groups.offsets.fetch import fetch
+from konvene.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -47,7 +63,7 @@ class GroupShard:
     __slots__ = ("groups", "offsets", "passed_over")
 
     def __init__(self) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
         self.passed_over = 0
         """Records of a kind that is not served here."""
@@ -75,12 +91,15 @@ class GroupShard:
         else:
             apply(self, record)
 
-    def same_again(self, request: Struct) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """Heartbeats of classic groups; see `shard.contract`."""
-        return same_again(self.groups, request) if isinstance(request, HeartbeatRequest) else None
+    def same_again(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+        """Heartbeats of members that have what they are meant to have; see `shard.contract`."""
+        again = SAME_AGAIN.get(type(request))
+        return again(self, request, context) if again is not None else None
 
     def holds(self, value: object) -> bool:
-        """Any change to a group makes a new value of it, so the same value is the same group."""
+        """Any change to a classic group makes a new value of it, so the same value is the same group."""
+        if isinstance(value, consumer_heartbeat.Settled):
+            return value.holds(self.groups)
         return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 
     def load(self, context: Context) -> Outcome:
@@ -88,6 +107,9 @@ class GroupShard:
         timers: list[Any] = [armed(context)]
         soft: list[Any] = []
         for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                timers += consumer_leave.loaded(group, context).timers
+                continue
             for member in group.members.values():
                 timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
             if len(group.members) > context.config["group.max.size"]:
@@ -104,7 +126,57 @@ class GroupShard:
 # --- requests ------------------------------------------------------------------------------------
 
 
+def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Outcome:
+    group = shard.groups.get(request.group_id)
+    if not isinstance(group, ConsumerGroup):
+        return join(group, request, context)
+    if not group.is_empty:
+        return classic_members.join(group, request, context)
+    made = join(None, request, context)
+    return made._replace(records=(*tombstones(group), *made.records))
+
+
+def _sync(shard: GroupShard, request: SyncGroupRequest, context: Context) -> Outcome:
+    group = shard.groups.get(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        return classic_members.sync(group, request, context)
+    return sync(group, request, context)
+
+
+def _heartbeat(shard: GroupShard, request: HeartbeatRequest, context: Context) -> Outcome:
+    group = shard.groups.get(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        return classic_members.heartbeat(group, request, context)
+    return classic_heartbeat.heartbeat(group, request, context)
+
+
+def _leave(shard: GroupShard, request: LeaveGroupRequest, context: Context) -> Outcome:
+    group = shard.groups.get(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        return classic_members.leave(group, request, context)
+    return leave(group, request, context)
+
+
+def _consumer_describe(shard: GroupShard, request: ConsumerGroupDescribeRequest, context: Context) -> Outcome:
+    found = tuple(consumer_group_described(shard.groups, g, context) for g in request.group_ids)
+    return Outcome((Reply(context.waiter, ConsumerGroupDescribeResponse(groups=found)),))
+
+
+def _classic_group(shard: GroupShard, group_id: str) -> ClassicGroup | None:
+    group = shard.groups.get(group_id)
+    return group if isinstance(group, ClassicGroup) else None
+
+
+def _consumer_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
+    group = shard.groups.get(group_id)
+    return group if isinstance(group, ConsumerGroup) else None
+
+
 def _offset_fetch(shard: GroupShard, request: OffsetFetchRequest, context: Context) -> Outcome:
+    for asked in request.groups:
+        group = _consumer_group(shard, asked.group_id)
+        if group is not None:
+            check_fetcher(group, asked.member_id, asked.member_epoch)
     groups = tuple(fetch(shard.offsets, g, context.api_version, context.topics) for g in request.groups)
     return Outcome((Reply(context.waiter, OffsetFetchResponse(groups=groups)),))
 
@@ -125,20 +197,30 @@ def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -
     timers: list[Disarm] = []
     for group_id in dict.fromkeys(request.groups_names):
         group = shard.groups.get(group_id)
-        result, tombstones = views.deleted(group_id, group, shard.offsets.get(group_id, {}))
+        result, forgotten = views.deleted(group_id, group, shard.offsets.get(group_id, {}))
         results.append(result)
-        records += tombstones
-        if group is not None and tombstones:
+        records += forgotten
+        if isinstance(group, ClassicGroup) and forgotten:
             timers += (Disarm(session_key(group_id, member)) for member in sorted(group.pending_joins))
     reply = Reply(context.waiter, DeleteGroupsResponse(results=tuple(results)))
     return Outcome((reply,), tuple(records), timers=tuple(timers))
 
 
-HANDLERS: dict[type[Struct], Callable[[GroupShard, Any, Context], Outcome]] = {
-    JoinGroupRequest: lambda shard, request, context: join(shard.groups, request, context),
-    SyncGroupRequest: lambda shard, request, context: sync(shard.groups, request, context),
-    HeartbeatRequest: lambda shard, request, context: heartbeat(shard.groups, request, context),
-    LeaveGroupRequest: lambda shard, request, context: leave(shard.groups, request, context),
+HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
+    JoinGroupRequest: _join,
+    SyncGroupRequest: _sync,
+    HeartbeatRequest: _heartbeat,
+    LeaveGroupRequest: _leave,
+    ConsumerGroupHeartbeatRequest: lambda shard, request, context: consumer_heartbeat.heartbeat(
+        shard.groups, request, context
+    ),
+    ConsumerGroupDescribeRequest: _consumer_describe,
+    RegexesResolved: lambda shard, answer, context: resolved(
+        _consumer_group(shard, answer.group_id), answer, context
+    ),
+    AssignmentComputed: lambda shard, answer, context: computed(
+        _consumer_group(shard, answer.group_id), answer, context
+    ),
     OffsetCommitRequest: lambda shard, request, context: commit(shard.groups, request, context),
     OffsetFetchRequest: _offset_fetch,
     OffsetDeleteRequest: lambda shard, request, context: delete(
@@ -150,12 +232,38 @@ HANDLERS: dict[type[Struct], Callable[[GroupShard, Any, Context], Outcome]] = {
     DeleteGroupsRequest: _delete,
 }
 
+SAME_AGAIN: dict[
+    type, Callable[[GroupShard, Any, Context], tuple[object, tuple[Arm | Disarm, ...]] | None]
+] = {
+    HeartbeatRequest: lambda shard, request, context: classic_heartbeat.same_again(
+        _classic_group(shard, request.group_id), request
+    ),
+    ConsumerGroupHeartbeatRequest: lambda shard, request, context: consumer_heartbeat.same_again(
+        _consumer_group(shard, request.group_id), request, context
+    ),
+}
+
+
+def _session_expired(shard: GroupShard, group_id: str, member_id: str, context: Context) -> Outcome:
+    group = _consumer_group(shard, group_id)
+    if group is not None:
+        return consumer_leave.session_expired(group, member_id, context)
+    return expiry.session_expired(_classic_group(shard, group_id), member_id, context)
+
+
 TIMERS: dict[str, Callable[..., Outcome]] = {
-    "session": lambda shard, group, member, context: expiry.session_expired(
+    "session": _session_expired,
+    "revocation": lambda shard, group, member, context: consumer_leave.revocation_timed_out(
         shard.groups, group, member, context
     ),
-    "join": lambda shard, group, context: expiry.join_timed_out(shard.groups, group, context),
-    "sync": lambda shard, group, context: expiry.sync_timed_out(shard.groups, group, context),
+    "rejoin": lambda shard, group, member, context: consumer_leave.rejoin_timed_out(
+        shard.groups, group, member, context
+    ),
+    "resync": lambda shard, group, member, context: consumer_leave.resync_timed_out(
+        shard.groups, group, member, context
+    ),
+    "join": lambda shard, group, context: expiry.join_timed_out(_classic_group(shard, group), context),
+    "sync": lambda shard, group, context: expiry.sync_timed_out(_classic_group(shard, group), context),
     "retention": lambda shard, context: retention(shard.groups, shard.offsets, context),
 }
 
@@ -168,8 +276,14 @@ def _group_metadata(shard: GroupShard, record: Record) -> None:
     assert isinstance(key, GroupMetadataKey)
     if isinstance(value, GroupMetadataValue):
         shard.groups[key.group] = log.from_record(key.group, value)
-    else:
-        shard.groups.pop(key.group, None)
+    elif isinstance(shard.groups.get(key.group), ClassicGroup):
+        del shard.groups[key.group]
+
+
+def _soft_is(shard: GroupShard, record: SoftIs) -> None:
+    group = _consumer_group(shard, record.group_id)
+    if group is not None:
+        group.take(record)
 
 
 def _group_is(shard: GroupShard, record: GroupIs) -> None:
@@ -194,4 +308,6 @@ REPLAYS: dict[type, Callable[[GroupShard, Any], None]] = {
     GroupMetadataKey: _group_metadata,
     OffsetCommitted: _offset_committed,
     OffsetsCommitted: _offsets_committed,
+    SoftIs: _soft_is,
+    **dict.fromkeys(consumer_log.REPLAYS, lambda shard, record: consumer_log.replay(shard.groups, record)),
 }

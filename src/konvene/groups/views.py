@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from konvene.errors import Errors
-from konvene.groups.classic import log
 from konvene.groups.classic.group import ClassicGroup, Member, State
+from konvene.groups.kinds import TYPES, Group, is_empty, protocol_type, tombstones
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, forget
 from konvene.messages.delete_groups import DeletableGroupResult
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -14,39 +14,38 @@ from konvene.messages.list_groups import ListedGroup
 from konvene.records.coordinator import Record
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
-CLASSIC = "classic"
 
 
 def listed(
-    groups: Mapping[str, ClassicGroup], states: tuple[str, ...], types: tuple[str, ...]
+    groups: Mapping[str, Group], states: tuple[str, ...], types: tuple[str, ...]
 ) -> tuple[ListedGroup, ...]:
     """The groups in the given states and of the given types; all of them where none is given."""
     wanted_states = {s.lower() for s in states}
     wanted_types = {t.lower() for t in types}
-    if wanted_types and CLASSIC not in wanted_types:
-        return ()
     return tuple(
         ListedGroup(
             group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
+            protocol_type=protocol_type(group),
             group_state=group.state,
-            group_type=CLASSIC,
+            group_type=TYPES[type(group)],
         )
         for group in groups.values()
         if not wanted_states or group.state.lower() in wanted_states
+        if not wanted_types or TYPES[type(group)] in wanted_types
     )
 
 
-def described(group_id: str, group: ClassicGroup | None, version: int) -> DescribedGroup:
-    """A group as DescribeGroups tells it. What is not there is Dead."""
-    if group is None:
+def described(group_id: str, group: Group | None, version: int) -> DescribedGroup:
+    """A classic group as DescribeGroups tells it. What is not there, or of another kind, is Dead."""
+    if not isinstance(group, ClassicGroup):
         if version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
             return DescribedGroup(group_id=group_id, group_state=State.DEAD)
         return DescribedGroup(
             group_id=group_id,
             group_state=State.DEAD,
             error_code=Errors.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} not found.",
+            error_message=f"Group {group_id} "
+            + ("not found." if group is None else "is not a classic group."),
         )
     stable = group.state is State.STABLE
     return DescribedGroup(
@@ -71,11 +70,11 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
 
 
 def deleted(
-    group_id: str, group: ClassicGroup | None, offsets: Offsets
+    group_id: str, group: Group | None, offsets: Offsets
 ) -> tuple[DeletableGroupResult, tuple[OffsetCommitted | Record, ...]]:
     """Whether a group may be deleted, and the tombstones of its offsets and of itself."""
     if group is None:
         return DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND), ()
-    if group.state is not State.EMPTY:
+    if not is_empty(group):
         return DeletableGroupResult(group_id=group_id, error_code=Errors.NON_EMPTY_GROUP), ()
-    return DeletableGroupResult(group_id=group_id), (*forget(group_id, offsets), log.tombstone(group_id))
+    return DeletableGroupResult(group_id=group_id), (*forget(group_id, offsets), *tombstones(group))

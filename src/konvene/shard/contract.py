@@ -129,7 +129,7 @@ class Core(Protocol):
     def load(self, context: Context) -> Outcome:
         """What follows from the log just replayed: timers mostly."""
 
-    def same_again(self, request: Struct) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+    def same_again(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
         """For a request that was accepted and changed nothing: a value and timers, such that as long as the
         shard holds this very value, the same request has the same answer and only sets these timers."""
 

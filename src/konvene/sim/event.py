@@ -63,6 +63,8 @@ class Event:
     request: Any = None
     version: int = 0
     client_id: str = ""
+    context: Any = None
+    """What the one who decided was told beside the request."""
     waiter: int = 0
     """The number of who asked."""
     key: Any = None

@@ -328,7 +328,7 @@ class Shell:
         else:
             event.api = type(request).__name__.removesuffix("Request")
             event.request, event.version, event.client_id = request, context.api_version, context.client_id
-            event.waiter = context.waiter
+            event.context, event.waiter = context, context.waiter
             event.answer = refused if refused is not None else dict(event.answered).get(context.waiter)
         self.journal.appended = self.journal.failed = None
         self._open = event

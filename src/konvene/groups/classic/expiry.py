@@ -5,19 +5,14 @@ A key that no longer means anything (the member is gone, the rebalance is over) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import Step, initial_delay_ms, join_key
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Context, Outcome
 
 
-def session_expired(
-    groups: Mapping[str, ClassicGroup], group_id: str, member_id: str, context: Context
-) -> Outcome:
+def session_expired(known: ClassicGroup | None, member_id: str, context: Context) -> Outcome:
     """No heartbeat came in time. A member that waits for an answer is alive, unless it is new."""
-    known = groups.get(group_id)
     if known is None:
         return NOTHING
     if member_id in known.pending_joins:
@@ -39,9 +34,8 @@ def session_expired(
     return step.outcome()
 
 
-def join_timed_out(groups: Mapping[str, ClassicGroup], group_id: str, context: Context) -> Outcome:
+def join_timed_out(known: ClassicGroup | None, context: Context) -> Outcome:
     """Time to join is up. The first rebalance of a group goes on waiting while members keep coming."""
-    known = groups.get(group_id)
     if known is None or known.state is not State.PREPARING_REBALANCE:
         return NOTHING
     step = Step(known, context)
@@ -51,15 +45,14 @@ def join_timed_out(groups: Mapping[str, ClassicGroup], group_id: str, context: C
         waited, remaining = group.initial_delay_ms, group.initial_remaining_ms
         group.initial_delay_ms = min(initial_delay_ms(context), remaining)
         group.initial_remaining_ms = max(remaining - waited, 0)
-        step.arm(join_key(group_id), group.initial_delay_ms)
+        step.arm(join_key(group.group_id), group.initial_delay_ms)
     else:
         step.complete_join()
     return step.outcome()
 
 
-def sync_timed_out(groups: Mapping[str, ClassicGroup], group_id: str, context: Context) -> Outcome:
+def sync_timed_out(known: ClassicGroup | None, context: Context) -> Outcome:
     """Who joined and never asked for its assignment is out."""
-    known = groups.get(group_id)
     if known is None or known.state not in (State.COMPLETING_REBALANCE, State.STABLE):
         return NOTHING
     if not known.pending_syncs:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import session_key
@@ -15,11 +13,10 @@ _ALIVE = HeartbeatResponse()
 _REJOIN = HeartbeatResponse(error_code=Errors.REBALANCE_IN_PROGRESS)
 
 
-def heartbeat(groups: Mapping[str, ClassicGroup], request: HeartbeatRequest, context: Context) -> Outcome:
+def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Context) -> Outcome:
     """Decide a Heartbeat. Raises `GroupError`."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
-    group = groups.get(request.group_id)
     if group is None:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     member = group.check_member(request.member_id, request.group_instance_id)
@@ -33,10 +30,9 @@ def heartbeat(groups: Mapping[str, ClassicGroup], request: HeartbeatRequest, con
 
 
 def same_again(
-    groups: Mapping[str, ClassicGroup], request: HeartbeatRequest
+    group: ClassicGroup | None, request: HeartbeatRequest
 ) -> tuple[ClassicGroup, tuple[Arm | Disarm, ...]] | None:
     """What an accepted heartbeat rests on, and the timer that it moves; None for one to be refused."""
-    group = groups.get(request.group_id)
     if group is None or group.state is State.PREPARING_REBALANCE or request.generation_id != group.generation:
         return None
     member = group.members.get(request.member_id)

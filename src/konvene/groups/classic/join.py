@@ -18,7 +18,6 @@ A member whose answer is held back waits under `join_waiter`; `step` answers whe
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from dataclasses import replace
 
 from konvene.errors import Errors
@@ -42,15 +41,10 @@ FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
-def join(groups: MutableMapping[str, ClassicGroup], request: JoinGroupRequest, context: Context) -> Outcome:
+def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context) -> Outcome:
     """Decide a JoinGroup. Raises `GroupError`; the answer then carries the member id of the request."""
-    if not request.group_id:
-        raise GroupError(Errors.INVALID_GROUP_ID)
+    check(request, context)
     config = context.config
-    shortest, longest = config["group.min.session.timeout.ms"], config["group.max.session.timeout.ms"]
-    if not shortest <= request.session_timeout_ms <= longest:
-        raise GroupError(Errors.INVALID_SESSION_TIMEOUT)
-    known = groups.get(request.group_id)
     if known is None and request.member_id:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     step = Step(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
@@ -72,6 +66,16 @@ def join(groups: MutableMapping[str, ClassicGroup], request: JoinGroupRequest, c
         # A group that is heard of for the first time is written down, empty.
         step.records.append(log.to_record(ClassicGroup(group.group_id, state_timestamp_ms=context.now_ms)))
     return step.outcome()
+
+
+def check(request: JoinGroupRequest, context: Context) -> None:
+    """What is wrong with it, whatever the group is. Raises `GroupError`."""
+    if not request.group_id:
+        raise GroupError(Errors.INVALID_GROUP_ID)
+    config = context.config
+    shortest, longest = config["group.min.session.timeout.ms"], config["group.max.session.timeout.ms"]
+    if not shortest <= request.session_timeout_ms <= longest:
+        raise GroupError(Errors.INVALID_SESSION_TIMEOUT)
 
 
 def _has_room(group: ClassicGroup, member_id: str, most: int) -> bool:
@@ -137,7 +141,7 @@ def _add(step: Step, request: JoinGroupRequest, member_id: str) -> None:
         request.group_instance_id,
         context.client_id,
         context.client_host,
-        _rebalance_timeout_ms(request),
+        rebalance_timeout_ms(request),
         request.session_timeout_ms,
         request.protocol_type,
         _protocols(request),
@@ -164,7 +168,7 @@ def _update(step: Step, request: JoinGroupRequest, member: Member) -> None:
         replace(
             member,
             protocols=_protocols(request),
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            rebalance_timeout_ms=rebalance_timeout_ms(request),
             session_timeout_ms=request.session_timeout_ms,
             join_waiter=step.context.waiter,
             sync_waiter=None,
@@ -232,7 +236,7 @@ def _keep_generation(step: Step, member: Member, old_member_id: str) -> None:
     step.answer_join(member, response)
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     """Version 0 has none of its own: the session's stands for it."""
     if request.rebalance_timeout_ms == -1:
         return request.session_timeout_ms

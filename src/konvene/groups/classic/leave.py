@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.groups.classic.step import Step, session_key
@@ -13,14 +11,11 @@ from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 
 
-def leave(groups: MutableMapping[str, ClassicGroup], request: LeaveGroupRequest, context: Context) -> Outcome:
+def leave(known: ClassicGroup | None, request: LeaveGroupRequest, context: Context) -> Outcome:
     """Decide a LeaveGroup. Raises `GroupError`. Before version 3 the request names one member."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
-    leaving = request.members
-    if context.api_version < 3:
-        leaving = (MemberIdentity(member_id=request.member_id),)
-    known = groups.get(request.group_id)
+    leaving = identities(request, context)
     if known is None:
         return _answer(context, tuple(_answered(m, Errors.UNKNOWN_MEMBER_ID) for m in leaving))
     step = Step(known, context)
@@ -28,6 +23,13 @@ def leave(groups: MutableMapping[str, ClassicGroup], request: LeaveGroupRequest,
     if any(a.error_code == Errors.NONE for a in answers):
         _close_ranks(step)
     return step.outcome()._replace(replies=(*step.replies, *_answer(context, answers).replies))
+
+
+def identities(request: LeaveGroupRequest, context: Context) -> tuple[MemberIdentity, ...]:
+    """Who leaves: one member before version 3."""
+    if context.api_version < 3:
+        return (MemberIdentity(member_id=request.member_id),)
+    return request.members
 
 
 def _take_out(step: Step, identity: MemberIdentity) -> Errors:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from konvene.codec.compile import decode_from
+from konvene.codec.compile import decode_from, encode
 from konvene.codec.errors import CodecError
-from konvene.groups.classic.group import ClassicGroup, State
-from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
+from konvene.groups.classic.group import ClassicGroup
+from konvene.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
 
 CONSUMER = "consumer"
 LATEST_VERSION = 3
@@ -18,6 +23,15 @@ class Subscription(NamedTuple):
 
     topics: frozenset[str]
     owned: frozenset[tuple[str, int]]
+    rack_id: str | None = None
+
+
+class Assigned(NamedTuple):
+    """What a member was given by its group's leader."""
+
+    partitions: tuple[tuple[str, tuple[int, ...]], ...]
+    """Partitions by topic."""
+    user_data: bytes = b""
 
 
 def read_subscription(metadata: bytes) -> Subscription | None:
@@ -32,7 +46,38 @@ def read_subscription(metadata: bytes) -> Subscription | None:
     except CodecError:
         return None
     owned = frozenset((t.topic, p) for t in said.owned_partitions for p in t.partitions)
-    return Subscription(frozenset(said.topics), owned)
+    return Subscription(frozenset(said.topics), owned, said.rack_id or None)
+
+
+def read_assignment(assignment: bytes) -> Assigned | None:
+    """Read a member's assignment; None where it is not one. No bytes at all assign nothing."""
+    if not assignment:
+        return Assigned(())
+    if len(assignment) < 2:
+        return None
+    try:
+        said, _ = decode_from(ConsumerProtocolAssignment, _version(assignment), assignment, 2)
+    except CodecError:
+        return None
+    return Assigned(
+        tuple((t.topic, tuple(t.partitions)) for t in said.assigned_partitions), bytes(said.user_data or b"")
+    )
+
+
+def write_assignment(partitions: Iterable[tuple[str, tuple[int, ...]]], metadata: bytes) -> bytes:
+    """What a member is told to have, in the version of its own metadata."""
+    version = _version(metadata)
+    told = ConsumerProtocolAssignment(
+        assigned_partitions=tuple(
+            ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=some)
+            for topic, some in partitions
+        )
+    )
+    return version.to_bytes(2, "big") + encode(told, version)
+
+
+def _version(data: bytes) -> int:
+    return max(0, min(int.from_bytes(data[:2], "big", signed=True), LATEST_VERSION))
 
 
 def topics_of_generation(group: ClassicGroup) -> frozenset[str] | None:
@@ -51,10 +96,3 @@ def topics_of_generation(group: ClassicGroup) -> frozenset[str] | None:
         except CodecError:
             return None
     return frozenset(topics)
-
-
-def subscribes_to(group: ClassicGroup, topic: str) -> bool:
-    """Whether a member of the last generation wants the topic; in doubt, yes: then its offsets are kept."""
-    if group.protocol_type != CONSUMER or group.state is State.EMPTY:
-        return False
-    return group.subscribed is None or topic in group.subscribed

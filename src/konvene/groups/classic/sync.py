@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from dataclasses import replace
 
 from konvene.errors import Errors
@@ -13,11 +12,10 @@ from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import GroupError
 
 
-def sync(groups: MutableMapping[str, ClassicGroup], request: SyncGroupRequest, context: Context) -> Outcome:
+def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context) -> Outcome:
     """Decide a SyncGroup. Raises `GroupError`."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
-    known = groups.get(request.group_id)
     if known is None or known.state is State.EMPTY:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     member = known.check_member(request.member_id, request.group_instance_id)

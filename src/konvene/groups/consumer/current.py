@@ -18,7 +18,7 @@ Formulas, as in Kafka's CurrentAssignmentBuilder:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -66,7 +66,7 @@ class Target:
 
     epoch: int
     partitions: Partitions
-    subscribed: Collection[Uuid]
+    subscribed: Container[Uuid]
     """The topics that the member reads and that exist."""
     owner_epoch: Callable[[Uuid, int], int]
     """The epoch of a partition's owner; `NOBODY` if it is free."""

@@ -21,14 +21,26 @@ take the partition from the successor.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from konvene.codec.uuid import Uuid
+from konvene.groups.classic.group import in_hash_order
 from konvene.groups.consumer.current import NOBODY, Current, Epochs, MemberState, Partitions
+from konvene.records.audit import Cause
+from konvene.shard.image import Topics
+
+FIRST_EPOCH = 1
+"""A group that is heard of begins here, with nothing assigned; its first target is for the next one."""
 
 NO_EPOCH = -1
-"""The assignment's epoch where the log has none (any more)."""
+"""The assignment's epoch where the log has none any more."""
+
+
+MOST_CAUSES = 100
+"""So many causes of one rebalance are told; of the others, how many."""
 
 
 class State(StrEnum):
@@ -39,6 +51,12 @@ class State(StrEnum):
     RECONCILING = "Reconciling"
     STABLE = "Stable"
     DEAD = "Dead"
+
+
+@lru_cache(maxsize=1024)
+def topic_names(names: tuple[str, ...]) -> frozenset[str]:
+    """Members that read the same share one set of names."""
+    return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +99,54 @@ class Resolved:
     timestamp_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is to be told of a rebalance under way."""
+
+    started_ms: int
+    causes: tuple[Cause, ...] = ()
+    causes_left_out: int = 0
+    targeted_ms: int = -1
+    """When the latest target was computed."""
+
+    def with_causes(self, causes: Sequence[Cause]) -> Story:
+        """With more of them, as long as there is room."""
+        room = max(MOST_CAUSES - len(self.causes), 0)
+        left_out = self.causes_left_out + max(len(causes) - room, 0)
+        return replace(self, causes=(*self.causes, *causes[:room]), causes_left_out=left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Soft:
+    """What a coordinator knows of a group beside its log; a restart may forget it."""
+
+    seen: Topics | None = None
+    """The topics that the group's hash was last compared with."""
+    resolving: bool = False
+    """Somebody finds out what the expressions match."""
+    computing: int = 0
+    """The epoch for which a target is being computed elsewhere; 0: none is."""
+    story: Story | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SoftIs:
+    """The soft record of consumer groups."""
+
+    group_id: str
+    soft: Soft
+    reached_ms: Mapping[str, int] = field(default_factory=dict)
+    """Who came to the target, and when."""
+
+
 @dataclass(slots=True)
 class ConsumerGroup:
     """A consumer group. Changed by `log.replay` alone."""
 
     group_id: str
-    epoch: int = 0
+    epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
-    assignment_epoch: int = NO_EPOCH
+    assignment_epoch: int = FIRST_EPOCH
     assignment_timestamp_ms: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
@@ -103,6 +161,14 @@ class ConsumerGroup:
     """By topic id and partition, the member that has it or has yet to give it up."""
     behind: set[str] = field(default_factory=set)
     """Members that are not reconciled to the assignment's epoch."""
+    assignors: Counter[str] = field(default_factory=Counter)
+    """How many members prefer which."""
+    classic_members: int = 0
+    classic_protocols: Counter[str] = field(default_factory=Counter)
+    """How many members of the classic protocol support which of its assignors."""
+    soft: Soft = field(default_factory=Soft)
+    reached_ms: dict[str, int] = field(default_factory=dict)
+    """By member id, when it had all of the target at hand. As soft as `soft`."""
 
     def __repr__(self) -> str:
         size = len(self.members)
@@ -115,6 +181,42 @@ class ConsumerGroup:
         if self.epoch > self.assignment_epoch:
             return State.ASSIGNING
         return State.RECONCILING if self.behind else State.STABLE
+
+    def copy(self) -> ConsumerGroup:
+        """As it is now; its members and all else in it are values."""
+        return replace(
+            self,
+            members=dict(self.members),
+            instances=dict(self.instances),
+            targets=dict(self.targets),
+            regexes=dict(self.regexes),
+            subscribers=self.subscribers.copy(),
+            regex_users=self.regex_users.copy(),
+            owners={topic: dict(owners) for topic, owners in self.owners.items()},
+            behind=set(self.behind),
+            assignors=self.assignors.copy(),
+            classic_protocols=self.classic_protocols.copy(),
+            reached_ms=dict(self.reached_ms),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """Who has this name."""
+        holder = self.instances.get(instance_id) if instance_id is not None else None
+        return None if holder is None else self.members[holder]
+
+    def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
+        """What most members prefer, at a tie the first in Java's hash map; None where nobody prefers any.
+
+        With `new` in the place of `old`, where these are given."""
+        counts = self.assignors.copy()
+        for member, step in ((old, -1), (new, 1)):
+            if member is not None and member.assignor is not None:
+                self._add(counts, (member.assignor,), step)
+        return max(in_hash_order(counts), key=lambda name: counts[name]) if counts else None
 
     def owner_epoch(self, topic: Uuid, partition: int) -> int:
         """The epoch of whoever has a partition; `NOBODY` if it is free."""
@@ -137,6 +239,14 @@ class ConsumerGroup:
         return found
 
     # --- taken in by replay ---
+
+    def take(self, record: SoftIs) -> None:
+        """What is kept beside the log is now this."""
+        before, after = self.soft.story, record.soft.story
+        self.soft = record.soft
+        if after is None or before is None or before.targeted_ms != after.targeted_ms:
+            self.reached_ms.clear()
+        self.reached_ms.update(record.reached_ms)
 
     def put(self, member: Member) -> None:
         """Add a member, or set one anew."""
@@ -180,11 +290,21 @@ class ConsumerGroup:
             del self.instances[member.instance_id]
 
     def _count(self, member: Member, step: int) -> None:
-        for counter, names in ((self.subscribers, member.topics), (self.regex_users, {member.regex} - {""})):
-            for name in names:
-                counter[name] += step
-                if not counter[name]:
-                    del counter[name]
+        self._add(self.subscribers, member.topics, step)
+        if member.regex:
+            self._add(self.regex_users, (member.regex,), step)
+        if member.assignor is not None:
+            self._add(self.assignors, (member.assignor,), step)
+        if member.classic is not None:
+            self.classic_members += step
+            self._add(self.classic_protocols, (name for name, _ in member.classic.protocols), step)
+
+    @staticmethod
+    def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
+        for name in names:
+            counter[name] += step
+            if not counter[name]:
+                del counter[name]
 
     def _move(self, member_id: str, old: Current | None, new: Current | None) -> None:
         """Note what a member has. What somebody else has by now stays with them."""

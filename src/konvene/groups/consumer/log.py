@@ -21,7 +21,14 @@ from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.current import Current, Epochs, MemberState, Partitions
-from konvene.groups.consumer.group import NO_EPOCH, ClassicSide, ConsumerGroup, Member, Resolved
+from konvene.groups.consumer.group import (
+    NO_EPOCH,
+    ClassicSide,
+    ConsumerGroup,
+    Member,
+    Resolved,
+    topic_names,
+)
 from konvene.records.consumer import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -215,7 +222,7 @@ def _read_member(member_id: str, value: ConsumerGroupMemberMetadataValue, curren
         value.client_id,
         value.client_host,
         value.rebalance_timeout_ms,
-        frozenset(value.subscribed_topic_names),
+        topic_names(value.subscribed_topic_names),
         value.subscribed_topic_regex or "",
         value.server_assignor,
         classic,
@@ -233,7 +240,7 @@ def _assignment(groups: Groups, key: ConsumerGroupTargetAssignmentMetadataKey, v
 
 def _target(groups: Groups, key: ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
     if value is not None:
-        told = {t.topic_id: frozenset(t.partitions) for t in value.topic_partitions}
+        told = {t.topic_id: tuple(sorted(t.partitions)) for t in value.topic_partitions}
         _group(groups, key.group_id).targets[key.member_id] = told
     elif (there := _known(groups, key.group_id)) is not None:
         there.targets.pop(key.member_id, None)

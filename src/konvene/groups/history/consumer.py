@@ -97,6 +97,8 @@ class _Memory:
     """The same of expressions."""
     waiting: dict[str, Cause] = field(default_factory=dict)
     """Members whose expression nobody has resolved yet: no epoch was raised for them so far."""
+    held: set[str] = field(default_factory=set)
+    """Those of them that began to wait in this batch."""
     has_epoch: bool = False
     """Whether a record of the group's epoch was seen."""
     settled: bool = False
@@ -105,10 +107,15 @@ class _Memory:
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when it was reconciled to the target."""
 
+    def stop_waiting(self, member_id: str) -> None:
+        self.waiting.pop(member_id, None)
+        self.held.discard(member_id)
+
     def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
         self.batch, self.first_offset = batch, offset
         self.members.clear()
         self.regexes.clear()
+        self.held.clear()
 
 
 class ConsumerHistory:
@@ -137,6 +144,7 @@ class ConsumerHistory:
         for memory in self._memories.values():
             memory.story, memory.settled = None, False
             memory.waiting.clear()
+            memory.held.clear()
 
     def classic_group_ended(self, group_id: str) -> None:
         """In this batch."""
@@ -177,12 +185,13 @@ class ConsumerHistory:
         replay(self._groups, record)
         member = group.members.get(member_id)
         if member is None:
-            memory.waiting.pop(member_id, None)
+            memory.stop_waiting(member_id)
             memory.reached_ms.pop(member_id, None)
-        elif before is None or before.regex != member.regex:
-            memory.waiting.pop(member_id, None)
+        elif before is None or (before.topics, before.regex) != (member.topics, member.regex):
+            memory.stop_waiting(member_id)
             alone = member.topics == (before.topics if before is not None else frozenset())
             if at.whole and alone and member.regex and member.regex not in group.regexes:
+                memory.held.add(member_id)
                 memory.waiting[member_id] = cause_of(_change(group, memory, member, before), member, at)
         return None
 
@@ -309,12 +318,11 @@ class ConsumerHistory:
         """What the batch says before the new epoch, and who waited for that."""
         gone, new, changed = _changes(group, memory)
         found = [cause_of(causes.MEMBER_GONE, m, at) for m in gone]
-        joined = [cause_of(kind, m, at) for kind, m in new if m.member_id not in memory.waiting]
-        found += joined
-        found += [cause_of(kind, m, at) for kind, m in changed if m.member_id not in memory.waiting]
+        found += [cause_of(kind, m, at) for kind, m in new + changed if m.member_id not in memory.held]
         resolved = [name for name, old in memory.regexes.items() if old is None and name in group.regexes]
         for member_id in [name for name in memory.waiting if group.members[name].regex in resolved]:
             found.append(memory.waiting.pop(member_id))
+            memory.held.discard(member_id)
         found += _refreshed(group, memory, at)
         if group.group_id in self._was_classic:
             self._was_classic.discard(group.group_id)
@@ -325,7 +333,7 @@ class ConsumerHistory:
         if metadata_hash != group.metadata_hash:
             return [cause_of(causes.TOPIC_METADATA_CHANGED, None, at)]
         # An epoch for a member whose expression is not resolved: its assignor is preferred from now on.
-        return [memory.waiting.pop(name) for name in memory.members if name in memory.waiting]
+        return [memory.waiting.pop(name) for name in memory.members if name in memory.held]
 
 
 def _changes(

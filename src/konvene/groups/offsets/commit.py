@@ -1,8 +1,8 @@
 """OffsetCommit: a member, or somebody with no group at all, stores offsets.
 
-Who may: a member of the generation at hand; anybody where the group has no members or does not exist yet
-(generation -1: a so-called simple group). Which partitions: those that exist and whose metadata is not too
-long; the others are told so one by one, and do not spoil the rest.
+Who may: a member of the generation at hand, or of the epoch (`consumer.commits`); anybody where the group has
+no members or does not exist yet (generation -1: a so-called simple group). Which partitions: those that exist
+and whose metadata is not too long; the others are told so one by one, and do not spoil the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import session_key
+from konvene.groups.consumer.commits import check_committer, check_partition
+from konvene.groups.consumer.group import ConsumerGroup, Member
+from konvene.groups.kinds import Group
 from konvene.groups.offsets.committed import Committed, OffsetCommitted
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,14 +35,26 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 DEFAULT_RETENTION = -1
 
 
-def commit(groups: Mapping[str, ClassicGroup], request: OffsetCommitRequest, context: Context) -> Outcome:
+def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: Context) -> Outcome:
     """Decide an OffsetCommit. Raises `GroupError` where it is refused as a whole."""
-    timers = _check_committer(groups.get(request.group_id), request, context)
+    group = groups.get(request.group_id)
+    timers: tuple[Arm, ...] = ()
+    older: Member | None = None
+    if isinstance(group, ConsumerGroup):
+        older = check_committer(
+            group,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            context.api_version,
+        )
+    else:
+        timers = _check_committer(group, request, context)
     expire_ms = -1
     if request.retention_time_ms != DEFAULT_RETENTION:
         expire_ms = context.now_ms + request.retention_time_ms
     records: list[OffsetCommitted] = []
-    topics = tuple(_commit_topic(request.group_id, t, expire_ms, context, records) for t in request.topics)
+    topics = tuple(_commit_topic(request, t, older, expire_ms, context, records) for t in request.topics)
     return Outcome(
         (Reply(context.waiter, OffsetCommitResponse(topics=topics)),), tuple(records), timers=timers
     )
@@ -76,8 +91,15 @@ def look_up(topics: Topics, topic: OffsetCommitRequestTopic, version: int) -> tu
 
 
 def _commit_topic(
-    group_id: str, topic: OffsetCommitRequestTopic, expire_ms: int, context: Context, records: list[Any]
+    request: OffsetCommitRequest,
+    topic: OffsetCommitRequestTopic,
+    older: Member | None,
+    expire_ms: int,
+    context: Context,
+    records: list[Any],
 ) -> OffsetCommitResponseTopic:
+    """`older`: the member of a consumer group that commits at an epoch that is past."""
+    group_id = request.group_id
     known, missing = look_up(context.topics, topic, context.api_version)
     if known is None:
         answers = [_answer(p.partition_index, missing) for p in topic.partitions]
@@ -94,6 +116,8 @@ def _commit_topic(
         elif len(metadata) > longest:
             answers.append(_answer(index, Errors.OFFSET_METADATA_TOO_LARGE))
         else:
+            if older is not None:
+                check_partition(older, request.generation_id_or_member_epoch, known.id, index)
             committed = Committed(
                 p.committed_offset, p.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
             )

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.classic.subscriptions import CONSUMER, subscribes_to
+from konvene.groups.classic.subscriptions import CONSUMER
+from konvene.groups.kinds import Group, subscribes_to
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -21,7 +22,7 @@ from konvene.shard.errors import GroupError
 
 
 def delete(
-    groups: Mapping[str, ClassicGroup],
+    groups: Mapping[str, Group],
     offsets: Mapping[str, Offsets],
     request: OffsetDeleteRequest,
     context: Context,
@@ -32,7 +33,7 @@ def delete(
     group = groups.get(request.group_id)
     if group is None:
         raise GroupError(Errors.GROUP_ID_NOT_FOUND)
-    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+    if isinstance(group, ClassicGroup) and group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise GroupError(Errors.NON_EMPTY_GROUP)
     known = offsets.get(request.group_id, {})
     exists = context.topics.has

@@ -6,6 +6,7 @@ Every `offsets.retention.check.interval.ms` all groups are looked at. An offset 
     no protocol type               from its commit: it is nobody's member that committed it
     Empty                          from when the group became empty, if that is known
     Stable, of type consumer       from its commit, where nobody subscribes to the topic
+    a consumer group               the same, in any state
     otherwise                      not at all
 
 An offset that was committed with a retention time of its own (versions 2 to 4) goes by that instead. A group
@@ -18,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from konvene.groups.classic import log
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import session_key
-from konvene.groups.classic.subscriptions import CONSUMER, subscribes_to
+from konvene.groups.classic.subscriptions import CONSUMER
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.kinds import Group, is_empty, subscribes_to, tombstones
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
@@ -44,9 +46,7 @@ def armed(context: Context) -> Arm:
     return Arm(KEY, context.config["offsets.retention.check.interval.ms"])
 
 
-def retention(
-    groups: Mapping[str, ClassicGroup], offsets: Mapping[str, Offsets], context: Context
-) -> Outcome:
+def retention(groups: Mapping[str, Group], offsets: Mapping[str, Offsets], context: Context) -> Outcome:
     """Look at all groups, and let go of what has expired."""
     retention_ms = context.config["offsets.retention.minutes"] * 60_000
     records: list[OffsetCommitted | Record] = []
@@ -59,17 +59,17 @@ def retention(
             if left < 0 and records:
                 return Outcome(records=tuple(records), timers=(*timers, Arm(KEY, SOON_MS)))
             records.append(record)
-            if not isinstance(record, OffsetCommitted):
+            if not isinstance(record, OffsetCommitted) and isinstance(group, ClassicGroup):
                 timers += (Disarm(session_key(group.group_id, m)) for m in sorted(group.pending_joins))
     return Outcome(records=tuple(records), timers=(*timers, armed(context)))
 
 
 def _expired(
-    group: ClassicGroup, offsets: Offsets, now_ms: int, retention_ms: int
+    group: Group, offsets: Offsets, now_ms: int, retention_ms: int
 ) -> Iterator[OffsetCommitted | Record]:
     """The tombstones of a group: of what has expired, then of itself if nothing is left of it."""
     everything = not offsets or _may_expire(group)
-    empty_ms = -1 if group.is_simple or group.state is not State.EMPTY else group.state_timestamp_ms
+    empty_ms = _empty_since_ms(group)
     for topic, partitions in offsets.items() if everything else ():
         if subscribes_to(group, topic):
             everything = False
@@ -82,11 +82,20 @@ def _expired(
                 yield OffsetCommitted(group.group_id, topic, partition, None)
             else:
                 everything = False
-    if everything and group.state is State.EMPTY:
-        yield log.tombstone(group.group_id)
+    if everything and is_empty(group):
+        yield from tombstones(group)
 
 
-def _may_expire(group: ClassicGroup) -> bool:
+def _empty_since_ms(group: Group) -> int:
+    """-1 where age counts from the commit."""
+    if isinstance(group, ConsumerGroup) or group.is_simple or group.state is not State.EMPTY:
+        return -1
+    return group.state_timestamp_ms
+
+
+def _may_expire(group: Group) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return True
     if group.is_simple or group.state is State.EMPTY:
         return True
     return group.state is State.STABLE and group.protocol_type == CONSUMER

@@ -304,7 +304,7 @@ class HeartbeatsChangeNothing(Promise):
     def after(self, event: Event) -> None:
         if event.kind != "asked":
             return
-        same = event.shell.core.same_again(event.request)
+        same = event.shell.core.same_again(event.request, event.context)
         if event.api != "Heartbeat":
             assert same is None, f"{event.api} is said to be the same again"
             return

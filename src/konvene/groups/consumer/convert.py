@@ -1,0 +1,252 @@
+"""A group moves between the classic and the consumer protocol while it runs, both ways (KIP-848).
+
+    classic → consumer   a member of the new protocol joins. The members are taken over as they are, stable at
+                         the generation, with what the leader gave them; from here on the coordinator assigns.
+                         Those who wait for a join or a sync are told REBALANCE_IN_PROGRESS, and come back.
+    consumer → classic   the last member of the new protocol leaves, or is replaced by itself with the classic
+                         one. The generation is the group's epoch; a rebalance follows where somebody left.
+
+Both are one batch: tombstones of what the group was, records of what it is. An empty group of either kind
+becomes the other with whoever joins it next. Committed offsets stay where they are.
+
+`group.consumer.migration.policy` says which way is open; the sizes must fit; and the classic members must be
+consumers whose assignments hold nothing else than partitions, for whatever an assignor of theirs keeps beside
+them would be lost.
+
+Unlike Kafka 4.4, a classic group whose first generation is still being made may be converted as well; and a
+partition that the leader gave to two members is one's only from here on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups.classic import log as classic_log
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.classic.group import Member as ClassicMember
+from konvene.groups.classic.group import State as ClassicState
+from konvene.groups.classic.step import Step as ClassicStep
+from konvene.groups.classic.step import join_key as classic_join_key
+from konvene.groups.classic.step import join_refused, session_key
+from konvene.groups.classic.step import sync_key as classic_sync_key
+from konvene.groups.classic.subscriptions import (
+    CONSUMER,
+    read_assignment,
+    read_subscription,
+    topics_of_generation,
+    write_assignment,
+)
+from konvene.groups.consumer import log
+from konvene.groups.consumer.current import Current, MemberState, Partitions
+from konvene.groups.consumer.group import ClassicSide, ConsumerGroup, Member
+from konvene.groups.consumer.step import Step
+from konvene.groups.consumer.subscriptions import hash_of
+from konvene.messages.sync_group import SyncGroupResponse
+from konvene.shard import causes
+from konvene.shard.contract import Arm, Context, Disarm, Outcome
+from konvene.shard.errors import GroupError
+from konvene.shard.image import Topics
+
+BOTH_WAYS, UPGRADE, DOWNGRADE = "bidirectional", "upgrade", "downgrade"
+
+
+def _policy(context: Context) -> str:
+    return str(context.config["group.consumer.migration.policy"]).lower()
+
+
+# --- an empty group --------------------------------------------------------------------------------
+
+
+def replaced_empty(classic: ClassicGroup, context: Context) -> Step:
+    """A new consumer group in the place of a classic one that nobody is in."""
+    step = Step(ConsumerGroup(classic.group_id), context)
+    _let_go_of_classic(step, classic)
+    return step
+
+
+def _let_go_of_classic(step: Step, classic: ClassicGroup) -> None:
+    group_id = classic.group_id
+    step.record(classic_log.tombstone(group_id))
+    step.timers += [Disarm(classic_join_key(group_id)), Disarm(classic_sync_key(group_id))]
+    step.timers += (Disarm(session_key(group_id, pending)) for pending in sorted(classic.pending_joins))
+
+
+# --- classic to consumer ---------------------------------------------------------------------------
+
+
+def upgraded(classic: ClassicGroup, context: Context) -> Step:
+    """The group as a consumer group. Raises GROUP_ID_NOT_FOUND where it must stay what it is."""
+    _check_upgrade(classic, context)
+    records = [classic_log.tombstone(classic.group_id), *_records(classic, context)]
+    private: dict[str, Any] = {}
+    for record in records[1:]:
+        log.replay(private, record)
+    step = Step(private[classic.group_id], context)
+    _let_go_of_classic(step, classic)
+    step.records = records
+    for member in classic.members.values():
+        if member.join_waiter is not None:
+            step.reply(member.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, member.member_id))
+        if member.sync_waiter is not None:
+            step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+        step.timers.append(Arm(session_key(classic.group_id, member.member_id), member.session_timeout_ms))
+    step.cause(causes.UPGRADED)
+    return step
+
+
+def _check_upgrade(classic: ClassicGroup, context: Context) -> None:
+    head = f"Cannot upgrade classic group {classic.group_id} to consumer group because"
+    why = None
+    if _policy(context) not in (BOTH_WAYS, UPGRADE):
+        why = "online upgrade is disabled."
+    elif classic.protocol_type != CONSUMER:
+        why = "the group does not use the consumer embedded protocol."
+    elif len(classic.members) > context.config["group.consumer.max.size"]:
+        why = "the group size exceeds the consumer group maximum size."
+    if why is not None:
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"{head} {why}")
+
+
+def _records(classic: ClassicGroup, context: Context) -> list[Any]:
+    """What the group is as a consumer group, in Kafka's order."""
+    group_id, epoch = classic.group_id, classic.generation
+    taken: set[tuple[Uuid, int]] = set()
+    members = [_member(classic, member, taken, context.topics) for member in classic.members.values()]
+    names = {name for member in members for name in member.topics}
+    targets = [(member.member_id, member.current.assigned) for member in members]
+    return [
+        *(log.member_record(group_id, member) for member in members),
+        log.group_record(group_id, epoch, hash_of(names, context)),
+        *(log.target_record(group_id, name, {t: tuple(p) for t, p in had.items()}) for name, had in targets),
+        log.assignment_record(group_id, epoch, 0),
+        *(log.current_record(group_id, member.member_id, member.current) for member in members),
+    ]
+
+
+def _member(
+    classic: ClassicGroup, member: ClassicMember, taken: set[tuple[Uuid, int]], topics: Topics
+) -> Member:
+    head = f"Cannot upgrade classic group {classic.group_id} to consumer group because"
+    said = read_subscription(member.metadata(classic.protocol or classic.vote()))
+    given = read_assignment(member.assignment)
+    if said is None or given is None:
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"{head} the embedded consumer protocol is malformed.")
+    if given.user_data:
+        raise GroupError(
+            Errors.GROUP_ID_NOT_FOUND,
+            f"{head} an unsupported custom assignor is in use. Please refer to the documentation or "
+            "switch to a default assignor before re-attempting the upgrade.",
+        )
+    epoch = classic.generation
+    assigned: dict[Uuid, dict[int, int]] = {}
+    for name, partitions in given.partitions:
+        for partition in partitions:
+            if topics.has(name, partition) and (unit := (topics.by_name[name].id, partition)) not in taken:
+                taken.add(unit)
+                assigned.setdefault(unit[0], {})[partition] = epoch
+    return Member(
+        member.member_id,
+        member.instance_id,
+        said.rack_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        said.topics,
+        "",
+        None,
+        ClassicSide(member.session_timeout_ms, member.protocols),
+        Current(MemberState.STABLE, epoch, epoch, assigned),
+    )
+
+
+# --- consumer to classic ---------------------------------------------------------------------------
+
+
+def may_downgrade(
+    group: ConsumerGroup, leaving: Collection[Member], context: Context, *, replaced: bool = False
+) -> bool:
+    """Whether those who are left all speak the classic protocol, and may go back to it by themselves.
+
+    `replaced`: the one who leaves comes back with the classic protocol, so as many are left as there are."""
+    speak_it = group.classic_members - sum(member.classic is not None for member in leaving)
+    left = len(group.members) - len(leaving)
+    if speak_it != left or (left <= 0 and not replaced):
+        return False
+    if replaced and any(member.classic is not None for member in leaving):
+        return False
+    size = left + replaced
+    return _policy(context) in (BOTH_WAYS, DOWNGRADE) and size <= context.config["group.max.size"]
+
+
+def downgraded(
+    step: Step, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
+) -> Outcome:
+    """The group as a classic one, without who leaves, or with `joining` in the place of who leaves."""
+    group, context = step.group, step.context
+    step.records += log.group_tombstones(group)
+    if joining is not None:
+        step.records += log.member_tombstones(group.group_id, joining.member_id)
+    stay = [member for member in group.members.values() if member not in leaving]
+    classic = _classic(group, [*stay, *([joining] if joining is not None else [])], leaving, context)
+    step.record(classic_log.to_record(classic))
+    for member in group.members.values():
+        step.disarm_all(member.member_id)
+    moved = ClassicStep(classic, context)
+    for classic_member in classic.members.values():
+        moved.arm_session(classic_member)
+    if rebalance:
+        moved.cause(causes.DOWNGRADED, None)
+        moved.start_rebalance()
+    then = moved.outcome()
+    return Outcome(
+        (*step.replies, *then.replies),
+        (*step.records, *then.records),
+        then.soft_records,
+        (*step.timers, *then.timers),
+        why=then.why,
+    )
+
+
+def _classic(
+    group: ConsumerGroup, members: Iterable[Member], leaving: Sequence[Member], context: Context
+) -> ClassicGroup:
+    """Stable at the group's epoch, everybody with their target."""
+    classic = ClassicGroup(
+        group.group_id, ClassicState.STABLE, context.now_ms, group.epoch, protocol_type=CONSUMER
+    )
+    for member in members:
+        assert member.classic is not None
+        classic.put(
+            ClassicMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.classic.session_timeout_ms,
+                CONSUMER,
+                member.classic.protocols,
+            )
+        )
+    classic.protocol = classic.vote()
+    classic.subscribed = topics_of_generation(classic)
+    for member_id, known in list(classic.members.items()):
+        # Who comes back in another's place has what that one had.
+        holder = next((m for m in leaving if m.instance_id == known.instance_id is not None), None)
+        target = group.targets.get(holder.member_id if holder is not None else member_id, {})
+        told = by_name(target, context.topics)
+        classic.put(replace(known, assignment=write_assignment(told, known.metadata(classic.protocol))))
+    return classic
+
+
+def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, tuple[int, ...]]]:
+    """Partitions by the names of their topics, of those that exist."""
+    return sorted(
+        (topics.by_id[topic].name, tuple(sorted(some)))
+        for topic, some in partitions.items()
+        if topic in topics.by_id
+    )

@@ -1,0 +1,73 @@
+"""ConsumerGroupDescribe: a consumer group as clients, the CLI and pages see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups.consumer.current import Epochs, Partitions
+from konvene.groups.consumer.group import ConsumerGroup, Member
+from konvene.groups.consumer.leave import consumer_group
+from konvene.groups.consumer.targets import preferred
+from konvene.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
+from konvene.messages.consumer_group_describe import Member as DescribedMember
+from konvene.shard.contract import Context
+from konvene.shard.errors import GroupError
+from konvene.shard.image import Topics
+
+CLASSIC, CONSUMER = 0, 1
+"""What a member speaks (KIP-1099)."""
+
+
+def described(groups: dict[str, Any], group_id: str, context: Context) -> DescribedGroup:
+    """The group, or why it is none of ours."""
+    try:
+        group = consumer_group(groups, group_id)
+    except GroupError as refused:
+        return DescribedGroup(
+            group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=refused.message
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.preferred_assignor() or preferred(group, context).name,
+        members=tuple(_member(group, member, context.topics) for member in group.members.values()),
+    )
+
+
+def _member(group: ConsumerGroup, member: Member, topics: Topics) -> DescribedMember:
+    """What it has yet to give up is its own until it has."""
+    has: dict[Uuid, tuple[int, ...]] = {}
+    for epochs in (member.current.assigned, member.current.pending_revocation):
+        for topic, partitions in epochs.items():
+            has[topic] = (*has.get(topic, ()), *partitions)
+    return DescribedMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(member.topics)),
+        subscribed_topic_regex=member.regex,
+        assignment=_assignment(has, topics),
+        target_assignment=_assignment(group.targets.get(member.member_id, {}), topics),
+        member_type=CONSUMER if member.classic is None else CLASSIC,
+    )
+
+
+def _assignment(partitions: Partitions | Epochs, topics: Topics) -> Assignment:
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(
+                topic_id=topic,
+                topic_name=topics.by_id[topic].name,
+                partitions=tuple(sorted(partitions[topic])),
+            )
+            for topic in sorted(partitions)
+            if topic in topics.by_id
+        )
+    )

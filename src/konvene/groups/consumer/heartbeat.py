@@ -1,0 +1,330 @@
+"""ConsumerGroupHeartbeat: a member joins, stays, reports what it owns, or leaves (KIP-848).
+
+    epoch   means                                            needs
+     0      it joins, or comes back after it was fenced      rebalance timeout, names or an expression, and to
+                                                             own nothing
+    >0      it is at this epoch                              to be known
+    -1      it leaves                                        to be known
+    -2      a static member leaves for a while               an instance id
+
+The steps are those of all groups whose coordinator assigns: admit, subscribe, retarget, reconcile, answer.
+
+An epoch ahead of the member's own is fenced; so is one behind it, unless it is the one before and the member
+owns nothing but what it has: then it did not hear of the new one. What it is to have is told when it joins,
+when it says everything of itself, and when it changes.
+
+A static member that joins again under its own member id is itself: its answer was lost. Kafka 4.4 answers
+UNRELEASED_INSTANCE_ID to it until its session is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.classic.group import State as ClassicState
+from konvene.groups.consumer import convert, log
+from konvene.groups.consumer.current import Current, Epochs, Partitions
+from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
+from konvene.groups.consumer.leave import known_member, leave, static_member
+from konvene.groups.consumer.step import Step, session_key
+from konvene.groups.consumer.subscriptions import see_regex, see_topics
+from konvene.groups.consumer.targets import offered, reconcile, retarget
+from konvene.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from konvene.shard import causes
+from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
+from konvene.shard.errors import GroupError
+
+JOIN = 0
+LEAVE = -1
+LEAVE_STATIC = -2
+FIRST_VERSION_WITH_MEMBER_IDS_OF_CLIENTS = 1
+
+Groups = MutableMapping[str, Any]
+
+
+def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
+    """Decide a ConsumerGroupHeartbeat. A refusal is answered with Kafka's words, and leaves no trace."""
+    try:
+        _check(request, context)
+        if request.member_epoch in (LEAVE, LEAVE_STATIC):
+            return leave(groups, request, context)
+        return _stay(groups, request, context)
+    except GroupError as refused:
+        response = ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=str(refused))
+        return Outcome((Reply(context.waiter, response),))
+
+
+def _check(request: ConsumerGroupHeartbeatRequest, context: Context) -> None:
+    """What is wrong with it, whatever the group is."""
+    epoch = request.member_epoch
+    own_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_IDS_OF_CLIENTS
+    if not request.member_id.strip() and (own_id or epoch > JOIN or epoch == LEAVE):
+        raise _invalid("MemberId can't be empty.")
+    for name, text in (
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    ):
+        if text is not None and not text.strip():
+            raise _invalid(f"{name} can't be empty.")
+    if epoch == JOIN:
+        if request.rebalance_timeout_ms == -1:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise _invalid(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            )
+    elif epoch == LEAVE_STATIC and request.instance_id is None:
+        raise _invalid("InstanceId can't be null.")
+    elif epoch < LEAVE_STATIC:
+        raise _invalid("MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in offered(context):
+        raise GroupError(
+            Errors.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(offered(context))}.",
+        )
+
+
+def _invalid(message: str) -> GroupError:
+    return GroupError(Errors.INVALID_REQUEST, message)
+
+
+def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
+    """A heartbeat that is no farewell."""
+    step = _group(groups, request, context)
+    owned = _owned(request)
+    member_id = request.member_id or context.fresh_ids[0]
+    _check_room(step, member_id, request.instance_id)
+    old, replaced = _admit(step, request, member_id, owned)
+    new = _updated(old, request, context)
+    is_new = old.member_id not in step.group.members and replaced is None
+    changed = _subscribe(step, old, new, is_new=is_new)
+    target = retarget(step, old, new, replaced=replaced)
+    settled = reconcile(step, new, target, owned, subscription_changed=changed)
+    if settled is not old or replaced is not None:
+        step.arrived.append(settled)
+    step.arm_session(settled)
+    step.reply(context.waiter, _answer(step, request, old, settled))
+    return step.outcome()
+
+
+# --- admit -----------------------------------------------------------------------------------------
+
+
+def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Step:
+    """The group, made or converted where somebody joins it."""
+    group_id, joins = request.group_id, request.member_epoch == JOIN
+    known = groups.get(group_id)
+    if isinstance(known, ConsumerGroup):
+        return Step(known, context)
+    if known is None:
+        if not joins:
+            raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+        return Step(ConsumerGroup(group_id), context)
+    if not joins or not isinstance(known, ClassicGroup):
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+    if known.state is ClassicState.EMPTY:
+        return convert.replaced_empty(known, context)
+    return convert.upgraded(known, context)
+
+
+def _check_room(step: Step, member_id: str, instance_id: str | None) -> None:
+    most: int = step.context.config["group.consumer.max.size"]
+    members = step.group.members
+    if instance_id in step.group.instances or len(members) < most or member_id in members:
+        return
+    raise GroupError(
+        Errors.GROUP_MAX_SIZE_REACHED,
+        f"The consumer group has reached its maximum capacity of {most} members.",
+    )
+
+
+def _admit(
+    step: Step, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Partitions | None
+) -> tuple[Member, str | None]:
+    """The member as it is so far, and the id of the one whose place it takes."""
+    group, instance_id, joins = step.group, request.instance_id, request.member_epoch == JOIN
+    if instance_id is None:
+        if joins and member_id not in group.members:
+            return Member(member_id), None
+        member = known_member(group, member_id)
+        _check_epoch(member, request.member_epoch, owned)
+        return member, None
+    holder = group.static_member(instance_id)
+    if not joins:
+        member = static_member(group, member_id, instance_id)
+        _check_epoch(member, request.member_epoch, owned)
+        return member, None
+    if holder is None:
+        return group.members.get(member_id) or Member(member_id), None
+    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:
+        if holder.member_id == member_id:
+            return holder, None
+        raise GroupError(
+            Errors.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+            f"instance id is owned by {holder.member_id} member.",
+        )
+    return step.take_place(holder, member_id), holder.member_id
+
+
+def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
+    """Whether the member may be at this epoch. With 0 it comes back, and it may always."""
+    current = member.current
+    if epoch in (JOIN, current.epoch):
+        return
+    if epoch == current.previous_epoch < current.epoch and _is_subset(owned, current.assigned):
+        return
+    word = "greater" if epoch > current.epoch else "smaller"
+    raise GroupError(
+        Errors.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {word} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_subset(owned: Partitions | None, assigned: Epochs) -> bool:
+    if owned is None:
+        return False
+    return all(p in assigned.get(topic, ()) for topic, partitions in owned.items() for p in partitions)
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+    if request.topic_partitions is None:
+        return None
+    owned: dict[Uuid, tuple[int, ...]] = {}
+    for told in request.topic_partitions:
+        owned[told.topic_id] = owned.get(told.topic_id, ()) + told.partitions
+    return owned
+
+
+# --- subscribe -------------------------------------------------------------------------------------
+
+
+def _updated(old: Member, request: ConsumerGroupHeartbeatRequest, context: Context) -> Member:
+    """The member with what it says of itself now; what it does not say is as it was."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    given = (
+        request.instance_id if request.instance_id is not None else old.instance_id,
+        request.rack_id if request.rack_id is not None else old.rack_id,
+        context.client_id,
+        context.client_host,
+        request.rebalance_timeout_ms if request.rebalance_timeout_ms != -1 else old.rebalance_timeout_ms,
+        topic_names(names) if names is not None else old.topics,
+        regex if regex is not None else old.regex,
+        request.server_assignor if request.server_assignor is not None else old.assignor,
+    )
+    known = (
+        old.instance_id, old.rack_id, old.client_id, old.client_host, old.rebalance_timeout_ms, old.topics,
+        old.regex, old.assignor,
+    )  # fmt: skip
+    if given == known and old.classic is None:
+        return old
+    return Member(old.member_id, *given, None, old.current)
+
+
+def _subscribe(step: Step, old: Member, new: Member, *, is_new: bool) -> bool:
+    """Write down what the member said, and move the epoch if that matters; whether it reads other topics."""
+    names_changed = old.topics != new.topics
+    if new is not old:
+        step.record(log.member_record(step.group.group_id, new))
+    regex_changed, known = see_regex(step, old, new)
+    default = next(iter(offered(step.context)))
+    before = step.group.preferred_assignor() or default
+    preferred = step.group.preferred_assignor(old, new) or default
+    assignor_changed = (old.assignor != new.assignor or is_new) and before != preferred
+    if is_new:
+        step.cause(causes.MEMBER_JOINED, new)
+    elif names_changed or known:
+        step.cause(causes.SUBSCRIPTION_CHANGED, new)
+    elif assignor_changed:
+        step.cause(causes.ASSIGNOR_CHANGED, new)
+    see_topics(step, old, new, bump=names_changed or known or assignor_changed)
+    return names_changed or regex_changed
+
+
+# --- answer ----------------------------------------------------------------------------------------
+
+
+def _answer(
+    step: Step, request: ConsumerGroupHeartbeatRequest, old: Member, new: Member
+) -> ConsumerGroupHeartbeatResponse:
+    says_all = (
+        request.rebalance_timeout_ms != -1
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+    told = None
+    if request.member_epoch == JOIN or says_all or new.current.assigned != old.current.assigned:
+        told = _assignment(new.current)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=new.member_id,
+        member_epoch=new.current.epoch,
+        heartbeat_interval_ms=step.config["consumer.heartbeat.interval.ms"],
+        assignment=told,
+    )
+
+
+def _assignment(current: Current) -> Assignment:
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=topic, partitions=tuple(sorted(current.assigned[topic])))
+            for topic in sorted(current.assigned)
+        )
+    )
+
+
+# --- the common heartbeat --------------------------------------------------------------------------
+
+
+class Settled:
+    """What an accepted heartbeat of a settled member rests on: as long as it is there, the same again."""
+
+    __slots__ = ("assignment_epoch", "epoch", "group", "member", "topics")
+
+    def __init__(self, group: ConsumerGroup, member: Member) -> None:
+        self.group = group
+        self.member = member
+        self.epoch = group.epoch
+        self.assignment_epoch = group.assignment_epoch
+        self.topics = group.soft.seen
+
+    def holds(self, groups: Mapping[str, Any]) -> bool:
+        group = self.group
+        return (
+            group.members.get(self.member.member_id) is self.member
+            and group.epoch == self.epoch
+            and group.assignment_epoch == self.assignment_epoch
+            and group.soft.seen is self.topics
+            and groups.get(group.group_id) is group
+        )
+
+
+def same_again(
+    group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, context: Context
+) -> tuple[Settled, tuple[Arm | Disarm, ...]] | None:
+    """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
+    if group is None or group.epoch != group.assignment_epoch or group.regex_users:
+        return None
+    member = group.members.get(request.member_id)
+    if member is None or member.classic is not None or request.member_epoch != member.current.epoch:
+        return None
+    if request.member_epoch <= JOIN or not member.is_reconciled_to(group.assignment_epoch):
+        return None
+    if request.instance_id not in (None, member.instance_id):
+        return None
+    timeout_ms = context.group_configs.of(group.group_id)["consumer.session.timeout.ms"]
+    key = session_key(group.group_id, member.member_id)
+    return Settled(group, member), (Arm(key, timeout_ms),)

@@ -1,0 +1,371 @@
+"""Expressions that members subscribe to: which are valid, and which topics they match.
+
+An expression is one of RE2, since no expression of RE2 takes longer than its length times that of the name.
+It matches a name whole. Two things can read it:
+
+- google-re2 (the extra `re2`), wherever it is installed. It is RE2 in C++ where Kafka has RE2/J. On 17,000
+  random expressions they differed in little. RE2/J refuses a repetition right after a literal `{` (`a{*`) and
+  two groups of one name, and accepts an escaped character beyond ASCII: these are left so. It refuses `\\C`,
+  and so do we.
+- what is written below, where it is not: literals, `\\` before punctuation, `.`, classes (`[a-z0-9_]`, `[^.]`)
+  and `*` or `+` after one of those. `^` may be first and `$` last, since they say nothing there. All else is
+  refused with the name of the extra: alternatives, groups, `?`, `{2}`, `\\d`, `[[:alpha:]]`. What it accepts
+  means what it means to RE2. It steps through a name with the set of places that it may be at, and never
+  goes back.
+
+The words of a refusal are Kafka's where it has some. An unexpected `)` is called that; RE2/J says that it has
+an internal error.
+
+What Kafka would accept and we refuse is what costs too much before the first name is looked at. The time in
+which google-re2 compiles grows with the square of how many things in a row may be left out, and nobody else
+runs meanwhile: `x{0,1000}` forty times is 360 characters and about a second. So an expression with many such
+places may be some 10,000 instructions long; one without (a list of names), 170,000.
+
+Never done here: asking who may see a topic, remembering what was matched. google-re2 itself remembers the
+last 128 expressions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from konvene.errors import Errors
+from konvene.shard.errors import GroupError
+
+# What an expression may cost.
+
+MEMORY_BYTES: Final = 2 << 20
+"""Of a compiled expression. Some 170,000 instructions; a list of 4,000 names of 30 characters."""
+LENGTH_LIMIT: Final = 200_000
+"""More characters than that are too many instructions anyway; it takes less time to see it here."""
+BRANCHING_MEMORY_BYTES: Final = 128 << 10
+"""The same where many things may be left out. Some 10,000 instructions."""
+BRANCHING_LENGTH_LIMIT: Final = 4096
+MANY_BRANCHES: Final = 64
+_BRANCH: Final = re.compile(r"[?*]|\(\||\|\||\|\)|\(\)")
+"""Where something may be left out, or a little more often. Counted repetitions are looked for apart."""
+
+# What is matched at once.
+
+SET_MEMORY_BYTES: Final = 16 << 20
+SET_INSTRUCTIONS: Final = 50_000
+SMALL_INSTRUCTIONS: Final = 1000
+"""An expression up to here is matched together with others."""
+
+RE2J_WORDS: Final = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+    "pattern too large - compile failed": "expression too large",
+}
+"""What RE2/J says where google-re2 says something else about the same mistake."""
+
+_ANY_BYTE: Final = re.compile(r"(?:[^\\]|\\Q.*?(?:\\E|\Z)|\\[^QC])*+\\C", re.DOTALL)
+"""`\\C`, neither quoted nor half of an escaped backslash, in an expression that is otherwise valid."""
+
+
+def validate(pattern: str) -> None:
+    """Raise `GroupError(INVALID_REGULAR_EXPRESSION)` if nobody can subscribe with this expression."""
+    re2 = _google_re2()
+    try:
+        if re2 is None:
+            _Fallback.parse(pattern)
+        else:
+            _compile(re2, pattern)
+    except _Invalid as invalid:
+        raise GroupError(
+            Errors.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {invalid}.",
+        ) from None
+
+
+def matching(patterns: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
+    """The names that each expression matches whole, by expression, in the order in which they are given.
+
+    An expression that is not valid matches nothing: it was accepted by Kafka, or where google-re2 was
+    installed.
+    """
+    found: dict[str, set[str]] = {pattern: set() for pattern in patterns}
+    names = tuple(names)
+    re2 = _google_re2()
+    if re2 is None:
+        _match_without(found, names)
+    else:
+        _match_with(re2, found, names)
+    return {pattern: frozenset(matched) for pattern, matched in found.items()}
+
+
+class _Invalid(Exception):
+    """What is wrong with an expression."""
+
+
+def _google_re2() -> Any | None:
+    """The module, or None where the extra is not installed. Other distributions have a `re2` as well."""
+    try:
+        import re2
+    except ImportError:
+        return None
+    return re2 if hasattr(re2, "Options") and hasattr(re2, "Set") else None
+
+
+# With google-re2.
+
+
+def _compile(re2: Any, pattern: str) -> Any:
+    """Raises `_Invalid`."""
+    branches = "{" in pattern or sum(1 for _ in _BRANCH.finditer(pattern)) > MANY_BRANCHES
+    if len(pattern) > (BRANCHING_LENGTH_LIMIT if branches else LENGTH_LIMIT):
+        raise _Invalid("expression too large")
+    options = _options(re2, BRANCHING_MEMORY_BYTES if branches else MEMORY_BYTES)
+    try:
+        compiled = re2.compile(pattern, options)
+    except UnicodeEncodeError:
+        raise _Invalid("invalid UTF-8") from None
+    except re2.error as error:
+        raise _Invalid(_words(error)) from None
+    if _ANY_BYTE.match(pattern):
+        raise _Invalid("invalid escape sequence")
+    return compiled
+
+
+def _options(re2: Any, max_mem: int) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = max_mem
+    return options
+
+
+def _words(error: Exception) -> str:
+    """google-re2 says `missing ]: [a-z`, in bytes."""
+    said = error.args[0] if error.args else ""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    code = text.partition(": ")[0]
+    return RE2J_WORDS.get(code, code)
+
+
+def _match_with(re2: Any, found: dict[str, set[str]], names: tuple[str, ...]) -> None:
+    """Small expressions together, large ones one by one."""
+    together: list[tuple[str, Any]] = []
+    size = 0
+    for pattern, matched in found.items():
+        try:
+            compiled = _compile(re2, pattern)
+        except _Invalid:
+            continue
+        if compiled.programsize > SMALL_INSTRUCTIONS:
+            matched.update(name for name in names if compiled.fullmatch(name))
+            continue
+        together.append((pattern, compiled))
+        size += compiled.programsize
+        if size > SET_INSTRUCTIONS:
+            _match_together(re2, together, found, names)
+            together, size = [], 0
+    _match_together(re2, together, found, names)
+
+
+def _match_together(
+    re2: Any, compiled: list[tuple[str, Any]], found: dict[str, set[str]], names: tuple[str, ...]
+) -> None:
+    """One pass over each name for all expressions.
+
+    A set that runs out of memory says that nothing matched. So it has one member more that matches
+    everything; where that is missing, the expressions are tried one by one.
+    """
+    if not compiled:
+        return
+    at_once = re2.Set.FullMatchSet(_options(re2, SET_MEMORY_BYTES))
+    everything = at_once.Add("(?s).*")
+    rows = {at_once.Add(pattern): found[pattern] for pattern, _ in compiled}
+    try:
+        at_once.Compile()
+    except re2.error:
+        at_once = None
+    for name in names:
+        hits = (at_once.Match(name) if at_once else None) or ()
+        if everything in hits:
+            for hit in hits:
+                if hit != everything:
+                    rows[hit].add(name)
+        else:
+            for pattern, alone in compiled:
+                if alone.fullmatch(name):
+                    found[pattern].add(name)
+
+
+# Without it.
+
+PUNCTUATION: Final = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ ")
+"""What may be escaped, and then means itself."""
+
+OUTSIDE: Final = {
+    "?": "`?`",
+    "|": "an alternative (`|`)",
+    "(": "a group (`(`)",
+    ")": "a group (`)`)",
+    "{": "a counted repetition (`{`)",
+    "^": "`^` after the beginning",
+    "$": "`$` before the end",
+}
+"""Signs that only RE2 can read, and what they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Atom:
+    """One character of a name: in one of these ranges, or in none. With `many`, any number of such."""
+
+    ranges: tuple[tuple[str, str], ...]
+    negated: bool = False
+    many: bool = False
+
+    def accepts(self, char: str) -> bool:
+        return any(low <= char <= high for low, high in self.ranges) != self.negated
+
+
+@dataclass(slots=True)
+class _Fallback:
+    """An expression as a row of atoms. Being at place i means that the atoms before i are done.
+
+    Places are bits of an integer. A step keeps, of the places whose atom accepts the character, those of
+    atoms that may come again, and moves the others on by one. Then an atom that may come any number of
+    times is passed over, and so is each such atom in a row after it: log2(n) shifts for n (`_skips`).
+    """
+
+    atoms: tuple[_Atom, ...]
+    _many: int = field(init=False)
+    _skips: tuple[tuple[int, int], ...] = field(init=False)
+    _accepting: dict[str, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._many = _bits(atom.many for atom in self.atoms)
+        skips, reach, shift = [], self._many << 1, 1
+        while reach:
+            skips.append((reach, shift))
+            reach &= reach << shift
+            shift *= 2
+        self._skips = tuple(skips)
+
+    @classmethod
+    def parse(cls, pattern: str) -> _Fallback:
+        """Raises `_Invalid`, naming what is not understood."""
+        if len(pattern) > BRANCHING_LENGTH_LIMIT:
+            raise _needs_re2(f"one of more than {BRANCHING_LENGTH_LIMIT} characters")
+        return cls(tuple(_atoms(pattern)))
+
+    def matches(self, name: str) -> bool:
+        places = self._passed(1)
+        for char in name:
+            going = places & self._accepted(char)
+            if not going:
+                return False
+            places = self._passed((going & self._many) | ((going & ~self._many) << 1))
+        return bool(places >> len(self.atoms))
+
+    def _passed(self, places: int) -> int:
+        """With the places that are reached by passing over what may be left out."""
+        for reach, shift in self._skips:
+            places |= reach & (places << shift)
+        return places
+
+    def _accepted(self, char: str) -> int:
+        if char not in self._accepting:
+            self._accepting[char] = _bits(atom.accepts(char) for atom in self.atoms)
+        return self._accepting[char]
+
+
+def _match_without(found: dict[str, set[str]], names: tuple[str, ...]) -> None:
+    for pattern, matched in found.items():
+        try:
+            expression = _Fallback.parse(pattern)
+        except _Invalid:
+            continue
+        matched.update(name for name in names if expression.matches(name))
+
+
+def _bits(flags: Iterable[bool]) -> int:
+    return int("".join("1" if flag else "0" for flag in flags)[::-1] or "0", 2)
+
+
+def _needs_re2(what: str) -> _Invalid:
+    return _Invalid(f"{what} needs google-re2, which is not installed here (pip install 'konvene[re2]')")
+
+
+def _atoms(pattern: str) -> Iterator[_Atom]:
+    """The atoms of an expression; `x+` is `x` and `x*`."""
+    at, end = 0, len(pattern)
+    while at < end:
+        if (at == 0 and pattern[at] == "^") or (at == end - 1 and pattern[at] == "$"):
+            at += 1
+            continue
+        atom, at = _atom(pattern, at)
+        sign = pattern[at : at + 1]
+        if sign not in ("*", "+"):
+            yield atom
+            continue
+        at += 1
+        if pattern[at : at + 1] in ("*", "+"):
+            raise _Invalid("invalid nested repetition operator")
+        if sign == "+":
+            yield atom
+        yield _Atom(atom.ranges, atom.negated, many=True)
+
+
+def _atom(pattern: str, at: int) -> tuple[_Atom, int]:
+    """What stands here, without its repetition, and where it ends."""
+    char = pattern[at]
+    if char == ".":
+        return _Atom((("\n", "\n"),), negated=True), at + 1
+    if char == "[":
+        return _class(pattern, at)
+    if char in "*+":
+        if pattern[:at] == "^":
+            raise _needs_re2(f"`^{char}`")
+        raise _Invalid("missing argument to repetition operator")
+    if char in OUTSIDE:
+        raise _needs_re2(OUTSIDE[char])
+    char, at = _char(pattern, at)
+    return _Atom(((char, char),)), at
+
+
+def _class(pattern: str, at: int) -> tuple[_Atom, int]:
+    """`[...]`. A `]` that is first in it, and a `-` that is first, last or after a range, mean themselves."""
+    at += 1
+    negated = pattern[at : at + 1] == "^"
+    at += negated
+    first, ranges = at, []
+    while at == first or pattern[at : at + 1] != "]":
+        if pattern.startswith("[:", at):
+            raise _needs_re2("a named class (`[:`)")
+        low, at = _char(pattern, at)
+        high = low
+        if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] != "]":
+            high, at = _char(pattern, at + 1)
+        if high < low:
+            raise _Invalid("invalid character class range")
+        ranges.append((low, high))
+    return _Atom(tuple(ranges), negated), at + 1
+
+
+def _char(pattern: str, at: int) -> tuple[str, int]:
+    """One character, perhaps escaped, and where it ends. Only a class can end before it."""
+    if at >= len(pattern):
+        raise _Invalid("missing closing ]")
+    char = pattern[at]
+    if "\ud800" <= char <= "\udfff":
+        raise _Invalid("invalid UTF-8")
+    if char != "\\":
+        return char, at + 1
+    escaped = pattern[at + 1 : at + 2]
+    if not escaped:
+        raise _Invalid("trailing backslash at end of expression")
+    if escaped not in PUNCTUATION:
+        raise _needs_re2(f"`\\{escaped}`")
+    return escaped, at + 2

@@ -1,0 +1,168 @@
+"""What a group reads: names, expressions, and the hash by which a change of topics is seen.
+
+The hash is Kafka's, over all topics that are read and exist: id, name, partitions, racks. The log keeps it
+with the group's epoch, so after a restart, also of another broker, it is seen whether topics have changed
+since; then the epoch moves, once, with the next heartbeat of any member.
+
+An expression is resolved elsewhere (`work`), for all expressions of the group together, and what it matches
+is a record. This happens when an expression has not been resolved, when topics were created since, and from
+time to time; not more often than every ten seconds. Whoever is first to subscribe by an expression hears
+whether it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+
+from konvene.codec.hashes import metadata_hash, topic_hash
+from konvene.groups.consumer import log, regex
+from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
+from konvene.groups.consumer.step import Step
+from konvene.groups.consumer.work import RESOLVE_REGEXES, RegexesResolved, RegexesToResolve
+from konvene.shard import causes
+from konvene.shard.contract import NOTHING, Context, Effect, Outcome
+from konvene.shard.image import Topic
+
+REFRESH_PAUSE_MS = 10_000
+"""Expressions are not resolved again before this time is over (Kafka's constant)."""
+
+
+# --- the hash --------------------------------------------------------------------------------------
+
+
+def hash_of(names: Collection[str], context: Context) -> int:
+    """Of these topics, as far as they exist."""
+    known = context.topics.by_name
+    rack = context.config["broker.rack"]
+    return metadata_hash({name: _topic_hash(known[name], rack) for name in names if name in known})
+
+
+@lru_cache(maxsize=10_000)
+def _topic_hash(topic: Topic, rack: str | None) -> int:
+    return topic_hash(topic.name, topic.id, (() if rack is None else (rack,),) * topic.partitions)
+
+
+def hash_with(step: Step, old: Member, new: Member, resolved: dict[str, Resolved] | None = None) -> int:
+    """The group's hash with `new` in the place of `old`."""
+    group = step.group
+    if _reads_the_same(group, old, new) and step.soft.seen is step.context.topics:
+        return step.metadata_hash
+    names = names_without(group, [old]) | group.topics_of(new)
+    return hash_of(names, step.context)
+
+
+def _reads_the_same(group: ConsumerGroup, old: Member, new: Member) -> bool:
+    """Whether the group reads what it did, seen at a glance: nothing is new, and nobody was the only one."""
+    if old.regex or new.regex:
+        return old.regex == new.regex and old.topics == new.topics
+    if old.topics == new.topics:
+        return True
+    counts = group.subscribers
+    return new.topics <= counts.keys() and all(counts[name] > 1 for name in old.topics - new.topics)
+
+
+def names_without(group: ConsumerGroup, gone: Iterable[Member]) -> set[str]:
+    """The names that the group reads without these members, by name or by expression."""
+    names, regexes = dict(group.subscribers), dict(group.regex_users)
+    for member in gone:
+        if member.member_id not in group.members:
+            continue
+        for name in member.topics:
+            names[name] -= 1
+        if member.regex:
+            regexes[member.regex] -= 1
+    found = {name for name, count in names.items() if count}
+    for expression, count in regexes.items():
+        resolved = group.regexes.get(expression)
+        if count and resolved is not None:
+            found |= resolved.topics
+    return found
+
+
+def see_topics(step: Step, old: Member, new: Member, *, bump: bool) -> bool:
+    """Move the epoch if the subscription did, or if topics are not what they were; whether it has moved."""
+    context = step.context
+    if not bump and step.soft.seen is context.topics:
+        return False
+    found = hash_with(step, old, new)
+    if step.soft.seen is not context.topics:
+        step.remember(seen=context.topics)
+    changed = found != step.metadata_hash
+    if not bump and not changed:
+        return False
+    if not bump:
+        step.cause(causes.TOPIC_METADATA_CHANGED)
+    step.bump(found)
+    return True
+
+
+# --- expressions -----------------------------------------------------------------------------------
+
+
+def see_regex(step: Step, old: Member, new: Member) -> tuple[bool, bool]:
+    """Whether the member's expression changed, and whether it is known what the new one matches."""
+    group = step.group
+    if old.regex == new.regex:
+        refresh(step, old, new)
+        return False, False
+    if old.regex and group.regex_users[old.regex] == 1:
+        step.record(log.regex_tombstone(group.group_id, old.regex))
+    known = not new.regex
+    if new.regex:
+        if not group.regex_users[new.regex]:
+            regex.validate(new.regex)
+        else:
+            known = new.regex in group.regexes
+    refresh(step, old, new)
+    return True, known
+
+
+def refresh(step: Step, old: Member, new: Member) -> None:
+    """Have the group's expressions resolved, if it is time."""
+    group, context = step.group, step.context
+    users = set(group.regex_users)
+    if old.regex != new.regex:
+        if old.regex and group.regex_users[old.regex] == 1:
+            users.discard(old.regex)
+        if new.regex:
+            users.add(new.regex)
+    if not users or step.soft.resolving:
+        return
+    known = group.regexes.values()
+    last_ms = max((resolved.timestamp_ms for resolved in known), default=-REFRESH_PAUSE_MS - 1)
+    if context.now_ms <= last_ms + REFRESH_PAUSE_MS:
+        return
+    longest_ms: int = context.config["group.consumer.regex.refresh.interval.ms"]
+    unresolved = len(users) != len(group.regexes)
+    stale = max((resolved.version for resolved in known), default=-1) < context.topics.version
+    if unresolved or stale or context.now_ms > last_ms + longest_ms:
+        wanted = RegexesToResolve(group.group_id, tuple(sorted(users)), context.topics, context.principal)
+        step.effects.append(Effect(RESOLVE_REGEXES, wanted))
+        step.remember(resolving=True)
+
+
+def resolved(group: ConsumerGroup | None, answer: RegexesResolved, context: Context) -> Outcome:
+    """It was found what expressions match. The epoch moves if that is news."""
+    if group is None:
+        return NOTHING
+    step = Step(group, context)
+    step.remember(resolving=False)
+    changed = False
+    names = set(group.subscribers)
+    for expression in sorted(answer.matches):
+        if not group.regex_users[expression]:
+            continue
+        found = Resolved(frozenset(answer.matches[expression]), answer.version, context.now_ms)
+        before = group.regexes.get(expression)
+        changed |= found.topics != (before.topics if before is not None else frozenset())
+        step.record(log.regex_record(group.group_id, expression, found))
+    for expression in group.regex_users:
+        before = group.regexes.get(expression)
+        names |= answer.matches.get(expression, before.topics if before is not None else frozenset())
+    found_hash = hash_of(names, context)
+    if changed or found_hash != step.metadata_hash:
+        step.remember(seen=context.topics)
+        step.cause(causes.REGEX_REFRESHED if changed else causes.TOPIC_METADATA_CHANGED)
+        step.bump(found_hash)
+    return step.outcome()

@@ -1,0 +1,46 @@
+"""Groups of any kind: what is asked of them alike, whatever protocol their members speak."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konvene.groups.classic import log as classic_log
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.classic.group import State as ClassicState
+from konvene.groups.classic.subscriptions import CONSUMER
+from konvene.groups.consumer import log as consumer_log
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.records.coordinator import Record
+
+Group = ClassicGroup | ConsumerGroup
+
+TYPES: Final[dict[type, str]] = {ClassicGroup: "classic", ConsumerGroup: "consumer"}
+"""Kafka's names of the kinds, as ListGroups has them."""
+
+
+def is_empty(group: Group) -> bool:
+    """Whether nobody is in it, or on the way into it."""
+    if isinstance(group, ConsumerGroup):
+        return group.is_empty
+    return group.state is ClassicState.EMPTY
+
+
+def protocol_type(group: Group) -> str:
+    """What its members speak among themselves; empty where nobody knows."""
+    return CONSUMER if isinstance(group, ConsumerGroup) else group.protocol_type or ""
+
+
+def subscribes_to(group: Group, topic: str) -> bool:
+    """Whether a member wants the topic; where that cannot be told, yes: then its offsets are kept."""
+    if isinstance(group, ConsumerGroup):
+        return topic in group.subscribers or topic in group.topics
+    if group.protocol_type != CONSUMER or group.state is ClassicState.EMPTY:
+        return False
+    return group.subscribed is None or topic in group.subscribed
+
+
+def tombstones(group: Group) -> list[Record]:
+    """All that is kept of the group goes; its offsets are another matter."""
+    if isinstance(group, ConsumerGroup):
+        return consumer_log.group_tombstones(group)
+    return [classic_log.tombstone(group.group_id)]
