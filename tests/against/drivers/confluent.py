@@ -1,6 +1,7 @@
 """The confluent-kafka driver (librdkafka); see driver.py for what it speaks."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,9 @@ class ConfluentConsumer:
             "reconnect.backoff.max.ms": 1000,
             "log_level": 5,
         }
+        self.waiting: deque[Callable[[Exception | None], None]] = deque()
+        if command.get("commit") == "async":
+            settings["on_commit"] = self._committed
         if command.get("instance_id"):
             settings["group.instance.id"] = command["instance_id"]
         settings["group.protocol"] = command.get("protocol", "classic")
@@ -83,6 +87,8 @@ class ConfluentConsumer:
         settings["max.poll.interval.ms"] = max(
             command.get("max_poll_interval_ms", 300_000), command.get("session_timeout_ms", 6000)
         )
+        if command.get("remote_assignor"):
+            settings["group.remote.assignor"] = command["remote_assignor"]
         self.most = command.get("max_poll_records", 500)
         self.consumer = Consumer(settings)
         if command.get("assign"):
@@ -91,10 +97,17 @@ class ConfluentConsumer:
             self.consumer.assign(
                 [TopicPartition(topic, partition, begin) for topic, partition in command["assign"]]
             )
-        elif command.get("topics"):
-            self.consumer.subscribe(
-                command["topics"], on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("lost")
-            )
+        elif command.get("topics") or command.get("pattern"):
+            self.subscribe(command.get("topics") or [command["pattern"]])
+
+    def subscribe(self, topics: list[str]) -> None:
+        """A name that begins with ^ is a pattern."""
+        self.consumer.subscribe(
+            topics, on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("lost")
+        )
+
+    def unsubscribe(self) -> None:
+        self.consumer.unsubscribe()
 
     def poll(self) -> list[Row]:
         messages = []
@@ -108,6 +121,19 @@ class ConfluentConsumer:
         rows = [TopicPartition(t, p, offset, meta) for (t, p), (offset, meta) in offsets.items()]
         for row in self.consumer.commit(offsets=rows, asynchronous=False):
             raise_if(row.error)
+
+    def commit_async(
+        self, offsets: dict[Partition, tuple[int, str]], told: Callable[[Exception | None], None]
+    ) -> None:
+        """librdkafka calls back once for each commit, in the order in which it was asked for them."""
+        self.waiting.append(told)
+        rows = [TopicPartition(t, p, offset, meta) for (t, p), (offset, meta) in offsets.items()]
+        self.consumer.commit(offsets=rows, asynchronous=True)
+
+    def _committed(self, error: KafkaError | None, rows: list[TopicPartition]) -> None:
+        errors = [e for e in (error, *(row.error for row in rows)) if e is not None]
+        if self.waiting:  # else it tells of a commit that was waited for
+            self.waiting.popleft()(KafkaException(errors[0]) if errors else None)
 
     def committed(self, partitions: list[Partition]) -> dict[Partition, tuple[int, str | None]]:
         rows = self.consumer.committed(parts(partitions), timeout=TIMEOUT_S)
@@ -255,12 +281,15 @@ class ConfluentAdmin:
         entries = wait(self.admin.describe_configs([resource], request_timeout=TIMEOUT_S))[resource]
         return {name: entry.value for name, entry in entries.items()}
 
-    def alter_configs(self, topic: str, configs: dict[str, str]) -> None:
+    def alter_configs(
+        self, configs: dict[str, str], topic: str | None = None, group: str | None = None
+    ) -> None:
+        kind = ConfigResource.Type.TOPIC if topic else ConfigResource.Type.GROUP
         changes = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
             for name, value in configs.items()
         ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+        resource = ConfigResource(kind, topic or group, incremental_configs=changes)
         wait(self.admin.incremental_alter_configs([resource], request_timeout=TIMEOUT_S))
 
     def list_groups(self) -> list[Row]:

@@ -9,8 +9,9 @@ Kafka's error code when the client tells it. What a client does by itself is tol
 A process has one role, given by its first command (`{"do": "start", "role": "consumer", ...}`), and ends with
 `close` or when stdin ends.
 
-consumer: hold, go, member, position, commit, committed, seek, pause, resume, offsets_for_times, watermarks;
-    tells assigned, revoked, lost, records, committed, commit_failed
+consumer: hold, go, member, position, commit, committed, seek, pause, resume, offsets_for_times, watermarks,
+    subscribe, unsubscribe; tells assigned, revoked, lost, records, committed, commit_failed. After each poll
+    it commits what it read if it was started with `commit` = `sync` or `async`
 producer: send, stream, settle; tells acked, failed
 admin: create_topics, delete_topics, ... (`ADMIN_VERBS`)
 
@@ -199,8 +200,8 @@ class ConsumerRole:
         errors: Callable[[BaseException], Refused | None],
     ) -> None:
         self.adapter = adapter
-        self.commits_after_poll = command.get("commit") == "sync"
-        self.held = not (command.get("topics") or command.get("assign"))
+        self.commits_after_poll = command.get("commit")
+        self.held = not (command.get("topics") or command.get("pattern") or command.get("assign"))
         self.errors = errors
 
     def step(self) -> bool:
@@ -210,14 +211,30 @@ class ConsumerRole:
         if not records:
             return True
         emit("records", records=records)
-        if self.commits_after_poll:
-            self._commit({(r["topic"], r["partition"]): (r["offset"] + 1, "") for r in records})
+        offsets = {(r["topic"], r["partition"]): (r["offset"] + 1, "") for r in records}
+        if self.commits_after_poll == "sync":
+            self._commit(offsets)
+        elif self.commits_after_poll == "async":
+            self._optional("commit_async")(offsets, lambda error: self._tell_commit(offsets, error))
         return True
+
+    def _optional(self, verb: str) -> Callable[..., Any]:
+        """What only some libraries' adapters can do."""
+        method = getattr(self.adapter, verb, None)
+        if method is None:
+            raise Unsupported(verb)
+        return method  # type: ignore[no-any-return]
 
     def _commit(self, offsets: dict[Partition, tuple[int, str]]) -> None:
         try:
             self.adapter.commit(offsets)
         except Exception as error:
+            self._tell_commit(offsets, error)
+        else:
+            self._tell_commit(offsets, None)
+
+    def _tell_commit(self, offsets: dict[Partition, tuple[int, str]], error: Exception | None) -> None:
+        if error is not None:
             emit("commit_failed", offsets=_quads(offsets), error=_told(error, self.errors))
         else:
             emit("committed", offsets=_quads(offsets))
@@ -249,6 +266,11 @@ class ConsumerRole:
                 return _quads(self.adapter.offsets_for_times(dict.fromkeys(partitions, command["timestamp"])))
             case "watermarks":
                 return [[*p, *self.adapter.watermarks(p)] for p in partitions]
+            case "subscribe":
+                self.held = False
+                return self._optional(verb)(command["topics"])
+            case "unsubscribe":
+                return self._optional(verb)()
         raise Unsupported(verb)
 
     def close(self) -> None:

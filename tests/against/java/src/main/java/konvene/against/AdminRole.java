@@ -63,6 +63,7 @@ final class AdminRole implements Driver.Role {
             case "list_groups": return listGroups();
             case "describe_groups": return describeGroups(command);
             case "describe_classic_groups": return describeClassicGroups(command);
+            case "describe_epochs": return describeEpochs(command);
             case "group_offsets":
                 return quads(admin.listConsumerGroupOffsets(command.text("group")).partitionsToOffsetAndMetadata().get());
             case "alter_group_offsets":
@@ -116,11 +117,13 @@ final class AdminRole implements Driver.Role {
     }
 
     private Object alterConfigs(Driver.Command command) throws Exception {
-        ConfigResource topic = new ConfigResource(ConfigResource.Type.TOPIC, command.text("topic"));
+        ConfigResource resource = command.has("topic")
+            ? new ConfigResource(ConfigResource.Type.TOPIC, command.text("topic"))
+            : new ConfigResource(ConfigResource.Type.GROUP, command.text("group"));
         List<AlterConfigOp> changes = new ArrayList<>();
         command.<String>map("configs").forEach(
             (name, value) -> changes.add(new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)));
-        return done(admin.incrementalAlterConfigs(Map.of(topic, changes)).all());
+        return done(admin.incrementalAlterConfigs(Map.of(resource, changes)).all());
     }
 
     private Object listGroups() throws Exception {
@@ -141,6 +144,32 @@ final class AdminRole implements Driver.Role {
         for (ConsumerGroupDescription group : admin.describeConsumerGroups(command.<String>list("groups")).all().get().values()) {
             told.put(group.groupId(), group(group.groupState().toString(), group.partitionAssignor(), group.members()));
         }
+        return told;
+    }
+
+    /** What only the consumer protocol has: epochs, targets, and of each member whether it speaks that protocol. */
+    private Object describeEpochs(Driver.Command command) throws Exception {
+        String id = command.text("group");
+        ConsumerGroupDescription group = admin.describeConsumerGroups(List.of(id)).all().get().get(id);
+        Map<String, Object> told = new LinkedHashMap<>();
+        told.put("type", group.type().toString());
+        told.put("state", group.groupState().toString());
+        told.put("assignor", group.partitionAssignor());
+        told.put("group_epoch", group.groupEpoch().orElse(null));
+        told.put("target_epoch", group.targetAssignmentEpoch().orElse(null));
+        List<Object> rows = new ArrayList<>();
+        for (MemberDescription member : group.members()) {
+            Map<String, Object> row = new LinkedHashMap<>();
+            row.put("member_id", member.consumerId());
+            row.put("client_id", member.clientId());
+            row.put("instance_id", member.groupInstanceId().orElse(null));
+            row.put("epoch", member.memberEpoch().orElse(null));
+            row.put("upgraded", member.upgraded().orElse(null));
+            row.put("partitions", pairs(member.assignment().topicPartitions()));
+            row.put("target", member.targetAssignment().map(it -> (Object) pairs(it.topicPartitions())).orElse(null));
+            rows.add(row);
+        }
+        told.put("members", rows);
         return told;
     }
 

@@ -11,6 +11,8 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
 
+import org.apache.kafka.clients.consumer.CloseOptions;
+import org.apache.kafka.clients.consumer.CloseOptions.GroupMembershipOperation;
 import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -18,6 +20,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
@@ -32,14 +35,18 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
         "cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
 
     private final KafkaConsumer<String, String> consumer;
-    private final boolean commitsAfterPoll;
+    private final String commit;
+    private final CloseOptions closing;
     private boolean held;
 
     ConsumerRole(Driver.Command command) {
         consumer = new KafkaConsumer<>(settings(command), new StringDeserializer(), new StringDeserializer());
-        commitsAfterPoll = command.text("commit", "none").equals("sync");
+        commit = command.text("commit", "none");
+        closing = CloseOptions.groupMembershipOperation(
+            GroupMembershipOperation.valueOf(command.text("on_close", "default").toUpperCase()));
         if (command.has("assign")) consumer.assign(partitions(command.list("assign")));
         else if (command.has("topics")) consumer.subscribe(command.<String>list("topics"), this);
+        else if (command.has("pattern")) consumer.subscribe(new SubscriptionPattern(command.text("pattern")), this);
         else held = true;
     }
 
@@ -59,6 +66,7 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
         settings.put(GROUP_ID_CONFIG, command.text("group"));
         if (command.has("instance_id")) settings.put(GROUP_INSTANCE_ID_CONFIG, command.text("instance_id"));
         settings.put(GROUP_PROTOCOL_CONFIG, command.text("protocol", "classic"));
+        if (command.has("remote_assignor")) settings.put(GROUP_REMOTE_ASSIGNOR_CONFIG, command.text("remote_assignor"));
         if (command.text("protocol", "classic").equals("consumer")) return settings;
         List<String> assignors = new ArrayList<>();
         for (String name : command.text("assignor", "range").split(",")) assignors.add(ASSIGNORS.get(name));
@@ -95,17 +103,23 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
             next.put(new TopicPartition(record.topic(), record.partition()), new OffsetAndMetadata(record.offset() + 1));
         }
         Driver.emit("records", "records", told);
-        if (commitsAfterPoll) commit(next);
+        if (commit.equals("sync")) commit(next);
+        if (commit.equals("async")) consumer.commitAsync(next, ConsumerRole::tellCommit);
         return true;
+    }
+
+    private static void tellCommit(Map<TopicPartition, OffsetAndMetadata> offsets, Exception failed) {
+        if (failed == null) Driver.emit("committed", "offsets", quads(offsets));
+        else Driver.emit("commit_failed", "offsets", quads(offsets), "error", Driver.error(failed));
     }
 
     private void commit(Map<TopicPartition, OffsetAndMetadata> offsets) {
         try {
             consumer.commitSync(offsets);
-            Driver.emit("committed", "offsets", quads(offsets));
+            tellCommit(offsets, null);
         } catch (CommitFailedException | org.apache.kafka.common.errors.RetriableException
                  | org.apache.kafka.common.errors.FencedInstanceIdException e) {
-            Driver.emit("commit_failed", "offsets", quads(offsets), "error", Driver.error(e));
+            tellCommit(offsets, e);
         }
     }
 
@@ -123,6 +137,8 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
             case "resume": consumer.resume(partitions(command.list("partitions"))); return null;
             case "offsets_for_times": return offsetsForTimes(command);
             case "watermarks": return watermarks(command);
+            case "subscribe": return subscribe(command);
+            case "unsubscribe": return unsubscribe();
             default: throw new Driver.Unsupported(verb);
         }
     }
@@ -146,6 +162,18 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
         Map<TopicPartition, OffsetAndMetadata> offsets = offsets(command.list("offsets"));
         consumer.commitSync(offsets);
         Driver.emit("committed", "offsets", quads(offsets));
+        return null;
+    }
+
+    private Object subscribe(Driver.Command command) {
+        consumer.subscribe(command.<String>list("topics"), this);
+        held = false;
+        return null;
+    }
+
+    private Object unsubscribe() {
+        consumer.unsubscribe();
+        held = true;
         return null;
     }
 
@@ -176,7 +204,7 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
 
     @Override
     public void close() {
-        consumer.close();
+        consumer.close(closing);
     }
 
     private static Map<String, Object> told(ConsumerRecord<String, String> record) {

@@ -1,0 +1,49 @@
+"""The broker of this folder, whose bounds on sessions and heartbeats are low, and groups that work on it."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ..brokers import Broker
+from ..clients import Fleet, fleet_of
+from ..conftest import Admins, a_broker
+from .group import Group
+
+SETTINGS = {
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all tests of this folder; each uses topics and groups of its own."""
+    broker = a_broker(tmp_path_factory.mktemp("broker"), SETTINGS)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+# The fixtures of the folder above that live as long as their broker, once more for this one.
+
+
+@pytest.fixture(scope="session")
+def shared_fleet(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet_of(broker.bootstrap, tmp_path_factory.mktemp("clients")) as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="session")
+def admins(shared_fleet: Fleet) -> Admins:
+    return Admins(shared_fleet)
+
+
+@pytest.fixture
+def group(fleet: Fleet, admins: Admins, broker: Broker, request: pytest.FixtureRequest) -> Group:
+    """A group of this test's own; its topic is made by `has`."""
+    words = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))
+    return Group(f"{words.strip('-')}-{os.getpid()}", fleet, admins, broker)
