@@ -7,7 +7,7 @@ It matches a name whole. Two things can read it:
   random expressions they differed in little. RE2/J refuses a repetition right after a literal `{` (`a{*`) and
   two groups of one name, and accepts an escaped character beyond ASCII: these are left so. It refuses `\\C`,
   and so do we.
-- what is written below, where it is not: literals, `\\` before punctuation, `.`, classes (`[a-z0-9_]`, `[^.]`)
+- what is written below, where it is not: literals, `\\` before punctuation, `.`, classes (`[a-z_]`, `[^.]`)
   and `*` or `+` after one of those. `^` may be first and `$` last, since they say nothing there. All else is
   refused with the name of the extra: alternatives, groups, `?`, `{2}`, `\\d`, `[[:alpha:]]`. What it accepts
   means what it means to RE2. It steps through a name with the set of places that it may be at, and never
