@@ -5,8 +5,9 @@ of the resources stand. A request is asked about once, where it is handed to its
 no handler has to remember to ask, and a test holds that every API that is served has its row. Numbers and
 rows are Kafka's (`AclOperation`, `ResourceType`, "Operations and Resources on Protocols").
 
-There is no authorizer yet: `allows` says yes. One that says no would have to be told what is the matter in
-each API's own words; until then a request that is not allowed closes its connection, which every client
+There is no authorizer yet: `allows` says yes. One that says no would have to tell what is the matter in each
+API's own words. A handler that has them takes `asked` and asks itself (ConsumerGroupHeartbeat,
+ConsumerGroupDescribe); a request of the others that is not allowed closes its connection, which every client
 understands and which fails closed.
 
 Still ugly: a session's partitions (Fetch) are asked about when the session learns of them, not at each
@@ -18,11 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.broker.later import HANG_UP
 from konvene.cluster.state import ResourceType as Configured
 from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.errors import Errors
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -61,6 +65,19 @@ class Resource(NamedTuple):
     type: ResourceType
     name: str
 
+    @property
+    def authorization_failed(self) -> Errors:
+        """What somebody is told who may not."""
+        return AUTHORIZATION_FAILED[self.type]
+
+
+AUTHORIZATION_FAILED = {
+    ResourceType.TOPIC: Errors.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: Errors.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: Errors.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
 
 class Question(NamedTuple):
     """What an API asks. `path` leads to the resources' names (or ids) in the request, level by level."""
@@ -75,7 +92,7 @@ def allows(call: Call, operation: Operation, resource: Resource) -> bool:
     return True
 
 
-Handler = Callable[[Any, Any, Any], Any]
+Handler = Callable[..., Any]
 Allows = Callable[["Call", Operation, Resource], bool]
 
 
@@ -83,15 +100,23 @@ def guarded(api_key: int, handler: Handler, asked: Allows = allows) -> Handler:
     """The handler behind its questions; itself, where the answer is known before."""
     if asked is allows or not QUESTIONS[api_key]:
         return handler
+    if "asked" in signature(handler).parameters:
+        return partial(handler, asked=asked)
 
     def ask_first(broker: Broker, request: Any, call: Call) -> Any:
-        for question in QUESTIONS[api_key]:
-            for resource in resources(broker, question, request):
-                if not asked(call, question.operation, resource):
-                    return HANG_UP
+        for _ in denied(broker, api_key, request, call, asked):
+            return HANG_UP
         return handler(broker, request, call)
 
     return ask_first
+
+
+def denied(broker: Broker, api_key: int, request: Any, call: Call, asked: Allows) -> Iterator[Resource]:
+    """What is not allowed to the caller, of all that the API asks about a request."""
+    for question in QUESTIONS[api_key]:
+        for resource in resources(broker, question, request):
+            if not asked(call, question.operation, resource):
+                yield resource
 
 
 def resources(broker: Broker, question: Question, request: Any) -> Iterator[Resource]:

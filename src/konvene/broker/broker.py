@@ -30,7 +30,7 @@ from konvene.broker.router import HANDLERS, UNADVERTISED
 from konvene.broker.telemetry import Telemetry
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
-from konvene.cluster.features import FEATURES_CHANGED, SUPPORTED
+from konvene.cluster.features import SUPPORTED
 from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
@@ -200,7 +200,7 @@ class Broker:
     def _fresh_id(self) -> Uuid:
         return Uuid(self.fresh_uuid().bytes)
 
-    def fresh_topic_ids(self, count: int) -> tuple[str, ...]:
+    def fresh_ids(self, count: int) -> tuple[str, ...]:
         """Random ids as Kafka makes them: none of them starts with a dash, which tools would take badly."""
         ids: list[str] = []
         while len(ids) < count:
@@ -268,12 +268,14 @@ class Broker:
 
     async def _create(self, topics: list[CreatableTopic]) -> None:
         if topics:
-            call = Call(api_version=7, fresh_ids=self.fresh_topic_ids(len(topics)))
+            call = Call(api_version=7, fresh_ids=self.fresh_ids(len(topics)))
             await self.catalogue.submit(CreateTopicsRequest(topics=tuple(topics)), call)
 
     # --- effects of the catalogue ---
 
     def _perform(self, effect: Effect) -> None:
+        """Whatever it is, the answer to a request may be another one from now on."""
+        self.remembered.forget()
         if effect.verb == CREATE_PARTITIONS:
             topic: TopicState = effect.subject
             self._open_topic(topic)
@@ -286,8 +288,6 @@ class Broker:
             self.groups.topic_deleted(gone.name, gone.id)
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
-        elif effect.verb == FEATURES_CHANGED:
-            self.remembered.forget()
 
     def _open_topic(self, topic: TopicState) -> None:
         """Open a topic's logs, and make those that are not there."""

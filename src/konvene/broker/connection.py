@@ -22,6 +22,7 @@ from konvene.broker.remembered import LONGEST
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.messages import API_VERSIONS
 from konvene.messages.api_versions import ApiVersionsResponse
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from konvene.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ log = logging.getLogger("konvene.connection")
 
 PRODUCE = b"\0\0"
 
-REMEMBERED = frozenset((12, API_VERSIONS))
-"""The keys of those APIs whose requests may be answered unread: Heartbeat and ApiVersions."""
+REMEMBERED = frozenset((12, 68, API_VERSIONS))
+"""The keys of those APIs whose requests may be answered unread: heartbeats of consumers and ApiVersions."""
+
+HEARTBEATS = (HeartbeatResponse, ConsumerGroupHeartbeatResponse)
 
 LARGE = 64 * 1024
 """Frames above this size are read into a buffer of their own."""
@@ -258,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _remember(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
         """The same request may be answered alike next time."""
-        if isinstance(answer, HeartbeatResponse):
+        if isinstance(answer, HEARTBEATS):
             coordinator = self._broker.groups.of(request.group_id)
             if coordinator is not None:
                 self._broker.remembered.heartbeat(frame, route, answer, coordinator, request)

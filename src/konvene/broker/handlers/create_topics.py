@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
-    fresh = call._replace(fresh_ids=broker.fresh_topic_ids(len(request.topics)))
+    fresh = call._replace(fresh_ids=broker.fresh_ids(len(request.topics)))
     answer = await broker.catalogue.submit(request, fresh)
     if isinstance(answer, Errors):
         return CreateTopicsResponse(

@@ -6,12 +6,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.later import then
+from konvene.cluster.features import GROUP_VERSION
 from konvene.errors import Errors
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.coordinator import Call
     from konvene.codec.schema import Struct
+
+
+def consumer_groups_are_on(broker: Broker) -> bool:
+    """Whether the settings list the protocol and the feature is at a level that has it."""
+    return "consumer" in broker.config["group.coordinator.rebalance.protocols"] and (
+        broker.level(GROUP_VERSION) >= 1
+    )
 
 
 def ask(

@@ -1,4 +1,4 @@
-"""Group protocols that are not served: those of consumer, share and streams groups.
+"""Group protocols that are not served: those of share and streams groups.
 
 Their APIs stay advertised, and every request is answered UNSUPPORTED_VERSION: a client of that protocol stops
 with a clear error instead of waiting.
@@ -9,15 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.errors import Errors
-from konvene.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from konvene.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
-from konvene.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from konvene.messages.share_group_describe import DescribedGroup as DescribedShareGroup
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -33,19 +24,6 @@ if TYPE_CHECKING:
     from konvene.broker.coordinator import Call
 
 NO = Errors.UNSUPPORTED_VERSION
-
-
-def handle_consumer_group_heartbeat(
-    broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call
-) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=NO)
-
-
-def handle_consumer_group_describe(
-    broker: Broker, request: ConsumerGroupDescribeRequest, call: Call
-) -> ConsumerGroupDescribeResponse:
-    groups = tuple(DescribedConsumerGroup(group_id=g, error_code=NO) for g in request.group_ids)
-    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def handle_share_group_heartbeat(

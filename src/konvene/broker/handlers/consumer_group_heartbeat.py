@@ -1,0 +1,40 @@
+"""ConsumerGroupHeartbeat: the group's coordinator decides, and words its refusals itself.
+
+What is decided here is who may ask at all: the protocol has to be on, and a client that may not see one of
+the topics that it names is told so, as by Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.authorizer import Allows, allows, denied
+from konvene.broker.handlers.groups_call import ask, consumer_groups_are_on
+from konvene.errors import Errors
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+CONSUMER_GROUP_HEARTBEAT = 68
+
+
+def handle(
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call, *, asked: Allows = allows
+) -> Any:
+    if not consumer_groups_are_on(broker):
+        return _refused(Errors.UNSUPPORTED_VERSION)
+    if asked is not allows:
+        for resource in denied(broker, CONSUMER_GROUP_HEARTBEAT, request, call, asked):
+            return _refused(resource.authorization_failed)
+    if not request.member_id:
+        call = call._replace(fresh_ids=broker.fresh_ids(1))
+    return ask(broker, request.group_id, request, call, _refused)
+
+
+def _refused(error: Errors) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error)

@@ -1,0 +1,244 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe before a coordinator has them: who may ask, what is told.
+
+What the coordinator would decide is set by the test: it is held elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.broker.handlers.asking import Asking, told
+
+from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.frames import routes
+from konvene.broker.router import HANDLERS as FILES
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups import shard
+from konvene.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from konvene.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from konvene.shard.contract import Arm, Context, Outcome, Reply
+
+NO, NONE = Errors.UNSUPPORTED_VERSION, Errors.NONE
+GROUP = 32
+OFF = FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
+ON = FeatureUpdateKey(feature="group.version", max_version_level=1, upgrade_type=1)
+BEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
+DESCRIBE = ConsumerGroupDescribeRequest(group_ids=("g", "h"))
+
+Decide = Callable[[Any, Context], Any]
+
+
+def beaten(request: Any, context: Context) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=1)
+
+
+def described(request: Any, context: Context) -> ConsumerGroupDescribeResponse:
+    (group_id,) = request.group_ids
+    topic = TopicPartitions(topic_name=f"of-{group_id}", partitions=(0,))
+    member = Member(member_id="m", target_assignment=Assignment(topic_partitions=(topic,)))
+    return ConsumerGroupDescribeResponse(groups=(DescribedGroup(group_id=group_id, members=(member,)),))
+
+
+@pytest.fixture(autouse=True)
+def core(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the core decides; `seen` is every context in which it was asked."""
+    core: dict[str, Any] = {"beaten": beaten, "described": described, "seen": []}
+
+    def decides(name: str) -> Callable[[Any, Any, Context], Outcome]:
+        def decide(_shard: Any, request: Any, context: Context) -> Outcome:
+            core["seen"].append(context)
+            return Outcome((Reply(context.waiter, core[name](request, context)),))
+
+        return decide
+
+    monkeypatch.setitem(shard.HANDLERS, ConsumerGroupHeartbeatRequest, decides("beaten"))
+    monkeypatch.setitem(shard.HANDLERS, ConsumerGroupDescribeRequest, decides("described"))
+    return core
+
+
+async def ready(client: Asking) -> Coordinator:
+    await client.broker.groups.make_ready()
+    await client.broker.groups.loaded()
+    found = client.broker.groups.of("g")
+    assert found is not None
+    return found
+
+
+async def codes(client: Asking) -> list[int]:
+    beat, groups = await client.ask(BEAT), (await client.ask(DESCRIBE)).groups
+    assert [group.group_id for group in groups] == ["g", "h"]
+    return [beat.error_code, *(group.error_code for group in groups)]
+
+
+def test_the_settings_may_leave_the_protocol_out(tmp_path: Path, core: dict[str, Any]) -> None:
+    """Then nobody is asked, whatever the feature's level."""
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+        assert await codes(client) == [NO, NO, NO]
+        assert core["seen"] == []
+
+    told(tmp_path, story, {"group.coordinator.rebalance.protocols": "classic"})
+
+
+def test_the_feature_turns_it_on_and_off(tmp_path: Path) -> None:
+    """At once, and for who was just answered as well."""
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+        assert await codes(client) == [NONE, NONE, NONE]
+        for update, expected in ((OFF, NO), (ON, NONE)):
+            answer = await client.ask(UpdateFeaturesRequest(feature_updates=(update,)))
+            assert answer.error_code == NONE
+            assert await codes(client) == [expected] * 3
+
+    told(tmp_path, story)
+
+
+def test_where_nobody_coordinates_each_is_told_so(tmp_path: Path) -> None:
+    """Before there is a coordinator, and while it reads its log."""
+
+    async def story(client: Asking) -> None:
+        assert await codes(client) == [Errors.NOT_COORDINATOR] * 3
+        await ready(client)
+        for coordinator in client.broker.groups.all():
+            coordinator.reload(60_000)
+        assert await codes(client) == [Errors.COORDINATOR_LOAD_IN_PROGRESS] * 3
+
+    told(tmp_path, story)
+
+
+def test_a_member_that_has_no_id_may_be_given_one(tmp_path: Path, core: dict[str, Any]) -> None:
+    """Another one each time, in Kafka's text; who has one does not make the broker throw dice."""
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+        join = BEAT.replace(member_id="", member_epoch=0)
+        for request in (join, join, BEAT):
+            await client.ask(request, 0)
+        (one,), (two,), none = (context.fresh_ids for context in core["seen"])
+        assert one != two
+        assert str(Uuid.parse(one)) == one
+        assert none == ()
+
+    told(tmp_path, story)
+
+
+def test_a_description_tells_what_may_be_done(tmp_path: Path, core: dict[str, Any]) -> None:
+    """Where it is asked for, and where there is a group."""
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+        plain = (await client.ask(DESCRIBE)).groups[0]
+        full = (await client.ask(DESCRIBE.replace(include_authorized_operations=True))).groups[0]
+        assert plain.authorized_operations == -(1 << 31)
+        assert full.authorized_operations > 0
+        gone = DescribedGroup(group_id="g", error_code=Errors.GROUP_ID_NOT_FOUND)
+        core["described"] = lambda request, context: ConsumerGroupDescribeResponse(groups=(gone,))
+        (group,) = (
+            await client.ask(
+                ConsumerGroupDescribeRequest(group_ids=("g",), include_authorized_operations=True)
+            )
+        ).groups
+        assert (group.error_code, group.authorized_operations) == (Errors.GROUP_ID_NOT_FOUND, -(1 << 31))
+        (nameless,) = (await client.ask(ConsumerGroupDescribeRequest(group_ids=("",)))).groups
+        assert nameless.error_code == Errors.INVALID_GROUP_ID
+
+    told(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("may", "beat", "seen"),
+    [
+        ({"g", "a", "b"}, NONE, NONE),
+        ({"a", "b"}, Errors.GROUP_AUTHORIZATION_FAILED, Errors.GROUP_AUTHORIZATION_FAILED),
+        ({"g", "a"}, Errors.TOPIC_AUTHORIZATION_FAILED, NONE),
+        ({"g", "b"}, Errors.TOPIC_AUTHORIZATION_FAILED, Errors.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+def test_who_may_not_is_told_what_it_is_about(
+    tmp_path: Path, core: dict[str, Any], may: set[str], beat: Errors, seen: Errors
+) -> None:
+    """The group comes first; of a group's topics those count that its members have."""
+
+    def described(request: Any, context: Context) -> ConsumerGroupDescribeResponse:
+        had = Assignment(topic_partitions=(TopicPartitions(topic_name="a", partitions=(0,)),))
+        group = DescribedGroup(group_id="g", members=(Member(member_id="m", assignment=had),))
+        return ConsumerGroupDescribeResponse(groups=(group,))
+
+    core["described"] = described
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+        table = routes({k: FILES[k] for k in (68, 69)}, lambda call, operation, named: named.name in may)
+        request = BEAT.replace(subscribed_topic_names=("a", "b"))
+        answer = table[68].handler(client.broker, request, Call())
+        assert answer.error_code == beat
+        answer = await table[69].handler(
+            client.broker, ConsumerGroupDescribeRequest(group_ids=("g",)), Call()
+        )
+        (group,) = answer.groups
+        assert (group.error_code, bool(group.members)) == (seen, seen is NONE)
+        if seen is Errors.TOPIC_AUTHORIZATION_FAILED:
+            assert group.error_message == (
+                "The group has described topic(s) that the client is not authorized to describe."
+            )
+
+    told(tmp_path, story)
+
+
+def test_a_repeated_heartbeat_is_answered_unread_until_anything_changes(
+    tmp_path: Path, core: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic, a setting, a feature: each makes the next one be read again."""
+    held = SimpleNamespace()
+    same = (held, (Arm(("session", "g", "m"), 45_000),))
+    monkeypatch.setattr(shard.GroupShard, "same_again", lambda _shard, *asked: same)
+    monkeypatch.setattr(shard.GroupShard, "holds", lambda _shard, value: value is held)
+
+    async def story(client: Asking) -> None:
+        coordinator = await ready(client)
+
+        async def read() -> int:
+            """How many of three heartbeats are read."""
+            before = len(core["seen"])
+            for _ in range(3):
+                assert (await client.ask(BEAT)).error_code == NONE
+            return len(core["seen"]) - before
+
+        assert [await read(), await read()] == [1, 0]
+        assert ("session", "g", "m") in coordinator.deadlines
+        change = AlterableConfig(name="consumer.heartbeat.interval.ms", config_operation=0, value="6000")
+        group = AlterConfigsResource(resource_type=GROUP, resource_name="g", configs=(change,))
+        await client.topic("t")
+        assert [await read(), await read()] == [1, 0]
+        await client.drop("t")
+        assert [await read(), await read()] == [1, 0]
+        await client.ask(IncrementalAlterConfigsRequest(resources=(group,)))
+        assert [await read(), await read()] == [1, 0]
+        await client.ask(UpdateFeaturesRequest(feature_updates=(OFF,)))
+        assert (await client.ask(BEAT)).error_code == NO
+        await client.ask(UpdateFeaturesRequest(feature_updates=(ON,)))
+        assert [await read(), await read()] == [1, 0]
+
+    told(tmp_path, story)
