@@ -9,13 +9,26 @@ from tests.cli.commands import call
 from tests.client.scripted import ScriptedBroker
 
 from konvene.cli.produce import PROPERTIES, Line, LineShape, parse_properties
+from konvene.client.consumer_settings import ConsumerSettings, consumer_settings
+from konvene.client.member import MemberSettings
 from konvene.codec.batches import Record, build, records
+from konvene.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from konvene.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from konvene.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from konvene.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from konvene.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from konvene.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 
@@ -192,7 +205,94 @@ def test_a_topic_that_is_not_there_is_told() -> None:
         ["--topic", "t", "--partition", "0", "--offset", "1", "--from-beginning"],
         ["--topic", "t", "--instance-id", "i"],
         ["--topic", "t", "--property", "print.everything=true"],
+        ["--topic", "t", "--consumer-property", "group.id"],
+        ["--topic", "t", "--consumer-property", "group.protocol=consumer"],
+        ["--topic", "t", "--group", "g", "--consumer-property", "group.id=h"],
+        ["--topic", "t", "--from-beginning", "--consumer-property", "auto.offset.reset=latest"],
+        ["--topic", "t", "--group", "g", "--consumer-property", "group.protocol=new"],
+        ["--topic", "t", "--group", "g", "--consumer-property", "max.poll.records=many"],
+        ["--topic", "t", "--group", "g", "--consumer-property", "enable.auto.commit=maybe"],
     ],
 )
 def test_options_that_contradict_each_other_are_refused(words: list[str]) -> None:
     assert call(None, "consume", *words).code == 2
+
+
+# consume as a member of a consumer group --------------------------------------------------------
+
+NEW = ("--group", "g", "--consumer-property", "group.protocol=consumer")
+
+
+def test_settings_that_the_protocol_lacks_are_refused_in_the_words_of_kafka() -> None:
+    more = ("session.timeout.ms=9000", "partition.assignment.strategy=range")
+    said = call(None, "consume", "--topic", "t", *NEW, *(w for m in more for w in ("--consumer-property", m)))
+    assert said.code == 2
+    words = "partition.assignment.strategy, session.timeout.ms cannot be set when group.protocol=CONSUMER"
+    assert words in said.err
+
+
+def test_the_coordinator_follows_the_expression_and_the_settings_reach_it() -> None:
+    def heartbeat(request: Any) -> ConsumerGroupHeartbeatResponse:
+        rows = (
+            ()
+            if request.member_epoch < 0
+            else (TopicPartitions(topic_id=b"t".ljust(16, b"-"), partitions=(0,)),)
+        )
+        return ConsumerGroupHeartbeatResponse(
+            member_epoch=min(request.member_epoch, 2) or 2, heartbeat_interval_ms=5_000,
+            assignment=Assignment(topic_partitions=rows),
+        )  # fmt: skip
+
+    nothing = OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g"),))
+    done = OffsetCommitResponse(
+        topics=(OffsetCommitResponseTopic(name="t", partitions=(OffsetCommitResponsePartition(),)),)
+    )
+    settings = (
+        "group.remote.assignor=range",
+        "group.instance.id=i",
+        "max.poll.interval.ms=9000",
+        "made.up=1",
+    )
+    words = [word for each in settings for word in ("--consumer-property", each)]
+    with reading() as broker:
+        broker.answers |= {
+            "ConsumerGroupHeartbeat": [heartbeat],
+            "OffsetFetch": [nothing],
+            "OffsetCommit": [done],
+        }
+        said = call(
+            broker, "consume", "--include", "t.*", *NEW, *words, "--from-beginning", "--max-messages", "3"
+        )
+    assert (said.code, said.out) == (0, "v0\nv1\nnull\n")
+    assert said.err == (
+        "--consumer-property made.up is not known here and changes nothing.\n"
+        "Processed a total of 3 messages\n"
+    )
+    sent = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "ConsumerGroupHeartbeat"]
+    first = sent[0]
+    assert (first.subscribed_topic_names, first.subscribed_topic_regex) == ((), "t.*")
+    assert (first.server_assignor, first.instance_id, first.rebalance_timeout_ms) == ("range", "i", 9_000)
+    assert sent[-1].member_epoch == -2
+    assert broker.apis[-2:] == ["OffsetCommit", "ConsumerGroupHeartbeat"]
+
+
+def test_settings_of_a_classic_member_reach_the_coordinator() -> None:
+    found = consumer_settings(
+        {
+            "group.id": "g", "client.id": "c", "isolation.level": "READ_COMMITTED",
+            "session.timeout.ms": "9000",
+            "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+            "enable.auto.commit": "false", "max.poll.records": "7", "auto.offset.reset": "earliest",
+            "group.remote.assignor": " ",
+        }
+    )  # fmt: skip
+    assert found == ConsumerSettings(
+        "g",
+        "c",
+        {
+            "group_protocol": "classic", "isolation_level": 1, "max_poll_records": 7, "auto_commit": False,
+            "auto_offset_reset": "earliest", "assignors": ("cooperative-sticky",),
+            "member": MemberSettings(session_timeout_ms=9_000),
+        },
+        (),
+    )  # fmt: skip

@@ -1,7 +1,10 @@
 """`konvene consume`: what `kafka-console-consumer` does: records of topics to standard output.
 
 Without `--group` it is a member of nothing and leaves nothing behind: it reads the partitions themselves (and
-sees partitions that are added later only when started again). With `--group` it joins, commits and leaves.
+sees partitions that are added later only when started again). With `--group` it joins, commits and leaves;
+`--consumer-property group.protocol=consumer` makes it a member of a consumer group (KIP-848). Then the
+coordinator follows `--include`, in RE2's syntax, also to topics that are made later; otherwise it is Python's
+and followed once, here.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +24,7 @@ from konvene.cli.produce import parse_properties
 if TYPE_CHECKING:
     from konvene.client.cluster import Cluster
     from konvene.client.consumer import Consumed, Consumer
+    from konvene.client.consumer_settings import ConsumerSettings
 
 PROPERTIES = {
     "print.timestamp": "false", "print.partition": "false", "print.offset": "false", "print.headers": "false",
@@ -52,9 +56,7 @@ _POLL_MS = 500
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_uncommitted",
-    show_default=True,
-    help="Whether to read what a transaction has not committed.",
+    help="Whether to read what a transaction has not committed [default: read_uncommitted].",
 )
 @click.option(
     "--formatter-property",
@@ -64,30 +66,41 @@ _POLL_MS = 500
     metavar="KEY=VALUE",
     help=f"What is printed of a record; repeatable: {', '.join(PROPERTIES)}.",
 )
+@click.option(
+    "--consumer-property",
+    "--command-property",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of Kafka's consumer, such as group.protocol=consumer; repeatable.",
+)
 @click.option("--client-id", metavar="ID", default="", help="What the broker calls this client.")
 @click.option(
     "--assignor",
     "assignors",
     multiple=True,
     metavar="NAME",
-    default=("range",),
-    show_default=True,
-    help="How the group gives out partitions: range, roundrobin, cooperative-sticky; repeatable.",
+    help="How a classic group gives out partitions: range [default], roundrobin, cooperative-sticky.",
 )
 @click.option("--instance-id", metavar="ID", help="Join as a static member under this group.instance.id.")
-def consume(connect: Connect, as_json: bool, properties: tuple[str, ...], **given: Any) -> None:
+def consume(
+    connect: Connect, as_json: bool, properties: tuple[str, ...], settings: tuple[str, ...], **given: Any
+) -> None:  # fmt: skip
     """Read records from topics and print them.
 
     \b
     konvene consume --topic greetings --from-beginning --timeout-ms 2000
     konvene consume --topic greetings --group readers --property print.key=true
+    konvene consume --include 'greet.*' --group readers --consumer-property group.protocol=consumer
     """
-    _check(given)
+    chosen = _settings(settings)
+    given["group"] = _one("--group", given["group"], "group.id", chosen.group_id)
+    _check(given, chosen)
     printer = JsonPrinter() if as_json else LinePrinter(parse_properties(properties, PROPERTIES))
 
     async def job() -> None:
-        async with connect(given["client_id"]) as cluster:
-            consumer = await _consumer(cluster, given)
+        async with connect(given["client_id"] or chosen.client_id) as cluster:
+            consumer = await _consumer(cluster, given, chosen)
             try:
                 await _read(consumer, printer, given["max_messages"], given["timeout_ms"])
             finally:
@@ -97,7 +110,34 @@ def consume(connect: Connect, as_json: bool, properties: tuple[str, ...], **give
     run(job)
 
 
-def _check(given: Mapping[str, Any]) -> None:
+def _settings(words: Sequence[str]) -> ConsumerSettings:
+    """`--consumer-property`, repeated; a note of each that changes nothing."""
+    from konvene.client.consumer_settings import consumer_settings
+    from konvene.client.errors import Misconfigured
+
+    pairs = [word.partition("=") for word in words]
+    bad = [word for word, (key, equals, _) in zip(words, pairs, strict=True) if not (key and equals)]
+    if bad:
+        raise click.UsageError(f"--consumer-property {bad[0]}: write KEY=VALUE.")
+    try:
+        found = consumer_settings({key.strip(): value for key, _, value in pairs})
+    except Misconfigured as error:
+        raise click.UsageError(f"--consumer-property: {error}.") from None
+    for name in found.unknown:
+        note(f"--consumer-property {name} is not known here and changes nothing.")
+    return found
+
+
+def _one(option: str, given: str | None, name: str, setting: str | None) -> str | None:
+    """What an option or a setting says, or both in the same words."""
+    if given is not None and setting is not None and given != setting:
+        raise click.UsageError(
+            f"{option} {given} and --consumer-property {name}={setting} contradict each other."
+        )
+    return given if given is not None else setting
+
+
+def _check(given: Mapping[str, Any], chosen: ConsumerSettings) -> None:
     """Options that contradict each other."""
     if (given["topic"] is None) == (given["include"] is None):
         raise click.UsageError("Give --topic NAME or --include REGEX.")
@@ -113,41 +153,61 @@ def _check(given: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--offset {given['offset']}: write earliest, latest or a number.")
     if given["instance_id"] is not None and given["group"] is None:
         raise click.UsageError("--instance-id needs --group.")
+    if given["group"] is None and chosen.consumer["group_protocol"] == "consumer":
+        raise click.UsageError("--consumer-property group.protocol=consumer needs --group.")
+    if given["from_beginning"] and chosen.consumer.get("auto_offset_reset", "earliest") != "earliest":
+        raise click.UsageError("--from-beginning and auto.offset.reset contradict each other.")
 
 
-async def _consumer(cluster: Cluster, given: Mapping[str, Any]) -> Consumer:
+async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: ConsumerSettings) -> Consumer:
     """A consumer that stands where it should start."""
     from konvene.client.cluster import TopicPartition
     from konvene.client.consumer import Consumer
-    from konvene.client.fetch import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
-    from konvene.client.member import MemberSettings
+    from konvene.client.fetch import EARLIEST, LATEST
 
+    made = Consumer(cluster, given["group"], **_arguments(given, chosen))
+    if given["include"] is not None and made.group_protocol == "consumer":
+        made.subscribe(regex=given["include"])
+        return made
     names = await _topics(cluster, given["topic"], given["include"])
-    reset = "earliest" if given["from_beginning"] else "latest"
-    level = READ_COMMITTED if given["isolation_level"] == "read_committed" else READ_UNCOMMITTED
-    member = MemberSettings(group_instance_id=given["instance_id"])
-    made = Consumer(
-        cluster, given["group"], auto_offset_reset=reset, isolation_level=level, max_poll_records=500,
-        assignors=given["assignors"], member=member,
-    )  # fmt: skip
     if given["group"] is not None:
         made.subscribe(names)
         return made
     partitions = [TopicPartition(n, p.partition) for n in names for p in (await cluster.topic(n)).partitions]
     if given["partition"] is not None:
-        chosen = TopicPartition(given["topic"], given["partition"])
-        if chosen not in partitions:
+        only = TopicPartition(given["topic"], given["partition"])
+        if only not in partitions:
             fail(
-                f"topic {chosen.topic} has no partition {chosen.partition}",
+                f"topic {only.topic} has no partition {only.partition}",
                 f"It has the partitions 0 to {len(partitions) - 1}.",
             )
-        partitions = [chosen]
+        partitions = [only]
     made.assign(partitions)
-    where = given["offset"] or reset
+    where = given["offset"] or made.auto_offset_reset
     if where.isdigit():
         made.seek(partitions[0], int(where))
     else:
         await made.seek_to(EARLIEST if where == "earliest" else LATEST)
+    return made
+
+
+def _arguments(given: Mapping[str, Any], chosen: ConsumerSettings) -> dict[str, Any]:
+    """What `Consumer` is made with: what the settings say, and over it what the options say."""
+    from konvene.client.fetch import READ_COMMITTED, READ_UNCOMMITTED
+    from konvene.client.member import MemberSettings
+
+    usual = {
+        "auto_offset_reset": "earliest" if given["from_beginning"] else "latest",
+        "max_poll_records": 500,
+    }
+    made = usual | chosen.consumer
+    if given["isolation_level"] is not None:
+        committed = given["isolation_level"] == "read_committed"
+        made["isolation_level"] = READ_COMMITTED if committed else READ_UNCOMMITTED
+    if given["assignors"]:
+        made["assignors"] = given["assignors"]
+    if given["instance_id"] is not None:
+        made["member"] = made.get("member", MemberSettings())._replace(group_instance_id=given["instance_id"])
     return made
 
 
