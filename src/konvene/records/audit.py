@@ -1,6 +1,7 @@
 """Why groups rebalanced, in `__konvene_audit`: a log of ours beside Kafka's, never in it.
 
-One record per generation (classic) or group epoch, in the envelope of coordinator records. A row names the
+In the envelope of coordinator records: of a classic group one record per generation; of a consumer group one
+when its epoch is raised, and one when all members have what was made of the epochs since. A row names the
 partition of `__consumer_offsets` and the offsets of the records that it explains; where these were written
 but their row was lost in a crash, the row is derived again from the records and marked inferred.
 """
@@ -37,7 +38,7 @@ class RebalancedMember(Struct):
     client_id: str = string("0+")
     client_host: str = string("0+")
     joined_ms: int = int64("0+", default=-1)
-    """When it asked to be in this generation; -1 where that is not known."""
+    """When it asked to be in this generation, or had all of its target; -1 where that is not known."""
 
 
 class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
@@ -45,10 +46,12 @@ class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
     epoch: int = int32("0+")
     """The generation of a classic group, the group epoch of the others."""
     state: str = string("0+")
-    """The state that it led to: Stable or Empty; or Superseded by the next one before it was stable."""
+    """The state that it led to: Stable or Empty; or Superseded by the next one before it was stable.
+    Assigning where a consumer group's epoch was raised: no time passes then, and members are not listed."""
     started_ms: int = int64("0+", default=-1)
+    """Of a Stable row of a consumer group: when the first epoch was raised since it was last stable."""
     joined_ms: int = int64("0+", default=-1)
-    """When all members were in and the generation was made."""
+    """When all members were in and the generation was made; of a consumer group, when its target was."""
     ended_ms: int = int64("0+", default=-1)
     partition: int = int32("0+", default=-1)
     base_offset: int = int64("0+", default=-1)
