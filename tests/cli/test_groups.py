@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.cli.commands import call
+from tests.cli.commands import Said, call
 from tests.client.scripted import ScriptedBroker
 
 from konvene.client.admin import Admin
@@ -39,6 +39,12 @@ from konvene.messages.offset_fetch import (
 )
 from konvene.records.audit import Cause, RebalancedMember, RebalanceKey, RebalanceValue
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from konvene.records.consumer import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+)
 from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, Record, encode_record
 
 MEMBER = DescribedGroupMember(
@@ -268,18 +274,18 @@ def test_reconciliation_names_first_who_holds_up_others_and_says_who_waits_for_w
     assert [" ".join(line.split()) for line in members.splitlines()] == [
         "CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID RACK PROTOCOL EPOCH STATE ASSIGNMENT TARGET",
         "ann-1 - /h ann - consumer 4 UNREVOKED_PARTITIONS orders:0,1,2 orders:0",
-        "has not released orders:1, for which i-2 waits; orders:2, for which old-1 waits",
+        "has not released orders:1, for which i-2 waits; orders:2, for which old-1 (old) waits",
         "bob-1 i-2 /h bob r1 consumer 5 UNRELEASED_PARTITIONS - orders:1",
-        "waits for orders:1, which ann-1 holds",
+        "waits for orders:1, which ann-1 (ann) holds",
         "old-1 - /h old - classic 4 STABLE - orders:2",
-        "waits for orders:2, which ann-1 holds",
+        "waits for orders:2, which ann-1 (ann) holds",
         "has not come to epoch 5 yet: it is at 4",
         "cat-1 - /h cat - consumer 5 STABLE orders:3 orders:3",
     ]
     assert said.err == (
         "Warning: Consumer group 'billing' is rebalancing.\n"
         "ann-1 (client ann at /h) has not released orders:1, for which i-2 waits; "
-        "orders:2, for which old-1 waits\n"
+        "orders:2, for which old-1 (old) waits\n"
     )
 
 
@@ -321,6 +327,7 @@ def test_a_static_member_that_left_for_a_while_is_told_as_such() -> None:
     with ScriptedBroker(ConsumerGroupDescribe=answer) as broker:
         said = call(broker, "groups", "describe", "billing", "--reconciliation")
     assert said.lines[4][6:8] == ["-2", "AWAY"]
+    assert "is given orders:1 with its next heartbeat: nobody else holds that" not in said.out
     assert "has left for a while; what it holds is kept for it until its session is over" in said.out
     assert said.err == ""
 
@@ -495,6 +502,58 @@ def test_the_audit_as_a_document_has_null_for_what_is_not_known() -> None:
              "joined_ms": None},
         ],
     }  # fmt: skip
+
+
+def test_epochs_are_told_when_they_begin_and_when_all_have_come_to_them() -> None:
+    """Beside the generations of a group that was a classic one before."""
+    begun = rebalance(3, JOINED).replace(
+        group_type="consumer", state="Assigning", members=(), protocol=None, leader=None
+    )
+    key = RebalanceKey(group="billing")
+    rows = [(key, begun), (key, begun.replace(state="Stable", epoch=3, started_ms=begun.ended_ms - 900,
+            members=rebalance(3).members, protocol="uniform"))]  # fmt: skip
+
+    def told(*rows: tuple[Struct, Struct]) -> tuple[Said, Any]:
+        with ScriptedBroker(
+            **reading("__konvene_audit", 0, log(*rows, table=AUDIT_RECORDS), len(rows))
+        ) as broker:
+            broker.answers["Metadata"] = [broker.metadata(__konvene_audit=1, __consumer_offsets=8)]
+            words = ("groups", "history", "--group", "billing")
+            return call(broker, *words), call(broker, *words, "--json").json
+
+    said, document = told(*rows)
+    assert said.out.splitlines()[0].split() == [
+        "EPOCH", "ENDED", "(UTC)", "STATE", "DURATION", "#MEMBERS", "PROTOCOL",
+    ]  # fmt: skip
+    assert [line[3:] for line in said.lines if line[0] == "3"] == [
+        ["Assigning", "-", "-", "-"], ["Stable", "900", "ms", "1", "uniform"],
+    ]  # fmt: skip
+    assert [(row.get("generation"), row["epoch"], row["duration_ms"]) for row in document] == [
+        (None, 3, None), (None, 3, 900),
+    ]  # fmt: skip
+    mixed, _ = told((key, rebalance(2, LEFT)), *rows)
+    assert mixed.lines[0][0] == "GENERATION/EPOCH"
+    assert [line[-2:] for line in mixed.lines if line[0] in ("GENERATION/EPOCH", "2", "3")] == [
+        ["LEADER", "TYPE"], ["ann-1", "classic"], ["-", "consumer"], ["-", "consumer"],
+    ]  # fmt: skip
+
+
+def test_without_an_audit_the_past_of_a_consumer_group_is_inferred_too() -> None:
+    ann = ConsumerGroupMemberMetadataValue(
+        client_id="ann", client_host="/127.0.0.1", subscribed_topic_names=("orders",)
+    )
+    g = {"group_id": "billing"}
+    data = log(
+        (ConsumerGroupMemberMetadataKey(**g, member_id="m-1"), ann),
+        (ConsumerGroupMetadataKey(**g), ConsumerGroupMetadataValue(epoch=2)),
+        table=GROUP_RECORDS,
+    )
+    partition = group_partition("billing", 8)
+    with ScriptedBroker(**reading("__consumer_offsets", partition, data, 2)) as broker:
+        broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=8)]
+        said = call(broker, "groups", "history", "--group", "billing")
+    assert said.out.splitlines()[0].startswith("EPOCH")
+    assert said.lines[1][0] == "2" and said.lines[1][3] == "Assigning"
 
 
 def test_without_an_audit_the_past_is_inferred_from_the_groups_own_records() -> None:

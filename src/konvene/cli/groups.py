@@ -82,7 +82,7 @@ def list_(connect: Connect, as_json: bool, states: str | None, types: str | None
 @cluster_options
 @json_option
 def history(connect: Connect, as_json: bool, group: str, limit: int | None) -> None:
-    """Tell why a group rebalanced: every generation, and what caused it.
+    """Tell why a group rebalanced: every generation or epoch, and what caused it.
 
     Reads the broker's audit. Where there is none (Apache Kafka), it is inferred from the group's own records:
     then the causes are what these show, and start times are not known.

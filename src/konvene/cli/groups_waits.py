@@ -93,7 +93,12 @@ def sentences(standing: Standing, group: GroupDescription) -> list[str]:
     if standing.releases:
         told.append(f"has not released {_with_whom(standing.releases, 'for which', 'waits')}")
     if standing.waits:
-        told.append(f"waits for {_with_whom(standing.waits, 'which', 'holds')}")
+        held = {tp: each for tp, each in standing.waits.items() if each is not None}
+        free = [tp for tp in standing.waits if tp not in held]
+        if held:
+            told.append(f"waits for {_with_whom(held, 'which', 'holds')}")
+        if free and not standing.is_away:
+            told.append(f"is given {spelled(free)} with its next heartbeat: nobody else holds that")
     if standing.behind and not standing.is_away and not standing.releases:
         told.append(f"has not come to epoch {group.assignment_epoch} yet: it is at {standing.member.epoch}")
     return told
@@ -101,11 +106,12 @@ def sentences(standing: Standing, group: GroupDescription) -> list[str]:
 
 def who(member: MemberDescription) -> str:
     """A member as it is named in a sentence."""
-    return f"{_name(member)} (client {member.client_id} at {member.client_host})"
+    return f"{member.instance_id or member.member_id} (client {member.client_id} at {member.client_host})"
 
 
 def _name(member: MemberDescription) -> str:
-    return member.instance_id or member.member_id
+    """Ids that clients make up themselves say nothing to people; what the client calls itself may."""
+    return member.instance_id or f"{member.member_id} ({member.client_id})"
 
 
 def _with_whom(partitions: Mapping[TopicPartition, MemberDescription | None], link: str, verb: str) -> str:

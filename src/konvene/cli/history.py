@@ -2,8 +2,11 @@
 
 Two sources. A broker of ours keeps the past in `__konvene_audit`: all its partitions are read from their
 first to their last record. Any other broker keeps the group's metadata in one partition of
-`__consumer_offsets`; from each two successive records of a classic group there `groups.history` infers what
-can be inferred (compaction takes the older ones away in time).
+`__consumer_offsets`; from what classic and consumer groups wrote there `groups.history` infers what can be
+inferred (compaction takes the older records away in time).
+
+A classic group counts generations, and has a row for each. Others count epochs; an epoch has a row when it
+begins, which says why, and one when all members have come to it, which says how long that took.
 """
 
 from __future__ import annotations
@@ -18,9 +21,8 @@ from konvene.client.fetch import read_partition
 from konvene.codec.errors import CodecError
 from konvene.codec.hashes import group_partition
 from konvene.errors import Errors
-from konvene.groups.history import duration, infer, sentences
+from konvene.groups.history import History, duration, sentences, word
 from konvene.records.audit import RebalanceKey, RebalanceValue
-from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, decode_record
 
 __all__ = ["AUDIT_TOPIC", "Told", "document", "read_history", "table"]
@@ -74,59 +76,70 @@ async def _read_audit(cluster: Cluster, group: str, partitions: Sequence[int]) -
 
 async def _infer_all(cluster: Cluster, group: str, partition: int) -> Told:
     found: list[RebalanceValue] = []
-    previous: GroupMetadataValue | None = None
-    other_types = False
+    history = History(partition)
+    others = False
     async for record in read_partition(cluster, TopicPartition(OFFSETS_TOPIC, partition)):
         try:
             decoded = decode_record(record.key or b"", record.value, GROUP_RECORDS)
         except CodecError:
-            continue  # Of a newer version, or not a coordinator's: nothing can be inferred from it.
-        key = None if decoded is None else decoded.key
-        if getattr(key, "group", getattr(key, "group_id", None)) != group:
-            continue
-        if not isinstance(key, GroupMetadataKey):
-            other_types = other_types or "Group" in type(key).__name__
-            continue
-        assert decoded is not None
-        current = decoded.value if isinstance(decoded.value, GroupMetadataValue) else None
-        row = infer(
-            previous, current, group=group, timestamp_ms=record.timestamp, partition=partition,
-            offset=record.offset,
-        )  # fmt: skip
-        if row is not None:
-            found.append(row)
-        previous = current
-    if not found and other_types:
-        return Told([], why_none="it is not a classic group, and this broker keeps no audit")
+            decoded = None  # Of a newer version, or not a coordinator's: nothing can be inferred from it.
+        told = history.take(record.offset, record.timestamp, decoded)
+        if told is not None and told.group_id == group:
+            found.append(told.story)
+        others = others or (decoded is not None and _is_of_another_type(decoded.key, group))
+    if not found and others:
+        return Told([], why_none="it is a share or streams group, and this broker keeps no audit")
     return Told(found, f"The broker keeps no audit: inferred from {OFFSETS_TOPIC}-{partition}.")
+
+
+def _is_of_another_type(key: object, group: str) -> bool:
+    return getattr(key, "group_id", None) == group and type(key).__name__.startswith(("Share", "Streams"))
 
 
 # how a row is shown ---------------------------------------------------------------------------
 
 
 def table(rows: Sequence[RebalanceValue], notes: Sequence[str] = ()) -> Table:
-    """A row per generation, its causes as sentences under it."""
-    word = "GENERATION" if all(v.group_type == "classic" for v in rows) else "EPOCH"
-    return Table(
-        (word, "ENDED (UTC)", "STATE", "DURATION", "#MEMBERS", "PROTOCOL", "LEADER"),
-        [
-            (
-                v.epoch, iso(v.ended_ms), v.state, None if (ms := _duration_ms(v)) is None else duration(ms),
-                len(v.members) + v.members_left_out, v.protocol, v.leader,
-            )
-            for v in rows
-        ],
-        notes,
-        [sentences(v) for v in rows],
-    )  # fmt: skip
+    """A row per generation or epoch, its causes as sentences under it.
+
+    Only classic groups have leaders. A group that changed its type says in each row what it was then."""
+    types = {v.group_type for v in rows}
+    classic = "classic" in types
+    counts = [
+        head for head, is_shown in (("GENERATION", classic), ("EPOCH", bool(types - {"classic"}))) if is_shown
+    ]
+    columns = ["/".join(counts), "ENDED (UTC)", "STATE", "DURATION", "#MEMBERS", "PROTOCOL"]
+    columns += ["LEADER"] if classic else []
+    columns += ["TYPE"] if len(types) > 1 else []
+    lines = []
+    for v in rows:
+        line: list[Any] = [v.epoch, iso(v.ended_ms), v.state, _duration(v), _members(v), v.protocol]
+        line += [v.leader] if classic else []
+        line += [v.group_type] if len(types) > 1 else []
+        lines.append(line)
+    return Table(columns, lines, notes, [sentences(v) for v in rows])
+
+
+def _duration(v: RebalanceValue) -> str | None:
+    ms = _duration_ms(v)
+    return None if ms is None else duration(ms)
+
+
+def _members(v: RebalanceValue) -> int | None:
+    return None if _begins(v) and v.state != "Empty" else len(v.members) + v.members_left_out
+
+
+def _begins(v: RebalanceValue) -> bool:
+    """Whether the row tells why an epoch was begun, and not what became of it."""
+    return v.group_type != "classic" and v.state in ("Assigning", "Empty")
 
 
 def document(group: str, v: RebalanceValue) -> dict[str, Any]:
-    """A row as JSON; what is not known is null."""
+    """A row as JSON; what is not known is null. The epoch is called `generation` in a classic group."""
     return {
         "group": group,
         "group_type": v.group_type,
-        "generation": v.epoch,
+        word(v): v.epoch,
         "state": v.state,
         "started_ms": _known(v.started_ms),
         "joined_ms": _known(v.joined_ms),
@@ -167,7 +180,8 @@ def document(group: str, v: RebalanceValue) -> dict[str, Any]:
 
 
 def _duration_ms(v: RebalanceValue) -> int | None:
-    return v.ended_ms - v.started_ms if 0 <= v.started_ms <= v.ended_ms else None
+    """From its cause to its end; an epoch that only begins here has no end."""
+    return v.ended_ms - v.started_ms if 0 <= v.started_ms <= v.ended_ms and not _begins(v) else None
 
 
 def _known(number: int) -> int | None:
