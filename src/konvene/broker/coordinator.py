@@ -244,6 +244,17 @@ class Coordinator:
                 self._release(_Held(0, outcome.replies, outcome.effects, ()))
         return answer
 
+    def inform(self, news: Any) -> None:
+        """Decide what nobody waits for, such as what came of work; dropped where the shard is not active."""
+        if self.state != "active":
+            return
+        try:
+            outcome = self.core.handle(news, self._nobody_asks())
+        except Exception:
+            log.exception("%s: %s could not be decided", self.name, type(news).__name__)
+        else:
+            self._carry_out(outcome, None)
+
     def keeps_alive(self, request: Struct) -> KeepAlive | None:
         """For a request that was just accepted: what would follow from it again, if it is always the same."""
         same = self.core.same_again(request, self._nobody_asks())

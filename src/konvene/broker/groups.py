@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.coordinator import Journal as AnyJournal
 from konvene.broker.group_log import GROUP_SPEECH
+from konvene.broker.group_work import GroupWork
 from konvene.broker.journal import Journal
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec.hashes import group_partition
 from konvene.codec.uuid import Uuid
 from konvene.groups.shard import GroupShard
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from konvene.shard.contract import Effect
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -30,6 +32,7 @@ class Groups:
         self.between: Callable[[AnyJournal], AnyJournal] = lambda journal: journal
         """What stands between coordinators and their logs: nothing, where no test has put faults there."""
         self._broker = broker
+        self._work = GroupWork(broker)
         self._coordinators: list[Coordinator | None] = []
         self._by_group: dict[str, Coordinator] = {}
         self._loading: asyncio.Task[None] | None = None
@@ -116,9 +119,15 @@ class Groups:
             topics=lambda: broker.topics,
             group_configs=lambda: broker.group_configs,
             assignors=broker.assignors,
+            perform=lambda effect: self._perform(index, effect),
             tell=lambda explained: broker.audit.tell(index, explained),
             observe=lambda header: broker.audit.observe(index, header),
         )
+
+    def _perform(self, index: int, effect: Effect) -> None:
+        coordinator = self._coordinators[index]
+        assert coordinator is not None
+        self._work.perform(coordinator, effect)
 
     def topic_deleted(self, name: str, topic_id: Uuid) -> None:
         """Let all groups forget the offsets of a topic that is gone."""
@@ -129,3 +138,4 @@ class Groups:
     async def close(self) -> None:
         for coordinator in self.all():
             await coordinator.close()
+        await self._work.close()

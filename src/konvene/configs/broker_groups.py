@@ -58,7 +58,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             at_least=1, importance="HIGH", unused=True),
     Setting("group.coordinator.background.threads", INT, 2,
             "How many threads run slow coordinator work such as assignors and regular expressions.",
-            at_least=1, importance="HIGH", unused=True),
+            at_least=1, importance="HIGH"),
     Setting("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),
             "Which group protocols are served; deprecated by Kafka in favour of feature levels.",
             one_of=("consumer", "classic", "share", "streams"), may_be_empty=False,
