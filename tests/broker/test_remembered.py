@@ -12,6 +12,10 @@ from konvene.broker.broker import Broker
 from konvene.broker.coordinator import Call
 from konvene.codec.compile import decode, encode
 from konvene.errors import Errors
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.messages.sync_group import SyncGroupRequest
@@ -43,15 +47,24 @@ class Talk:
         self.correlation_id = 0
 
     async def beat(self, request: HeartbeatRequest) -> int:
-        """Send a heartbeat; its error code. The correlation id must come back."""
+        """Send a heartbeat; its error code."""
+        answer = await self.ask(b"\0\x0c\0\4", encode(request, 4))
+        return decode(HeartbeatResponse, 4, answer, 5).error_code
+
+    async def report(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        """Send a heartbeat of a consumer group's member."""
+        answer = await self.ask(b"\0\x44\0\1", encode(request, 1))
+        return decode(ConsumerGroupHeartbeatResponse, 1, answer, 5)
+
+    async def ask(self, api: bytes, request: bytes) -> bytes:
+        """Send a request; its answer, in which the correlation id must come back."""
         self.correlation_id += 1
-        head = b"\0\x0c\0\4" + self.correlation_id.to_bytes(4, "big") + b"\0\1c\0"
-        body = head + encode(request, 4)
+        body = api + self.correlation_id.to_bytes(4, "big") + b"\0\1c\0" + request
         self.writer.write(len(body).to_bytes(4, "big") + body)
         size = int.from_bytes(await asyncio.wait_for(self.reader.readexactly(4), 5), "big")
         answer = await self.reader.readexactly(size)
         assert int.from_bytes(answer[:4], "big") == self.correlation_id
-        return decode(HeartbeatResponse, 4, answer, 5).error_code
+        return answer
 
 
 def test_a_keep_alive_is_answered_until_something_changes(tmp_path: Path) -> None:
@@ -107,3 +120,60 @@ def test_what_was_never_accepted_is_not_remembered(tmp_path: Path) -> None:
             talk.writer.close()
 
     asyncio.run(main())
+
+
+def test_a_settled_member_is_answered_until_something_changes(tmp_path: Path) -> None:
+    """Another topic, another member: it is decided anew. What it is given is told once."""
+
+    async def main() -> None:
+        async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
+            await broker.groups.make_ready()
+            await asyncio.sleep(0.05)
+            await broker.create_missing(["orders"])
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            joined = await talk.report(joining("a", "orders", "audit"))
+            assert (joined.error_code, joined.member_epoch) == (0, 2)
+            stays = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2)
+            quiet = await talk.report(stays)
+            assert quiet.assignment is None
+            assert [await talk.report(stays) for _ in range(2)] == [quiet, quiet]
+            assert repr(broker.remembered) == "<1 requests remembered>"
+            await broker.create_missing(["audit"])
+            told = await talk.report(stays)
+            assert told.member_epoch == 3
+            assert told.assignment is not None and len(told.assignment.topic_partitions) == 2
+            assert (await talk.report(stays)).error_code == Errors.FENCED_MEMBER_EPOCH
+            await talk.report(joining("b", "orders"))
+            assert (await talk.report(stays.replace(member_epoch=3))).assignment is not None
+            talk.writer.close()
+
+    asyncio.run(main())
+
+
+def test_refused_heartbeat_of_a_member_is_refused_again(tmp_path: Path) -> None:
+    """What is wrong with it is wrong the next time, though the member is settled; and its session goes on."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.groups.make_ready()
+            await asyncio.sleep(0.05)
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            assert (await talk.report(joining("a", "orders"))).member_epoch == 2
+            wrong = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2, rack_id="")
+            for _ in range(2):
+                assert (await talk.report(wrong)).error_code == Errors.INVALID_REQUEST
+            assert repr(broker.remembered) == "<0 requests remembered>"
+            talk.writer.close()
+
+    asyncio.run(main())
+
+
+def joining(member_id: str, *topics: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=topics,
+        topic_partitions=(),
+    )

@@ -262,6 +262,8 @@ class Connection(asyncio.BufferedProtocol):
     def _remember(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
         """The same request may be answered alike next time."""
         if isinstance(answer, HEARTBEATS):
+            if answer.error_code or getattr(answer, "assignment", None) is not None:
+                return  # A refusal changes nothing, and what is assigned is told once.
             coordinator = self._broker.groups.of(request.group_id)
             if coordinator is not None:
                 self._broker.remembered.heartbeat(frame, route, answer, coordinator, request)
