@@ -18,11 +18,11 @@ The record of a member with which the last one is reconciled gives a row in stat
 all epochs since the group was last stable.
 
 What is guessed: that all that a batch says before an epoch belongs to it. Kafka may put several requests into
-one batch; a static member that came back unchanged is therefore no cause. A member that prefers another
+one batch; a static member that came back unchanged is therefore no cause, and a member that changes twice
+before the epoch is taken to have changed once. A member that prefers another
 assignor is named, not how the others were outvoted. Which topic changed cannot be seen from a hash.
 
-The causes of an epoch are told only where nothing can be missing before it (`reader`), and a Stable row only
-where the epoch before it was.
+There are rows only where nothing can be missing before them (`reader`): of a Stable row, before its epochs.
 """
 
 from __future__ import annotations
@@ -93,12 +93,16 @@ class _Memory:
     """Before the batch."""
     members: dict[str, Member | None] = field(default_factory=dict)
     """Whom this batch has touched since the last epoch in it, as they were before; None: they were not."""
+    latest: str = ""
+    """The last of them."""
     regexes: dict[str, Resolved | None] = field(default_factory=dict)
     """The same of expressions."""
     waiting: dict[str, Cause] = field(default_factory=dict)
     """Members whose expression nobody has resolved yet: no epoch was raised for them so far."""
     held: set[str] = field(default_factory=set)
     """Those of them that began to wait in this batch."""
+    doubtful: set[str] = field(default_factory=set)
+    """Those of whom it is not sure, behind this batch, that they are new."""
     has_epoch: bool = False
     """Whether a record of the group's epoch was seen."""
     settled: bool = False
@@ -110,12 +114,17 @@ class _Memory:
     def stop_waiting(self, member_id: str) -> None:
         self.waiting.pop(member_id, None)
         self.held.discard(member_id)
+        self.doubtful.discard(member_id)
 
     def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
         self.batch, self.first_offset = batch, offset
         self.members.clear()
+        self.latest = ""
         self.regexes.clear()
         self.held.clear()
+        for member_id in self.doubtful:
+            self.waiting.pop(member_id, None)
+        self.doubtful.clear()
 
 
 class ConsumerHistory:
@@ -182,6 +191,7 @@ class ConsumerHistory:
         member_id = _key(record).member_id
         before = group.members.get(member_id)
         memory.members.setdefault(member_id, before)
+        memory.latest = member_id
         replay(self._groups, record)
         member = group.members.get(member_id)
         if member is None:
@@ -190,8 +200,10 @@ class ConsumerHistory:
         elif before is None or (before.topics, before.regex) != (member.topics, member.regex):
             memory.stop_waiting(member_id)
             alone = member.topics == (before.topics if before is not None else frozenset())
-            if at.whole and alone and member.regex and member.regex not in group.regexes:
+            if alone and member.regex and member.regex not in group.regexes:
                 memory.held.add(member_id)
+                if not at.whole:
+                    memory.doubtful.add(member_id)
                 memory.waiting[member_id] = cause_of(_change(group, memory, member, before), member, at)
         return None
 
@@ -279,8 +291,12 @@ class ConsumerHistory:
         if rise == 0 and not first:
             replay(self._groups, record)
             return None
-        told = at.whole and (rise == 1 or first)
-        found = self._why(group, memory, value.metadata_hash, at) if told else []
+        if not at.whole:
+            replay(self._groups, record)
+            memory.settled, memory.story = False, None
+            memory.forget_batch(self._batch, at.offset + 1)
+            return None
+        found = self._why(group, memory, value.metadata_hash, at) if rise == 1 or first else []
         return self._moved(group, memory, record, found or [Cause(kind=causes.UNKNOWN)], at)
 
     def _moved(
@@ -290,7 +306,7 @@ class ConsumerHistory:
         was_stable = memory.settled or _stood_still(group, memory)
         replay(self._groups, record)
         memory.settled = not group.members
-        if not at.whole or not group.members:
+        if not group.members:
             memory.story = None
         else:
             if memory.story is None:
@@ -332,8 +348,17 @@ class ConsumerHistory:
             return found
         if metadata_hash != group.metadata_hash:
             return [cause_of(causes.TOPIC_METADATA_CHANGED, None, at)]
-        # An epoch for a member whose expression is not resolved: its assignor is preferred from now on.
-        return [memory.waiting.pop(name) for name in memory.members if name in memory.held]
+        return self._preferred(group, memory, at)
+
+    def _preferred(self, group: ConsumerGroup, memory: _Memory, at: At) -> list[Cause]:
+        """The member whose record stands before the epoch made another assignor the preferred one."""
+        if memory.latest in memory.held:  # A new one, whose expression is not resolved yet.
+            memory.held.discard(memory.latest)
+            return [memory.waiting.pop(memory.latest)]
+        before, after = memory.members.get(memory.latest), group.members.get(memory.latest)
+        if before is None or after is None or before.assignor == after.assignor:
+            return []
+        return [cause_of(causes.ASSIGNOR_CHANGED, after, at)]
 
 
 def _changes(
@@ -358,8 +383,6 @@ def _changes(
                 new.append((causes.STATIC_MEMBER_REJOINS, after))
         elif (before.topics, before.regex) != (after.topics, after.regex):
             changed.append((causes.SUBSCRIPTION_CHANGED, after))
-        elif before.assignor != after.assignor:
-            changed.append((causes.ASSIGNOR_CHANGED, after))
     return gone, new, changed
 
 

@@ -5,13 +5,11 @@ and the little that its last records said; of groups that are gone, nothing.
 
 A log is compacted: of its older part, and of any part while it is read, only the last record of each key may
 be left. A story told from what happens to be left would be wrong (who changed its subscription would look
-like who joined). So there are causes only where nothing can be missing:
+like who joined). So there are rows only where nothing can be missing:
 
     from offset 0 on, as long as no offset is missing
     after a gap, once a key has come twice: in what was compacted each comes once, so this is behind it, and
     the state that was read is the one that the group had
-
-Elsewhere an epoch's cause is `unknown`, and what else would have to be guessed gives no row at all.
 
 A batch is one decision, or several in a row. Who knows batches says where they begin (`batch`); for who does
 not, records of one time that stand side by side are taken for one.

@@ -1,0 +1,39 @@
+"""Rows of consumer groups, from logs that were written at random, whole and compacted, and from odd ones."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.groups.history.logs import compacted, contradictions, told
+from tests.groups.history.writing import Writer
+
+
+def written(seed: int, steps: int = 120) -> Writer:
+    writer = Writer(seed)
+    writer.write(steps)
+    return writer
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_each_epoch_has_the_causes_that_it_had(seed: int) -> None:
+    """And each time the group is stable again there is one row, with the causes of all epochs since."""
+    writer = written(seed)
+    raised, settled = {}, {}
+    for group, row in told(writer.log):
+        which = settled if row.state == "Stable" else raised
+        which[group, row.last_offset] = frozenset((c.kind, c.member_id) for c in row.causes)
+    assert raised == writer.raised
+    assert settled == writer.settled
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_compaction_makes_it_tell_otherwise(seed: int) -> None:
+    """Prefixes with their tombstones and without, and windows in the middle."""
+    log, random = written(seed).log, Random(seed)
+    full = told(log)
+    for end in range(1, len(log) + 1, 4):
+        assert contradictions(told(compacted(log, 0, end)), full) == []
+        assert contradictions(told(compacted(log, 0, end, tombstones=False)), full) == []
+        begin = random.randrange(end)
+        assert contradictions(told(compacted(log, begin, end)), full) == []
