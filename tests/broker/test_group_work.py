@@ -18,6 +18,7 @@ from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.group_work import GroupWork, compute, resolve
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
+from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import (
     Assignor,
@@ -152,6 +153,31 @@ def test_a_member_is_given_what_threads_found_out(
             ]
             assert coordinator._waiting == {}
             await until(lambda: repr(broker.groups._work) == "<group work: 0 under way>")
+
+    asyncio.run(main())
+
+
+def test_a_group_may_have_its_targets_computed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own setting counts, whatever the broker's says: the first answer has the assignment."""
+    monkeypatch.setattr(targets, "HEAVY", 0)
+
+    async def main() -> None:
+        async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
+            coordinator = await ready(broker)
+            own = {"g": {"consumer.assignor.offload.enable": "false"}}
+            broker.group_configs = GroupConfigs(broker.config, own)
+            join = ConsumerGroupHeartbeatRequest(
+                group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=9000, topic_partitions=(),
+                subscribed_topic_names=("orders",),
+            )  # fmt: skip
+            answer = await coordinator.submit(join, Call(api_version=1, client_id="c"))
+            assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+            assert answer.assignment is not None
+            assert [t.topic_id for t in answer.assignment.topic_partitions] == [
+                broker.topics.by_name["orders"].id
+            ]
 
     asyncio.run(main())
 

@@ -60,7 +60,7 @@ def retarget(step: Step, old: Member, new: Member, *, replaced: str | None = Non
     }
     members[new.member_id] = (new, last)
     spec = _spec(group, members, context)
-    if context.config["group.consumer.assignor.offload.enable"] and _weight(spec) >= HEAVY:
+    if step.config["consumer.assignor.offload.enable"] and _weight(spec) >= HEAVY:
         wanted = AssignmentToCompute(group.group_id, step.epoch, assignor, spec)
         step.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
         step.remember(computing=step.epoch)
