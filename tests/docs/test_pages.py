@@ -16,6 +16,7 @@ from konvene.broker.router import HANDLERS
 from konvene.cli.app import konvene
 from konvene.cli.serve import serve
 from konvene.configs.broker import BROKER, SINGLE_COPY
+from konvene.configs.group import GROUP, LIMITS
 from konvene.configs.topic import TOPIC
 
 README = ROOT / "README.md"
@@ -114,12 +115,15 @@ def test_settings_that_are_named_are_settings(page: Path) -> None:
 
 
 def obeyed() -> set[str]:
-    """The settings that some code outside their tables looks up, and those from which topics take theirs."""
+    """The settings that some code looks up, and those from which topics and groups take theirs."""
     read = {"broker.id", "log.dir", "log.dirs", *SINGLE_COPY}
     for path in sorted((ROOT / "src").rglob("*.py")):
         if path.parent.name != "configs":
             read |= set(re.findall(r'\["([a-z0-9]+(?:\.[a-z0-9]+)*)"\]', path.read_text("utf-8")))
-    return read | {synonym for name in read if name in TOPIC for synonym in TOPIC[name].synonyms}
+    groups = {name for name in read if name in GROUP}
+    synonyms = {name: row.synonyms for name, row in (TOPIC | GROUP).items() if name in read}
+    limits = {limit for name in groups for limit in LIMITS.get(name, ()) if limit is not None}
+    return read | limits | {synonym for names in synonyms.values() for synonym in names}
 
 
 def test_settings_that_change_nothing_are_told() -> None:
