@@ -215,7 +215,7 @@ def loses_what_was_durable(m: Patch) -> None:
 
 
 def says_the_same_again(m: Patch) -> None:
-    m.setattr(GroupShard, "same_again", lambda shard, request: ("anything", (Arm(("session",), 1),)))
+    m.setattr(GroupShard, "same_again", lambda shard, request, context: ("anything", (Arm(("session",), 1),)))
 
 
 def tells_another_offset(m: Patch) -> None:
@@ -250,7 +250,7 @@ def rebalances_for_whoever_asks(m: Patch) -> None:
 
 
 def believes_no_rebalance_timeout(m: Patch) -> None:
-    m.setattr(join, "_rebalance_timeout_ms", lambda request: 12_345)
+    m.setattr(join, "rebalance_timeout_ms", lambda request: 12_345)
 
 
 def waits_for_one(m: Patch) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.groups.classic.group import State
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.sim.event import Broken
 from konvene.sim.faults import Options
 
@@ -73,9 +74,12 @@ def _longest(world: World) -> tuple[int, int]:
     """The longest session and rebalance timeout that anybody asked for."""
     sessions, rebalances = [world.options["session.ms"]], [world.options["rebalance.ms"]]
     for group in world.shell.core.groups.values():
-        for member in group.members.values():
-            sessions.append(member.session_timeout_ms)
-            rebalances.append(member.rebalance_timeout_ms)
+        if isinstance(group, ConsumerGroup):
+            rebalances += (m.rebalance_timeout_ms for m in group.members.values())
+            sessions += (m.classic.session_timeout_ms for m in group.members.values() if m.classic)
+        else:
+            rebalances += (m.rebalance_timeout_ms for m in group.members.values())
+            sessions += (m.session_timeout_ms for m in group.members.values())
     return max(sessions), max(rebalances)
 
 

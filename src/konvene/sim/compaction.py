@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.codec.batches import batches as read_batches
 from konvene.codec.batches import build_simple
+from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
 from konvene.shard.contract import Arm, Context
 from konvene.sim.event import all_offsets
@@ -126,6 +127,9 @@ def seen(shard: GroupShard) -> tuple[Any, ...]:
     groups = {
         name: group
         for name, group in shard.groups.items()
-        if not group.is_simple or name in shard.offsets or group.generation
+        if not isinstance(group, ClassicGroup)
+        or not group.is_simple
+        or name in shard.offsets
+        or group.generation
     }
     return groups, shard.offsets

@@ -1,8 +1,10 @@
 """What a promise looks at: an event, with what it touched, before and after.
 
-A coordinator's groups are values that are replaced and never changed, so what was there before an event can
-be kept by holding on to it. An event has the groups and offsets that it touched; that it touched no others
-is looked after by events of the kind "look", which have everything and come every so many steps.
+Classic groups are values that are replaced and never changed, so what was there before an event can be kept
+by holding on to it. Consumer groups are changed in place: of what was there before there is a copy, and what
+is there after an event is to be looked at while it is told. An event has the groups and offsets that it
+touched; that it touched no others is looked after by events of the kind "look", which have everything and
+come every so many steps.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.shard import GroupShard
 from konvene.records.commits import Committed
 from konvene.shard.contract import Outcome
@@ -33,7 +36,13 @@ class View(NamedTuple):
 
     def group(self, group_id: str) -> ClassicGroup:
         """The classic group of that name, or an empty one."""
-        return self.groups.get(group_id) or ClassicGroup(group_id)
+        found = self.groups.get(group_id)
+        return found if isinstance(found, ClassicGroup) else ClassicGroup(group_id)
+
+    def consumer(self, group_id: str) -> ConsumerGroup:
+        """The consumer group of that name, or an empty one."""
+        found = self.groups.get(group_id)
+        return found if isinstance(found, ConsumerGroup) else ConsumerGroup(group_id)
 
 
 NOTHING = View({}, {})

@@ -15,7 +15,7 @@ from konvene.codec.compile import decode, encode
 from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
-from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.kinds import Group
 from konvene.groups.shard import GroupShard
 from konvene.shard.contract import Rebalance
 from konvene.shard.image import Topics
@@ -73,7 +73,7 @@ class Life:
         """The wall clock."""
         return self.agenda.wall_clock_ms()
 
-    def group(self, group_id: str) -> ClassicGroup:
+    def group(self, group_id: str) -> Group:
         return self.shard.groups[group_id]
 
     def set_config(self, *changes: tuple[str, str]) -> None:

@@ -17,7 +17,9 @@ from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
+from konvene.groups.consumer.group import ConsumerGroup, SoftIs
 from konvene.groups.shard import GroupShard
+from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
 from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import Refusal
@@ -320,7 +322,7 @@ class Shell:
     ) -> None:
         """The core decided; what follows from it is about to happen."""
         self._about = about = _about(request, outcome)
-        event = Event("asked", self, self._view(about), NOTHING, key=key, outcome=outcome)
+        event = Event("asked", self, self._before(about), NOTHING, key=key, outcome=outcome)
         if outcome is not None:
             event.answered = outcome.replies
         if request is None or context is None:
@@ -423,6 +425,18 @@ class Shell:
         self._open = Event("loaded", self, self.ended, NOTHING, outcome=outcome, lost=self.lost)
         self.lost = 0
 
+    def _before(self, about: tuple[tuple[str, ...], tuple[OffsetKey, ...]]) -> View:
+        """The same before anything was replayed, as it stays."""
+        view = self._view(about)
+        groups = dict(view.groups)
+        for name, group in view.groups.items():
+            if isinstance(group, ConsumerGroup):
+                groups[name] = known = self.kept.get(name)
+                if known != group:
+                    why = f"group {name} was changed without a record: {known!r} is {group!r}"
+                    self.failed(Broken("DecisionsChangeNothing", why))
+        return View(groups, view.offsets)
+
     def _view(self, about: tuple[tuple[str, ...], tuple[OffsetKey, ...]]) -> View:
         """These groups and offsets as they are now."""
         names, keys = about
@@ -448,7 +462,13 @@ def _about(request: Any, outcome: Outcome | None) -> tuple[tuple[str, ...], tupl
                 names[record.group] = None
                 keys.append((record.group, record.topic, record.partition))
             else:
-                names[record.key.group] = None
+                names[_named(record.key)] = None
         for record in outcome.soft_records:
-            names[record.group.group_id] = None
+            names[record.group_id if isinstance(record, SoftIs) else record.group.group_id] = None
     return tuple(names), tuple(keys)
+
+
+def _named(key: Any) -> str:
+    """The group that a record is of."""
+    group_id: str = key.group if isinstance(key, GroupMetadataKey) else key.group_id
+    return group_id

@@ -186,7 +186,9 @@ class World:
         )
 
     def group(self, group_id: str) -> ClassicGroup:
-        return self.shell.core.groups.get(group_id) or ClassicGroup(group_id)
+        """The classic group of that name, or an empty one."""
+        found = self.shell.core.groups.get(group_id)
+        return found if isinstance(found, ClassicGroup) else ClassicGroup(group_id)
 
     def _is_current(self, member: Member) -> bool:
         """Whether the coordinator knows it, in the epoch in which it thinks it is."""

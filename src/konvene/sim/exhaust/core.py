@@ -382,7 +382,7 @@ class _Bench:
     # --- back to a value ---
 
     def _after(self) -> Coordinator:
-        group, told = self.core.groups.get(GROUP), self.shadow.groups.get(GROUP)
+        group, told = _classic(self.core), _classic(self.shadow)
         armed = self.coordinator.deadlines
         held = self.core.offsets.get(GROUP, {}).get(TOPIC, {})
         offsets = tuple(held[p].offset if p in held else -1 for p in range(self._partitions))
@@ -396,6 +396,12 @@ class _Bench:
             sync_timer=int(sync_key(GROUP) in armed),
             **_remembered(self.promises, told),
         )
+
+
+def _classic(shard: GroupShard) -> ClassicGroup | None:
+    group = shard.groups.get(GROUP)
+    assert group is None or isinstance(group, ClassicGroup), f"{group!r} where all speak the classic protocol"
+    return group
 
 
 _API_OF: dict[type, int] = {JoinGroupRequest: JOIN, SyncGroupRequest: SYNC}

@@ -133,8 +133,9 @@ class Calm:
 
     def _group(self, name: str) -> ClassicGroup | None:
         for _, shard in self.run_.shards():
-            if name in shard.groups:
-                return shard.groups[name]
+            group = shard.groups.get(name)
+            if isinstance(group, ClassicGroup):
+                return group
         return None
 
     def _is_settled(self, name: str) -> bool:

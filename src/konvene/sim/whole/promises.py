@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.client.cluster import TopicPartition
 from konvene.client.errors import ClientError
-from konvene.groups.classic.group import State
+from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.shard import GroupShard
 from konvene.log.errors import LogError
 from konvene.log.memory_disk import PowerCut
@@ -262,6 +262,8 @@ class ShardIsItsLog(Promise):
                     )
         for name, now in live.groups.items():
             told = shadow.groups.get(name)
+            assert isinstance(now, ClassicGroup), f"{now!r} where all speak the classic protocol"
+            assert isinstance(told, ClassicGroup | None)
             if now.state is State.STABLE:
                 ours, theirs = _told(now), None if told is None else _told(told)
                 if ours != theirs:
@@ -340,9 +342,11 @@ class NothingIsLeft(Promise):
         for coordinator in broker.groups.all():
             shard = coordinator.core
             assert isinstance(shard, GroupShard)
-            demanded = 1 + sum(len(g.members) + len(g.pending_joins) for g in shard.groups.values())
-            demanded += sum(g.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE)
-                            for g in shard.groups.values())  # fmt: skip
+            groups = [g for g in shard.groups.values() if isinstance(g, ClassicGroup)]
+            demanded = 1 + sum(len(g.members) + len(g.pending_joins) for g in groups)
+            demanded += sum(
+                g.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE) for g in groups
+            )
             left[f"timers of {coordinator.name} too many"] = len(coordinator._timers) - demanded
         if any(left.values()):
             self.broken(", ".join(f"{name}: {count}" for name, count in left.items() if count))
