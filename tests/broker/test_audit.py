@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 
+import pytest
 from tests.broker.running import running
 
 from konvene.broker.broker import Broker
 from konvene.broker.coordinator import Call, Explained
-from konvene.cluster.names import AUDIT_TOPIC
+from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec import batches
+from konvene.groups.consumer.current import Current, MemberState
+from konvene.groups.consumer.group import Member
+from konvene.groups.consumer.log import (
+    assignment_record,
+    current_record,
+    group_record,
+    member_record,
+    member_tombstones,
+)
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
-from konvene.records.coordinator import AUDIT_RECORDS, decode_record
+from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, Record, decode_record, encode_record
 from konvene.shard.contract import Rebalance
 
 V = Call(api_version=5, client_id="ann", client_host="/127.0.0.1", fresh_ids=("1",))
@@ -119,6 +130,76 @@ def test_rows_lost_in_a_crash_are_derived_and_say_so(tmp_path: Path) -> None:
             assert [(r.base_offset, r.last_offset) for r in rows(broker)] == [(1, 1), (2, 2)]
 
     asyncio.run(main())
+
+
+def crash(place: Path) -> None:
+    """As if the broker had not been stopped."""
+    (place / ".kafka_cleanshutdown").unlink()
+
+
+def append(broker: Broker, *records: Record) -> None:
+    """One batch of the one partition of `__consumer_offsets`."""
+    partition = broker.partitions.get(OFFSETS_TOPIC, 0)
+    assert partition is not None
+    partition.append([encode_record(r, GROUP_RECORDS) for r in records], broker.wall_clock_ms())
+
+
+JOINS = (
+    member_record("c", Member("m", client_id="ann", topics=frozenset("t"))),
+    group_record("c", 2, 5),
+    assignment_record("c", 2, 0),
+    current_record("c", "m", Current(MemberState.STABLE, 2, 0)),
+)
+LEAVES = (*member_tombstones("c", "m"), group_record("c", 3, 0), assignment_record("c", 3, 0))
+
+
+def test_lost_rows_of_consumer_groups_are_derived_once(tmp_path: Path) -> None:
+    """Those behind the last row only; what stands before them is needed to tell what they mean."""
+
+    async def main() -> None:
+        async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
+            await broker.groups.make_ready()
+            await asyncio.sleep(0.05)
+            append(broker, *JOINS)
+        crash(tmp_path)
+        derived = [(2, "Assigning", True, ["member-joined"]), (2, "Stable", True, ["member-joined"])]
+        async with running(tmp_path) as broker:
+            await asyncio.sleep(0.1)
+            assert told(broker) == derived
+            append(broker, *LEAVES)
+        crash(tmp_path)
+        derived.append((3, "Empty", True, ["member-gone"]))
+        for _ in range(2):
+            async with running(tmp_path) as broker:
+                await asyncio.sleep(0.1)
+                assert told(broker) == derived
+                assert [(r.base_offset, r.last_offset) for r in rows(broker)] == [(0, 1), (3, 3), (4, 7)]
+                assert rows(broker)[-1].causes[0].client_id == "ann"
+            crash(tmp_path)
+
+    asyncio.run(main())
+
+
+def test_a_line_counts_what_its_group_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Generations or epochs."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.groups.make_ready()
+            for kind in ("classic", "consumer"):
+                row = RebalanceValue(group_type=kind, epoch=4, state="Empty", started_ms=7, ended_ms=9)
+                broker.audit.tell(0, Explained(Rebalance("g", row), 1, 2))
+
+    with caplog.at_level("INFO", "konvene.rebalance"):
+        asyncio.run(main())
+    classic, consumer = (json.loads(r.getMessage()) for r in caplog.records if r.name == "konvene.rebalance")
+    assert classic == {
+        "event": "rebalance", "group": "g", "type": "classic", "generation": 4, "state": "Empty",
+        "duration_ms": 2, "members": 0, "inferred": False, "causes": [],
+    }  # fmt: skip
+    assert {key: consumer.get(key) for key in ("type", "epoch", "generation")} == {
+        "type": "consumer", "epoch": 4, "generation": None,
+    }  # fmt: skip
 
 
 def test_a_story_that_is_too_long_for_a_row_is_cut_and_says_so(tmp_path: Path) -> None:
