@@ -12,6 +12,7 @@ from konvene.broker.group_log import Committing
 from konvene.client.protocol import read_assignment
 from konvene.codec import batches as rb
 from konvene.configs import BrokerConfig
+from konvene.configs.group_configs import GroupConfigs
 from konvene.groups.shard import GroupShard
 from konvene.records.commits import Committed, OffsetCommitted, encode_group_record
 from konvene.shard.contract import Context
@@ -145,7 +146,7 @@ def state_of(log: Batches) -> tuple[Any, ...]:
     for header, batch in log:
         for _, _, record in read(batch, header):
             shard.replay(record)
-    shard.load(Context(0, CONFIG))
+    shard.load(Context(0, CONFIG, group_configs=GroupConfigs(CONFIG)))
     return shard.groups, shard.offsets
 
 
