@@ -120,6 +120,11 @@ def test_the_generation_behind_a_downgrade_is_due_to_it() -> None:
     ]  # fmt: skip
 
 
+def test_but_no_later_one() -> None:
+    rows = why(*MIXED, [*ends("a", "b"), classic(3, "a")], [classic(5, "a", "d")])
+    assert rows[-1] == ("classic", 5, "Stable", ["member-joined d"])
+
+
 def test_a_static_member_that_downgrades_the_group_moves_nothing() -> None:
     """It takes the place of the last that spoke the new protocol: what comes later has other reasons."""
     rows = why(*MIXED, [*ends("a", "b"), classic(3, "a", "e/i")], [classic(4, "a")])

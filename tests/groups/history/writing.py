@@ -44,8 +44,8 @@ class Model:
     members: dict[str, Member] = field(default_factory=dict)
     regexes: dict[str, frozenset[str]] = field(default_factory=dict)
     waiting: dict[str, str] = field(default_factory=dict)
-    moved: bool = False
-    """Whether its epoch was raised since it was last stable."""
+    moved_ms: int = -1
+    """When its epoch was first raised since it was last stable; -1: it was not."""
     since: list[tuple[str, str | None]] = field(default_factory=list)
 
     @property
@@ -63,7 +63,8 @@ class Writer:
         self.log: list[Batch] = []
         self.raised: dict[tuple[str, int], Why] = {}
         """By group and offset of the epoch's record."""
-        self.settled: dict[tuple[str, int], Why] = {}
+        self.settled: dict[tuple[str, int], tuple[int, Why]] = {}
+        """By group and offset of the last member's record: since when it was not stable, and why."""
         self._groups = {f"g{i}": Model(f"g{i}") for i in range(groups)}
         self._ids = 0
         self._offset = 0
@@ -109,17 +110,17 @@ class Writer:
         self.raised[g.name, self._offset] = frozenset(why)
         self._say(group_record(g.name, g.epoch, g.hash))
         if g.members:
-            g.moved = True
+            g.moved_ms = self._now_ms if g.moved_ms < 0 else g.moved_ms
             g.since += why
         else:
             self._say(assignment_record(g.name, g.epoch, 0))
-            g.assigned, g.moved = g.epoch, False
+            g.assigned, g.moved_ms = g.epoch, -1
             g.since.clear()
 
     def _see_whether_stable(self, g: Model, before: int) -> None:
-        if g.moved and g.is_stable and self._offset > before:
-            self.settled[g.name, self._offset - 1] = frozenset(g.since)
-            g.moved = False
+        if g.moved_ms >= 0 and g.is_stable and self._offset > before:
+            self.settled[g.name, self._offset - 1] = (g.moved_ms, frozenset(g.since))
+            g.moved_ms = -1
             g.since.clear()
 
     # --- decisions ---
