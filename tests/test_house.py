@@ -15,6 +15,7 @@ import konvene
 from konvene.broker.router import HANDLERS
 from konvene.groups.classic.group import GroupIs
 from konvene.groups.consumer.group import SoftIs
+from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
 from konvene.groups.shard import REPLAYS, TIMERS
@@ -144,7 +145,7 @@ def test_every_record_type_is_replayed_or_known_to_be_passed_over() -> None:
 def test_rows_of_the_shard_can_be_called() -> None:
     """Each request and each timer has its function; each request is one of an API, or work that came back."""
     requests = {api.request for api in API_KEYS.values()}
-    assert set(GROUP_HANDLERS) - {RegexesResolved, AssignmentComputed} <= requests
+    assert set(GROUP_HANDLERS) - {RegexesResolved, AssignmentComputed, Disconnected} <= requests
     assert all(map(callable, [*GROUP_HANDLERS.values(), *TIMERS.values(), *REPLAYS.values()]))
 
 

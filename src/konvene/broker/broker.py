@@ -22,6 +22,7 @@ from konvene.broker.doors import SYSTEM, Doors
 from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
 from konvene.broker.groups import Groups
+from konvene.broker.holding import Holding
 from konvene.broker.intake import Intake
 from konvene.broker.journal import Journal
 from konvene.broker.partitions import Partition, Partitions, log_config
@@ -39,6 +40,7 @@ from konvene.configs import BrokerConfig
 from konvene.configs.effective import topic_values
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
+from konvene.groups.intervals import RESPONSIVE
 from konvene.log.config import LogConfig
 from konvene.log.directory import LogDirectory, TopicPartition
 from konvene.log.errors import DamagedLog, LogError
@@ -110,6 +112,7 @@ class Broker:
         self.partitions = Partitions()
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.remembered = Remembered()
+        self.holding = Holding(loop)
         self.telemetry = Telemetry(self.wall_clock_ms, self._fresh_id, config["telemetry.max.bytes"])
         self.intake = Intake(
             config["queued.max.request.bytes"] if config["queued.max.request.bytes"] > 0 else MOST_COMING
@@ -163,6 +166,12 @@ class Broker:
     def settings_of(self, kind: ResourceType, name: str) -> Mapping[str, str]:
         """What was set for a resource."""
         return self.state.configs.get((kind, name), {})
+
+    @property
+    def holds_heartbeats(self) -> bool:
+        """Whether answers to heartbeats with nothing to tell are kept for a while."""
+        responsive = self.config["konvene.heartbeat.policy"] == RESPONSIVE
+        return responsive and bool(self.config["konvene.heartbeat.hold.enable"])
 
     def level(self, feature: str) -> int:
         """The level at which a feature is finalized; 0 where it is not."""
@@ -276,6 +285,7 @@ class Broker:
     def _perform(self, effect: Effect) -> None:
         """Whatever it is, the answer to a request may be another one from now on."""
         self.remembered.forget()
+        self.holding.release_all()
         if effect.verb == CREATE_PARTITIONS:
             topic: TopicState = effect.subject
             self._open_topic(topic)
@@ -390,6 +400,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer who waits, write everything down, close the files."""
+        self.holding.close()
         await self.groups.close()
         await self.catalogue.close()
         for connection in list(self.connections):

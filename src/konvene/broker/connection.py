@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.coordinator import Call
 from konvene.broker.frames import Route, read_head, skip_tags
+from konvene.broker.holding import may_be_held
 from konvene.broker.later import HANG_UP, Later
-from konvene.broker.remembered import LONGEST
+from konvene.broker.remembered import LONGEST, Known
 from konvene.codec.errors import CannotEncode, CodecError
+from konvene.groups.intervals import hold_ms
 from konvene.messages import API_VERSIONS
-from konvene.messages.api_versions import ApiVersionsResponse
+from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from konvene.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -34,8 +35,6 @@ PRODUCE = b"\0\0"
 
 REMEMBERED = frozenset((12, 68, API_VERSIONS))
 """The keys of those APIs whose requests may be answered unread: heartbeats of consumers and ApiVersions."""
-
-HEARTBEATS = (HeartbeatResponse, ConsumerGroupHeartbeatResponse)
 
 LARGE = 64 * 1024
 """Frames above this size are read into a buffer of their own."""
@@ -51,8 +50,8 @@ class Connection(asyncio.BufferedProtocol):
     """Speaks with one client."""
 
     __slots__ = (
-        "_ahead", "_at", "_broker", "_busy", "_filled", "_filling", "_going", "_host", "_need", "_paused",
-        "_task", "_transport", "_write_full", "active_at",
+        "_ahead", "_at", "_broker", "_busy", "_filled", "_filling", "_going", "_holds", "_host", "_need",
+        "_paused", "_software", "_task", "_transport", "_write_full", "active_at",
     )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
@@ -67,6 +66,8 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._write_full = False
         self._host = ""
+        self._holds = False  # The answer to a heartbeat is kept (`holding`).
+        self._software = ("", "")  # Name and version, as the client told in ApiVersions.
         self._task: asyncio.Task[None] | None = None
         self.active_at = 0.0
 
@@ -104,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
             del self._broker.connections[self]
             self._broker.admission.leave(self._host)
             self._broker.telemetry.forget(self)
+            self._broker.holding.drop(self)
+            self._broker.groups.disconnected(self)
         self._ahead = b""
         if self._filling is not None:
             self._broker.intake.done(self)
@@ -144,6 +147,8 @@ class Connection(asyncio.BufferedProtocol):
             self._ahead += data
         else:
             self._ahead = data
+        if self._holds:
+            self._broker.holding.release(self)
         if not self._busy and not self._write_full:
             self._go_on()
         elif len(self._ahead) > READ_AHEAD and not self._paused:
@@ -221,11 +226,40 @@ class Connection(asyncio.BufferedProtocol):
     def _request(self, frame: bytes | bytearray, end: int) -> None:
         self.active_at = self._broker.loop.time()
         if 5 < end <= LONGEST and frame[5] in REMEMBERED:
-            known = self._broker.remembered.answer(frame)  # type: ignore[arg-type]
+            known = self._broker.remembered.find(frame)  # type: ignore[arg-type]
             if known is not None:
-                self._transport.write(known)
-                self._busy = False
+                self._again(known, frame)  # type: ignore[arg-type]
                 return
+        self._decide(frame, end)
+
+    def _again(self, known: Known, frame: bytes) -> None:
+        """Answer what was answered before, or keep the answer for a while."""
+        broker = self._broker
+        if known.coordinator is None:
+            self._software = known.software
+        else:
+            broker.groups.heard(known.group_id, known.member_id, self)
+            if known.hold_ms and may_be_held(self._software, broker.config["konvene.heartbeat.hold.clients"]):
+                self._holds = True
+                broker.holding.hold(self, known, frame)
+                return
+        self._transport.write(known.answer(frame))
+        self._busy = False
+
+    def answer_held(self, known: Known, frame: bytes) -> None:
+        """Answer the heartbeat that was held: the same, or what there is to tell by now."""
+        self._holds = False
+        if self._transport.is_closing():
+            return
+        if not known.again():
+            self._decide(frame, len(frame))
+            return
+        self._transport.write(known.answer(frame))
+        self._busy = False
+        if self._ahead and not self._going:
+            self._go_on()
+
+    def _decide(self, frame: bytes | bytearray, end: int) -> None:
         try:
             head = read_head(frame, 4, end)
             route = self._broker.routes.get(head.api_key)
@@ -261,14 +295,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def _remember(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
         """The same request may be answered alike next time."""
-        if isinstance(answer, HEARTBEATS):
-            if answer.error_code or getattr(answer, "assignment", None) is not None:
-                return  # A refusal changes nothing, and what is assigned is told once.
-            coordinator = self._broker.groups.of(request.group_id)
-            if coordinator is not None:
-                self._broker.remembered.heartbeat(frame, route, answer, coordinator, request)
-        elif isinstance(answer, ApiVersionsResponse):
-            self._broker.remembered.constant(frame, route, answer)
+        remembered = self._broker.remembered
+        if isinstance(answer, ApiVersionsResponse):
+            if isinstance(request, ApiVersionsRequest):
+                self._software = request.client_software_name, request.client_software_version
+                remembered.constant(frame, route, answer, self._software)
+            return
+        told: Any = getattr(answer, "assignment", None)
+        coordinator = self._broker.groups.of(request.group_id)
+        if coordinator is None or told is not None:
+            return  # What is assigned is told once.
+        known = remembered.heartbeat(frame, route, answer, coordinator, request)
+        if known is not None and isinstance(answer, ConsumerGroupHeartbeatResponse):
+            known.group_id, known.member_id = request.group_id, request.member_id
+            if self._broker.holds_heartbeats:
+                is_static = request.instance_id is not None
+                known.hold_ms = hold_ms(answer.heartbeat_interval_ms, is_static=is_static)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
         try:

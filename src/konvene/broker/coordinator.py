@@ -175,6 +175,8 @@ class Coordinator:
         perform: Callable[[Effect], None] = lambda effect: None,
         tell: Callable[[Explained], None] = lambda explained: None,
         observe: Callable[[BatchHeader], Observe | None] = lambda header: None,
+        members: Callable[[], int] = lambda: 0,
+        changed: Callable[[Outcome], None] = lambda outcome: None,
         lost: Errors = Errors.NOT_COORDINATOR,
     ) -> None:
         self.name = name
@@ -192,6 +194,8 @@ class Coordinator:
         self._perform = perform
         self._tell = tell
         self._observe = observe
+        self._members = members
+        self._changed = changed
         self._lost = lost
         self._timers = Timers(loop, self._ring)
         self._waiting: dict[int, Later[Struct | Errors]] = {}
@@ -227,7 +231,7 @@ class Coordinator:
         self._waiting[waiter] = answer
         context = Context(
             self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
-            call.fresh_ids, self._topics(), self._group_configs(), self._assignors,
+            call.fresh_ids, self._topics(), self._group_configs(), self._assignors, members=self._members(),
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)
@@ -260,10 +264,13 @@ class Coordinator:
         same = self.core.same_again(request, self._nobody_asks())
         return None if same is None else KeepAlive(self.core, *same)
 
+    def holds(self, known: KeepAlive) -> bool:
+        """Whether what a request rested on is as it was."""
+        return self.state == "active" and known.core is self.core and self.core.holds(known.value)
+
     def keep_alive(self, known: KeepAlive) -> bool:
         """Do again what followed from a request; False where it has to be decided anew."""
-        core = self.core
-        if self.state != "active" or self._held or known.core is not core or not core.holds(known.value):
+        if self._held or not self.holds(known):
             return False
         self._set_timers(known.timers)
         return True
@@ -284,7 +291,7 @@ class Coordinator:
         """What a decision may know that is nobody's request."""
         return Context(
             self._wall_clock_ms(), self._config(), topics=self._topics(),
-            group_configs=self._group_configs(), assignors=self._assignors,
+            group_configs=self._group_configs(), assignors=self._assignors, members=self._members(),
         )  # fmt: skip
 
     def ring_now(self, key: Any) -> bool:
@@ -314,6 +321,7 @@ class Coordinator:
             self.core.replay(record)
         for record in outcome.soft_records:
             self.core.replay(record)
+        self._changed(outcome)
         self._set_timers(outcome.timers)
         why: tuple[Explained, ...] = ()
         if outcome.why:

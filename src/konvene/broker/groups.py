@@ -14,12 +14,17 @@ from konvene.broker.journal import Journal
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec.hashes import group_partition
 from konvene.codec.uuid import Uuid
+from konvene.groups.consumer.leave import Disconnected
+from konvene.groups.intervals import RESPONSIVE, told_interval_ms
 from konvene.groups.shard import GroupShard
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.shard.contract import Effect
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
+
+MOST_MS = 1_000_000
+"""Longer than any interval: what members are told depends on how many there are."""
 
 REMEMBERED_GROUPS = 10_000
 """Of so many groups the coordinator is known without hashing their ids again."""
@@ -37,6 +42,11 @@ class Groups:
         self._by_group: dict[str, Coordinator] = {}
         self._loading: asyncio.Task[None] | None = None
         self._making: asyncio.Task[None] | None = None
+        self.members = 0
+        """In all groups, as of a moment ago; counted while the heartbeat policy is responsive."""
+        self._counting: asyncio.TimerHandle | None = None
+        self._heard_on: dict[tuple[str, str], object] = {}
+        self._members_of: dict[object, dict[tuple[str, str], None]] = {}
 
     def __repr__(self) -> str:
         return f"<groups: {len(self._coordinators)} coordinators>"
@@ -82,6 +92,7 @@ class Groups:
         if topic is not None and not self._coordinators and self._is_open(topic.partitions):
             self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
             loading = [coordinator.load() for coordinator in self.all()]
+            self._count()
             self._loading = self._broker.loop.create_task(self._when_loaded(loading))
 
     def _is_open(self, count: int) -> bool:
@@ -122,12 +133,42 @@ class Groups:
             perform=lambda effect: self._perform(index, effect),
             tell=lambda explained: broker.audit.tell(index, explained),
             observe=lambda header: broker.audit.observe(index, header),
+            members=lambda: self.members,
+            changed=broker.holding.look,
         )
 
     def _perform(self, index: int, effect: Effect) -> None:
         coordinator = self._coordinators[index]
         assert coordinator is not None
         self._work.perform(coordinator, effect)
+
+    # --- members and their connections ---
+
+    def _count(self) -> None:
+        """Count the members that are told when to heartbeat, as long as that matters, every second."""
+        broker = self._broker
+        if broker.config["konvene.heartbeat.policy"] == RESPONSIVE:
+            before = told_interval_ms(MOST_MS, broker.config, self.members, waits=False)
+            shards = (coordinator.core for coordinator in self.all())
+            self.members = sum(shard.members for shard in shards if isinstance(shard, GroupShard))
+            if told_interval_ms(MOST_MS, broker.config, self.members, waits=False) != before:
+                broker.remembered.forget()
+        self._counting = broker.loop.call_later(1, self._count)
+
+    def heard(self, group_id: str, member_id: str, connection: object) -> None:
+        """A member of a consumer group spoke on this connection."""
+        if self._broker.config["konvene.session.disconnect.grace.ms"]:
+            self._heard_on[group_id, member_id] = connection
+            self._members_of.setdefault(connection, {})[group_id, member_id] = None
+
+    def disconnected(self, connection: object) -> None:
+        """A connection was lost: who spoke on it last, and did not leave, has not long to come back."""
+        for group_id, member_id in self._members_of.pop(connection, ()):
+            if self._heard_on.get((group_id, member_id)) is connection:
+                del self._heard_on[group_id, member_id]
+                coordinator = self.of(group_id)
+                if coordinator is not None:
+                    coordinator.inform(Disconnected(group_id, member_id))
 
     def topic_deleted(self, name: str, topic_id: Uuid) -> None:
         """Let all groups forget the offsets of a topic that is gone."""
@@ -136,6 +177,8 @@ class Groups:
             coordinator.submit(gone, Call(client_id="broker"))
 
     async def close(self) -> None:
+        if self._counting is not None:
+            self._counting.cancel()
         for coordinator in self.all():
             await coordinator.close()
         await self._work.close()

@@ -12,14 +12,12 @@ And every client begins with ApiVersions, whose answer is the same bytes until a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from konvene.codec.schema import Struct
 
 if TYPE_CHECKING:
-    from konvene.broker.coordinator import Coordinator
+    from konvene.broker.coordinator import Coordinator, KeepAlive
     from konvene.broker.frames import Route
 
 REMEMBERED = 20_000
@@ -31,10 +29,40 @@ LONGEST = 512
 CORRELATION_ID = slice(8, 12)
 
 
-class _Known(NamedTuple):
-    head: bytes
-    tail: bytes
-    still_holds: Callable[[], bool] | None
+class Known:
+    """A request that was answered. It is a heartbeat where `coordinator` says whose."""
+
+    __slots__ = (
+        "_head", "_tail", "coordinator", "group_id", "hold_ms", "is_forgotten", "keep_alive", "member_id",
+        "software",
+    )  # fmt: skip
+
+    def __init__(self, sent: bytes) -> None:
+        self._head, self._tail = sent[:4], sent[8:]
+        self.coordinator: Coordinator | None = None
+        self.keep_alive: KeepAlive | None = None
+        self.group_id = self.member_id = ""
+        self.hold_ms = 0
+        """For how long its answer may be kept."""
+        self.software = ("", "")
+        """Who asked, if this is ApiVersions: name and version."""
+        self.is_forgotten = False
+
+    def answer(self, frame: bytes) -> bytes:
+        """The answer to the same request with another correlation id."""
+        return self._head + frame[CORRELATION_ID] + self._tail
+
+    def holds(self) -> bool:
+        """Whether it is still the answer."""
+        if self.coordinator is None or self.keep_alive is None:
+            return not self.is_forgotten
+        return not self.is_forgotten and self.coordinator.holds(self.keep_alive)
+
+    def again(self) -> bool:
+        """Do what follows from the request; False where it has to be decided anew."""
+        if self.coordinator is None or self.keep_alive is None:
+            return not self.is_forgotten
+        return not self.is_forgotten and self.coordinator.keep_alive(self.keep_alive)
 
 
 class Remembered:
@@ -43,44 +71,45 @@ class Remembered:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, Known] = {}
 
     def __repr__(self) -> str:
         return f"<{len(self._known)} requests remembered>"
 
-    def answer(self, frame: bytes) -> bytes | None:
-        """The answer to a request that changes nothing, its session prolonged; None: it must be read."""
+    def find(self, frame: bytes) -> Known | None:
+        """A request that changes nothing, its session prolonged; None: it must be read."""
         known = self._known.get(frame[4:8] + frame[12:])
-        if known is None:
-            return None
-        head, tail, still_holds = known
-        if still_holds is not None and not still_holds():
-            return None
-        return head + frame[CORRELATION_ID] + tail
+        return known if known is not None and known.again() else None
 
-    def constant(self, frame: bytes, route: Route, answer: Struct) -> None:
+    def constant(self, frame: bytes, route: Route, answer: Struct, software: tuple[str, str]) -> None:
         """The same bytes are answered alike until `forget`."""
-        self._remember(frame, route, answer, None)
+        known = self._remember(frame, route, answer)
+        if known is not None:
+            known.software = software
 
     def heartbeat(
         self, frame: bytes, route: Route, answer: Struct, coordinator: Coordinator, request: Struct
-    ) -> None:
+    ) -> Known | None:
         """A heartbeat was accepted: the same bytes may be answered alike from now on."""
         keep_alive = coordinator.keeps_alive(request)
-        if keep_alive is not None:
-            self._remember(frame, route, answer, partial(coordinator.keep_alive, keep_alive))
+        if keep_alive is None:
+            return None
+        known = self._remember(frame, route, answer)
+        if known is not None:
+            known.coordinator, known.keep_alive = coordinator, keep_alive
+        return known
 
-    def _remember(
-        self, frame: bytes, route: Route, answer: Struct, still_holds: Callable[[], bool] | None
-    ) -> None:
+    def _remember(self, frame: bytes, route: Route, answer: Struct) -> Known | None:
         if len(frame) > LONGEST:
-            return
+            return None
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         version = int.from_bytes(frame[6:8], "big")
-        sent = b"".join(route.write(version, 0, answer))
-        self._known[frame[4:8] + frame[12:]] = _Known(sent[:4], sent[8:], still_holds)
+        known = self._known[frame[4:8] + frame[12:]] = Known(b"".join(route.write(version, 0, answer)))
+        return known
 
     def forget(self) -> None:
         """What was constant has changed."""
+        for known in self._known.values():
+            known.is_forgotten = True
         self._known.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from konvene.configs.setting import BOOLEAN, LONG, Setting
+from konvene.configs.setting import BOOLEAN, INT, LIST, LONG, STRING, Setting
 
 __all__ = ["KONVENE_ROWS"]
 
@@ -24,4 +24,33 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
     Setting("konvene.log.fsync.topics", BOOLEAN, False,
             "Whether records of other topics are on disk before a write is answered and a reader sees them.",
             note="Off, they are left to the page cache and to the flush settings, as in Kafka."),
+
+    # Heartbeats: how soon members hear of a rebalance
+    Setting("konvene.heartbeat.policy", STRING, "kafka",
+            "When members of groups that the coordinator assigns are told to heartbeat: as by Kafka, or sooner "
+            "while there are few (responsive).",
+            one_of=("kafka", "responsive")),
+    Setting("konvene.heartbeat.interval.ms", INT, 1000,
+            "What a member that has all it is meant to have is told, if the policy is responsive; never more "
+            "than the configured interval.",
+            at_least=100,
+            note="It may lie below `group.consumer.min.heartbeat.interval.ms`: that bounds what is configured."),
+    Setting("konvene.heartbeat.waiting.interval.ms", INT, 500,
+            "What a member is told that owes an acknowledgement or waits, if the policy is responsive.",
+            at_least=100),
+    Setting("konvene.heartbeat.budget.per.second", INT, 2000,
+            "Heartbeats that all members together may be told to send; beyond it the interval grows, up to the "
+            "configured one.",
+            at_least=1),
+    Setting("konvene.heartbeat.hold.enable", BOOLEAN, True,
+            "Whether the answer to a heartbeat with nothing to tell is kept, if the policy is responsive, until "
+            "there is something to tell or most of the told interval is over."),
+    Setting("konvene.heartbeat.hold.clients", LIST, ("apache-kafka-java:4.0", "librdkafka:2.4"),
+            "Clients that are known to wait for such answers in peace: the name in ApiVersions, and the lowest "
+            "version. What says rdkafka- in its version is librdkafka of that version."),
+    Setting("konvene.session.disconnect.grace.ms", INT, 0,
+            "How long a dynamic member of a consumer group may stay away after its connection closed without a "
+            "farewell; 0 leaves it to the session.",
+            at_least=0,
+            note="Never less than a heartbeat's interval and a half second."),
 )

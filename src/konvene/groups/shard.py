@@ -25,6 +25,7 @@ from konvene.groups.consumer import log as consumer_log
 from konvene.groups.consumer.commits import check_fetcher
 from konvene.groups.consumer.describe import described as consumer_group_described
 from konvene.groups.consumer.group import ConsumerGroup, SoftIs
+from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.subscriptions import resolved
 from konvene.groups.consumer.targets import computed
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
@@ -70,6 +71,11 @@ class GroupShard:
 
     def __repr__(self) -> str:
         return f"<group shard: {len(self.groups)} groups, {len(self.offsets)} with offsets>"
+
+    @property
+    def members(self) -> int:
+        """Those who are told by their heartbeats what they have."""
+        return sum(len(group.members) for group in self.groups.values() if isinstance(group, ConsumerGroup))
 
     def handle(self, request: Struct, context: Context) -> Outcome:
         """Decide a request. Raises `GroupError`, and then nothing has changed."""
@@ -215,6 +221,9 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
         shard.groups, request, context
     ),
     ConsumerGroupDescribeRequest: _consumer_describe,
+    Disconnected: lambda shard, news, context: consumer_leave.disconnected(
+        _consumer_group(shard, news.group_id), news.member_id, context
+    ),
     RegexesResolved: lambda shard, answer, context: resolved(
         _consumer_group(shard, answer.group_id), answer, context
     ),
@@ -269,6 +278,17 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
 
 
 # --- records -------------------------------------------------------------------------------------
+
+
+def group_of(record: Any) -> str:
+    """The group that a record is about; empty for committed offsets, which change no group."""
+    if type(record) is Record:
+        key: Any = record.key
+        group_id: str = key.group if type(key) is GroupMetadataKey else getattr(key, "group_id", "")
+        return group_id
+    if type(record) is GroupIs:
+        return record.group.group_id
+    return record.group_id if type(record) is SoftIs else ""
 
 
 def _group_metadata(shard: GroupShard, record: Record) -> None:

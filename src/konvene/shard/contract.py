@@ -63,6 +63,8 @@ class Context(NamedTuple):
     """The server-side assignors on offer by name (`groups.assignors.Assignor`), the default first."""
     principal: str = "User:ANONYMOUS"
     """On whose behalf, as Kafka writes it. Nobody has another name yet."""
+    members: int = 0
+    """How many there are in all groups of the broker, or were a moment ago."""
 
 
 class Reply(NamedTuple):

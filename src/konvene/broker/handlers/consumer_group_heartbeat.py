@@ -33,6 +33,8 @@ def handle(
             return _refused(resource.authorization_failed)
     if not request.member_id:
         call = call._replace(fresh_ids=broker.fresh_ids(1))
+    if request.member_epoch >= 0:
+        broker.groups.heard(request.group_id, request.member_id or call.fresh_ids[0], call.connection)
     return ask(broker, request.group_id, request, call, _refused)
 
 

@@ -33,6 +33,7 @@ from konvene.groups.consumer.leave import known_member, leave, static_member
 from konvene.groups.consumer.step import Step, session_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import offered, reconcile, retarget
+from konvene.groups.intervals import told_interval_ms
 from konvene.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -272,7 +273,12 @@ def _answer(
     return ConsumerGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
-        heartbeat_interval_ms=step.config["consumer.heartbeat.interval.ms"],
+        heartbeat_interval_ms=told_interval_ms(
+            step.config["consumer.heartbeat.interval.ms"],
+            step.context.config,
+            step.context.members,
+            waits=step.epoch > step.assignment_epoch or not new.is_reconciled_to(step.assignment_epoch),
+        ),
         assignment=told,
     )
 

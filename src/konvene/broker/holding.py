@@ -1,0 +1,135 @@
+"""Heartbeats with nothing to tell, whose answers are kept until there is something.
+
+A member hears of a rebalance by the answer to a heartbeat. If the answer to the last one is still on its way
+when the group changes, the member hears of it at once. So the heartbeat of a settled member, the very same as
+the one before, is held: it was decided when it came, and is decided again when it leaves.
+
+    it leaves when                        and then
+    the group or its topics change        it is decided anew
+    most of the told interval is over     the same is answered, and the session counts from here
+    the client asks something else        the same; answers leave in their order
+    the broker stops                      the same
+    the connection is lost                nobody is answered
+
+How long an answer may be kept is `groups.intervals.hold_ms`; from whom, `konvene.heartbeat.hold.clients`:
+clients differ in what they do meanwhile, and others are never kept waiting. When a large group changes, its
+members are answered some at a time, so that nobody else waits for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.remembered import Known
+from konvene.broker.timers import Timers
+from konvene.groups.shard import group_of
+from konvene.shard.contract import Outcome
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from konvene.broker.connection import Connection
+
+AT_ONCE = 50
+PAUSE_S = 0.002
+"""So many are answered at a time, with so much time for everybody else in between."""
+
+
+class Holding:
+    """The connections that wait for the answer to a heartbeat."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._held: dict[Connection, tuple[Known, bytes]] = {}
+        self._by_group: dict[str, dict[Connection, None]] = {}
+        self._timers = Timers(loop, self.release)
+        self._leaving: deque[Connection] = deque()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __repr__(self) -> str:
+        return f"<{len(self._held)} heartbeats held>"
+
+    def hold(self, connection: Connection, known: Known, frame: bytes) -> None:
+        """Keep the answer to this heartbeat; `release` gives it back to the connection."""
+        self._held[connection] = known, frame
+        self._by_group.setdefault(known.group_id, {})[connection] = None
+        self._timers.arm(connection, known.hold_ms)
+
+    def release(self, connection: Any) -> None:
+        """Let the connection answer now."""
+        held = self.drop(connection)
+        if held is not None:
+            connection.answer_held(*held)
+
+    def drop(self, connection: Connection) -> tuple[Known, bytes] | None:
+        """Hold its heartbeat no more; what was held."""
+        held = self._held.pop(connection, None)
+        if held is None:
+            return None
+        self._timers.disarm(connection)
+        group_id = held[0].group_id
+        there = self._by_group[group_id]
+        del there[connection]
+        if not there:
+            del self._by_group[group_id]
+        return held
+
+    # --- news ---
+
+    def look(self, outcome: Outcome) -> None:
+        """Something was decided: whose group it is not the same any more is answered."""
+        if not self._by_group:
+            return
+        for group_id in dict.fromkeys(map(group_of, chain(outcome.records, outcome.soft_records))):
+            there = self._by_group.get(group_id)
+            if there and not self._held[next(iter(there))][0].holds():
+                self._leave(list(there))
+
+    def release_all(self) -> None:
+        """Something changed that may concern everybody."""
+        self._leave(list(self._held))
+
+    def _leave(self, connections: list[Connection]) -> None:
+        if not self._leaving and connections:
+            self._loop.call_soon(self._some_leave)
+        self._leaving += connections
+
+    def _some_leave(self) -> None:
+        for _ in range(min(AT_ONCE, len(self._leaving))):
+            self.release(self._leaving.popleft())
+        if self._leaving:
+            self._loop.call_later(PAUSE_S, self._some_leave)
+
+    def close(self) -> None:
+        """Answer everybody, now."""
+        for connection in list(self._held):
+            self.release(connection)
+        self._timers.clear()
+
+
+@lru_cache(maxsize=256)
+def may_be_held(software: tuple[str, str], clients: tuple[str, ...]) -> bool:
+    """Whether this client, by name and version in ApiVersions, is one of those (`name` or `name:version`)."""
+    name, version = software
+    if "rdkafka-" in version:  # A binding of librdkafka, under a name of its own.
+        name, version = "librdkafka", version.rpartition("rdkafka-")[2]
+    for client in clients:
+        wanted, _, least = client.partition(":")
+        if wanted == name and _numbers(version) >= _numbers(least):
+            return True
+    return False
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = []
+    for part in version.lstrip("v").split("."):
+        digits = "".join(c for c in part if c.isdigit())
+        if not digits:
+            break
+        found.append(int(digits))
+    return tuple(found)

@@ -1,0 +1,49 @@
+"""How soon a member is told to send its next heartbeat.
+
+A member hears of a new target only by the answer to its heartbeat, so the interval between two is what a
+rebalance waits for. Kafka tells everybody the configured one, always (`konvene.heartbeat.policy=kafka`). With
+`responsive` it is, and never above the configured one,
+
+    konvene.heartbeat.waiting.interval.ms     of a member that owes an acknowledgement, or waits: for a
+                                              partition, or for the next target
+    konvene.heartbeat.interval.ms             else, while all members together send no more heartbeats than
+                                              konvene.heartbeat.budget.per.second; then longer
+
+so that small clusters are quick and large ones behave as Kafka. Nothing of this is written down, and nothing
+rests on it: sessions are as long as configured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+RESPONSIVE = "responsive"
+
+STEP_MS = 250
+"""Intervals are told in steps, so that one more member does not change everybody's."""
+
+
+def told_interval_ms(configured_ms: int, config: Any, members: int, *, waits: bool) -> int:
+    """The interval for one member. `members`: how many there are in all groups of the broker."""
+    if config["konvene.heartbeat.policy"] != RESPONSIVE:
+        return configured_ms
+    if waits:
+        waiting_ms: int = config["konvene.heartbeat.waiting.interval.ms"]
+        return min(configured_ms, waiting_ms)
+    shortest_ms: int = config["konvene.heartbeat.interval.ms"]
+    budget: int = config["konvene.heartbeat.budget.per.second"]
+    needed_ms = -(-members * 1000 // budget)
+    stepped_ms = -(-needed_ms // STEP_MS) * STEP_MS
+    return min(configured_ms, max(shortest_ms, stepped_ms))
+
+
+def hold_ms(told_ms: int, *, is_static: bool) -> int:
+    """How long the answer to a heartbeat may be kept from a client that was told this interval.
+
+    A fifth of it stays: librdkafka gives up on an answer that takes as long as the interval, and Java's
+    client spins. A static member's close waits for the answer, so its own is not kept for long."""
+    longest_ms = told_ms - max(told_ms // 5, 100)
+    return max(0, min(longest_ms, MOST_STATIC_MS) if is_static else longest_ms)
+
+
+MOST_STATIC_MS = 800
