@@ -22,6 +22,11 @@ from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from konvene.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from konvene.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -67,7 +72,8 @@ def script(*answers: Any, topics: int = 4) -> ScriptedBroker:
     def next_one(request: Any) -> Any:
         if request.member_epoch < 0:
             return GOODBYE.replace(member_epoch=request.member_epoch)
-        return rest[0] if len(rest) == 1 else rest.pop(0)
+        found = rest[0] if len(rest) == 1 else rest.pop(0)
+        return found(request) if callable(found) else found
 
     broker = ScriptedBroker(ConsumerGroupHeartbeat=next_one)
     broker.answers["Metadata"] = [broker.metadata(t=topics, u=1)]
@@ -331,6 +337,36 @@ def test_committed_offsets_are_asked_for_with_member_and_epoch() -> None:
         consume(broker, job)
     last = sent(broker, "OffsetFetch")[-1].groups[0]
     assert (last.member_id, last.member_epoch) == (beats(broker)[0].member_id, 3)
+
+
+def test_partitions_change_hands_though_no_records_come_and_what_comes_late_is_of_no_use() -> None:
+    """A Fetch waits as long as it was told to; the other members need not."""
+
+    async def job(consumer: Consumer) -> None:
+        assert isinstance(consumer.member, ConsumerMember)
+        async with asyncio.timeout(10):
+            assert await consumer.poll(60_000) == []
+        assert consumer.assignment == (T0,)
+        await consumer.member.ensure()
+        assert (consumer.assignment, consumer.positions) == ((T1,), {})
+        await consumer.close()
+
+    def moved(request: Any) -> ConsumerGroupHeartbeatResponse:
+        return answer(3, t=(1,)) if "Fetch" in broker.apis else unchanged(2)
+
+    def start(request: Any) -> ListOffsetsResponse:
+        rows = tuple(
+            ListOffsetsPartitionResponse(partition_index=p.partition_index, offset=0)
+            for p in request.topics[0].partitions
+        )
+        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=rows),))
+
+    nothing = OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g"),))
+    with script(answer(2, t=(0,)), moved) as broker:
+        broker.answers |= {"Fetch": [None], "ListOffsets": [start], "OffsetFetch": [nothing]}
+        consume(broker, job)
+    assert broker.apis.count("Fetch") == 1
+    assert beats(broker)[-1].member_epoch == -1
 
 
 def test_who_is_not_in_the_group_commits_nothing() -> None:

@@ -9,7 +9,9 @@ the coordinator says who gets what. Either way partitions change hands within `p
 
 One `poll` does one step: be in the group (this may take a whole rebalance), find missing positions, fetch
 one round. Records that a fetch brought beyond `max_poll_records` wait for the next `poll`; a position moves
-only over records that were returned, so what was not returned was not consumed.
+only over records that were returned, so what was not returned was not consumed. In a consumer group a step
+ends early where partitions are to change hands, so that nobody waits for them longer than need be; the next
+one takes what the round brings.
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ class Consumer:
         self._committed: dict[TopicPartition, int] = {}
         self._commit_at = 0.0
         self._ready: deque[_Ready] = deque()
+        self._fetching: asyncio.Task[None] | None = None
         self._user_assigned: Callback | None = None
         self._user_revoked: Callback | None = None
 
@@ -178,7 +181,10 @@ class Consumer:
         if not wanted:
             await asyncio.sleep(timeout_ms / 1000)
             return []
-        await self._fetch(wanted, timeout_ms)
+        if isinstance(self.member, ConsumerMember):
+            await self._fetch_until_moved(self.member, wanted, timeout_ms)
+        else:
+            await self._fetch(wanted, timeout_ms)
         return self._take()
 
     async def __aiter__(self) -> AsyncIterator[Consumed]:
@@ -227,6 +233,10 @@ class Consumer:
 
     async def close(self, reason: str = "the consumer is being closed") -> None:
         """Commit (with `auto_commit`) and leave the group. Does not close the cluster."""
+        task, self._fetching = self._fetching, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         if self.member is not None:
             await self.member.leave(reason)
         elif self.auto_commit:
@@ -274,6 +284,21 @@ class Consumer:
             return False
         return self.member.epoch != epoch or await self.member.hear(patience.left_ms)
 
+    async def _fetch_until_moved(
+        self, member: ConsumerMember, wanted: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> None:
+        """Wait for a round of Fetch, the one that is under way if there is one, or for news of the group."""
+        if self._fetching is None:
+            self._fetching = asyncio.ensure_future(self._fetch(wanted, timeout_ms))
+        moved = asyncio.ensure_future(member.idle(2 * timeout_ms))
+        try:
+            await asyncio.wait((self._fetching, moved), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            moved.cancel()
+        if self._fetching.done():
+            task, self._fetching = self._fetching, None
+            await task
+
     async def _fetch(self, wanted: Mapping[TopicPartition, int], timeout_ms: int) -> None:
         """One round of Fetch; what it brought waits in `_ready`."""
         try:
@@ -287,8 +312,12 @@ class Consumer:
             return
         for got in answers:
             tp = got.partition
+            if tp not in self.assignment or self.positions.get(tp) != wanted[tp]:
+                continue  # It was given up, or moved, while it was fetched.
             if got.error_code == Errors.OFFSET_OUT_OF_RANGE:
                 await self._reset([tp], KafkaError(got.error_code, about=f"{tp} at offset {wanted[tp]}"))
+                if tp not in self.assignment:  # It was given up while it was looked for.
+                    self.positions.pop(tp, None)
             elif got.error_code in LEADER_MOVED:
                 self.cluster.forget_topic(tp.topic)
             elif got.error_code:

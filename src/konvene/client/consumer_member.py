@@ -49,7 +49,7 @@ class ConsumerMember:
 
     def __init__(
         self, cluster: Cluster, group_id: str, topics: Iterable[str] = (), *, regex: str | None = None,
-        assignor: str | None = None, settings: MemberSettings | None = None, member_id: str | None = None,
+        assignor: str | None = None, settings: MemberSettings | None = None,
         on_assigned: Callback | None = None, on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:  # fmt: skip
@@ -58,11 +58,13 @@ class ConsumerMember:
         self.on_assigned, self.on_revoked, self.on_lost = on_assigned, on_revoked, on_lost
         times = cluster.settings
         self.membership = Membership(
-            group_id, member_id or str(Uuid(uuid.uuid4().bytes)), _topics(topics, regex),
+            group_id, self.settings.member_id or str(Uuid(uuid.uuid4().bytes)), _topics(topics, regex),
             instance_id=self.settings.group_instance_id, rack_id=self.settings.client_rack, assignor=assignor,
             rebalance_timeout_ms=self.settings.rebalance_timeout_ms, retry_backoff_ms=times.retry_backoff_ms,
             retry_backoff_max_ms=times.retry_backoff_max_ms, unreleased_ms=times.default_api_timeout_ms,
         )  # fmt: skip
+        self.assignment: tuple[TopicPartition, ...] = ()
+        """What the caller holds: it changes only within `ensure` and `leave`."""
         self._owned: dict[TopicPartition, Uuid] = {}
         self._names: dict[Uuid, str] = {}
         self._heartbeats: asyncio.Task[None] | None = None
@@ -96,11 +98,6 @@ class ConsumerMember:
     @property
     def topics(self) -> tuple[str, ...]:
         return self.membership.topics.names
-
-    @property
-    def assignment(self) -> tuple[TopicPartition, ...]:
-        """What the caller holds: it changes only within `ensure` and `leave`."""
-        return tuple(sorted(self._owned))
 
     @property
     def rejoin(self) -> bool:
@@ -222,7 +219,7 @@ class ConsumerMember:
             if m.life != life or m.state not in (State.RECONCILING, State.ACKNOWLEDGING):
                 return
             new = tuple(sorted(tp for tp in found if tp not in self._owned))
-            self._owned = found
+            self._hold(found)
             if self.on_assigned is not None:
                 await self.on_assigned(new)
             m.took(life, turn, frozenset((topic_id, tp.partition) for tp, topic_id in found.items()))
@@ -247,8 +244,11 @@ class ConsumerMember:
             return
         if callback is not None:
             await callback(partitions)
-        for tp in partitions:
-            self._owned.pop(tp, None)
+        gone = set(partitions)
+        self._hold({tp: topic_id for tp, topic_id in self._owned.items() if tp not in gone})
+
+    def _hold(self, owned: dict[TopicPartition, Uuid]) -> None:
+        self._owned, self.assignment = owned, tuple(sorted(owned))
 
     async def _lose(self) -> None:
         await self._let_go(self.assignment, self.on_lost)

@@ -73,6 +73,8 @@ class MemberSettings(NamedTuple):
     """How often the leader looks for new partitions of its topics."""
     group_instance_id: str | None = None
     client_rack: str | None = None
+    member_id: str | None = None
+    """What a member of a consumer group calls itself; it makes an id up where this is None."""
 
 
 class Member:
