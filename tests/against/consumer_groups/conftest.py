@@ -7,8 +7,9 @@ import pytest
 
 from ..brokers import Broker
 from ..clients import Fleet, fleet_of
-from ..conftest import Admins, a_broker
-from .group import Group
+from ..conftest import Admins, a_broker, java_is_missing
+from .group import CONFLUENT, KAFKA_PYTHON, Group
+from .moves import Move, Moves
 
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
@@ -47,3 +48,27 @@ def group(fleet: Fleet, admins: Admins, broker: Broker, request: pytest.FixtureR
     """A group of this test's own; its topic is made by `has`."""
     words = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))
     return Group(f"{words.strip('-')}-{os.getpid()}", fleet, admins, broker)
+
+
+@pytest.fixture(scope="session")
+def moves(broker: Broker, admins: Admins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moves]:
+    """Each move is played once in a run, however many tests ask about it."""
+    with fleet_of(broker.bootstrap, tmp_path_factory.mktemp("moves")) as fleet:
+        assert admins[CONFLUENT] and admins[KAFKA_PYTHON]  # started before several moves ask for them at once
+        moves = Moves(fleet, admins, broker)
+        try:
+            yield moves
+        finally:
+            moves.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _begin_moves(request: pytest.FixtureRequest) -> None:
+    """The moves that this run will ask about begin at once."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items]
+    asked = {
+        call.params["move"]: None for call in calls if call and isinstance(call.params.get("move"), Move)
+    }
+    asked = [move for move in asked if not (move.needs_java and java_is_missing())]
+    if asked:
+        request.getfixturevalue("moves").begin(asked)
