@@ -19,8 +19,8 @@ all epochs since the group was last stable.
 
 What is guessed: that all that a batch says before an epoch belongs to it. Kafka may put several requests into
 one batch; a static member that came back unchanged is therefore no cause, and a member that changes twice
-before the epoch is taken to have changed once. A member that prefers another
-assignor is named, not how the others were outvoted. Which topic changed cannot be seen from a hash.
+before the epoch is taken to have changed once. A member that prefers another assignor is named, not how the
+others were outvoted. Which topic changed cannot be seen from a hash.
 
 There are rows only where nothing can be missing before them (`reader`): of a Stable row, before its epochs.
 """
@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved, State
+from konvene.groups.consumer.group import MOST_CAUSES, ConsumerGroup, Member, Resolved, State
 from konvene.groups.consumer.log import replay
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.consumer import (
@@ -44,10 +44,7 @@ from konvene.records.consumer import (
 from konvene.records.coordinator import Record
 from konvene.shard import causes
 
-__all__ = ["MOST_CAUSES", "TAKES", "At", "ConsumerHistory", "Ended", "cause_of"]
-
-MOST_CAUSES = 100
-"""So many causes of one rebalance are told; of the others, how many."""
+__all__ = ["TAKES", "At", "ConsumerHistory", "Ended", "cause_of"]
 
 
 class At(NamedTuple):
