@@ -47,3 +47,15 @@ def test_half_of_a_group_may_look_stable() -> None:
     writer = Writer(144, groups=1)
     writer.write(184)
     assert contradictions(told(compacted(writer.log, 0, 58)), told(writer.log)) == []
+
+
+def test_an_expression_that_matches_nothing_is_no_cause() -> None:
+    """Who waited for it is not named when, in the same batch, the epoch is raised for something else."""
+    writer = Writer(7949, groups=2)
+    writer.write(189)
+    raised = {
+        (group, row.last_offset): frozenset((c.kind, c.member_id) for c in row.causes)
+        for group, row in told(writer.log)
+        if row.state != "Stable"
+    }
+    assert raised == writer.raised

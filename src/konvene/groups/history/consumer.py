@@ -333,10 +333,15 @@ class ConsumerHistory:
         found = [cause_of(causes.MEMBER_GONE, m, at) for m in gone]
         found += [cause_of(kind, m, at) for kind, m in new + changed if m.member_id not in memory.held]
         resolved = [name for name, old in memory.regexes.items() if old is None and name in group.regexes]
-        for member_id in [name for name in memory.waiting if group.members[name].regex in resolved]:
-            found.append(memory.waiting.pop(member_id))
-            memory.held.discard(member_id)
-        found += _refreshed(group, memory, at)
+        waited = [name for name in memory.waiting if group.members[name].regex in resolved]
+        refreshed = _refreshed(group, memory, at)
+        if (
+            refreshed
+        ):  # Else they waited for an expression that matches nothing: no epoch was raised for that.
+            found += [memory.waiting[name] for name in waited]
+        for member_id in waited:
+            memory.stop_waiting(member_id)
+        found += refreshed
         if group.group_id in self._was_classic:
             self._was_classic.discard(group.group_id)
             speaker = next((m for _, m in new if m.classic is None), None)
