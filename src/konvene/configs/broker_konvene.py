@@ -27,30 +27,32 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
 
     # Heartbeats: how soon members hear of a rebalance
     Setting("konvene.heartbeat.policy", STRING, "kafka",
-            "When members of groups that the coordinator assigns are told to heartbeat: as by Kafka, or sooner "
-            "while there are few (responsive).",
-            one_of=("kafka", "responsive")),
+            "How members of consumer groups are told to heartbeat: as by Kafka, or sooner while there are few.",
+            one_of=("kafka", "responsive"), dynamic="cluster-wide",
+            note="responsive: sooner, and answers with nothing to tell are held."),
     Setting("konvene.heartbeat.interval.ms", INT, 1000,
-            "What a member that has all it is meant to have is told, if the policy is responsive; never more "
-            "than the configured interval.",
-            at_least=100,
-            note="It may lie below `group.consumer.min.heartbeat.interval.ms`: that bounds what is configured."),
+            "What a member is told that has all it is meant to have, if the policy is responsive.",
+            at_least=100, dynamic="cluster-wide",
+            note="Never more than the configured interval. It may lie below "
+            "`group.consumer.min.heartbeat.interval.ms`: that bounds what is configured."),
     Setting("konvene.heartbeat.waiting.interval.ms", INT, 500,
             "What a member is told that owes an acknowledgement or waits, if the policy is responsive.",
-            at_least=100),
+            at_least=100, dynamic="cluster-wide"),
     Setting("konvene.heartbeat.budget.per.second", INT, 2000,
-            "Heartbeats that all members together may be told to send; beyond it the interval grows, up to the "
-            "configured one.",
-            at_least=1),
+            "Heartbeats that all members together are told to send, if the policy is responsive.",
+            at_least=1, dynamic="cluster-wide",
+            note="Beyond it the interval grows, up to the configured one."),
     Setting("konvene.heartbeat.hold.enable", BOOLEAN, True,
-            "Whether the answer to a heartbeat with nothing to tell is kept, if the policy is responsive, until "
-            "there is something to tell or most of the told interval is over."),
+            "Whether answers to heartbeats with nothing to tell are held, if the policy is responsive.",
+            dynamic="cluster-wide",
+            note="Until there is something to tell, or most of the told interval is over."),
     Setting("konvene.heartbeat.hold.clients", LIST, ("apache-kafka-java:4.0", "librdkafka:2.4"),
-            "Clients that are known to wait for such answers in peace: the name in ApiVersions, and the lowest "
-            "version. What says rdkafka- in its version is librdkafka of that version."),
+            "Clients that wait for such answers in peace, by name and lowest version in ApiVersions.",
+            dynamic="cluster-wide",
+            note="What says rdkafka- in its version is librdkafka of that version."),
     Setting("konvene.session.disconnect.grace.ms", INT, 0,
-            "How long a dynamic member of a consumer group may stay away after its connection closed without a "
-            "farewell; 0 leaves it to the session.",
-            at_least=0,
-            note="Never less than a heartbeat's interval and a half second."),
+            "How long a member may stay away after a connection lost without farewell; 0: for its session.",
+            at_least=0, dynamic="cluster-wide",
+            note="Of dynamic members of consumer groups; never less than a heartbeat's interval and a half "
+            "second."),
 )
