@@ -48,8 +48,16 @@ DISABLED = "disabled"
 
 
 def join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Decide a JoinGroup to a consumer group with members. Raises `GroupError`."""
+    """Decide a JoinGroup to a consumer group with members. What this group refuses it refuses without the
+    member's id, as Kafka does. Raises `GroupError` for what any group refuses."""
     check(request, context)
+    try:
+        return _join(group, request, context)
+    except GroupError as refused:
+        return Outcome((Reply(context.waiter, join_refused(refused.error)),))
+
+
+def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
     _check_join(group, request, context)
     unknown = not request.member_id
     member_id = context.fresh_ids[0] if unknown else request.member_id
