@@ -55,6 +55,7 @@ class Event:
     `kind` is one of
         "asked"          a request was decided, or refused
         "timer"          a timer ran out
+        "news"           work that was done elsewhere came to its end; `key` says which
         "too large"      a request was decided, and its records did not fit
         "append failed"  what was decided could not be appended; the shard is to be loaded again
         "loaded"         the shard was read from its log; `before` is what there was when the last one ended
@@ -77,7 +78,9 @@ class Event:
     waiter: int = 0
     """The number of who asked."""
     key: Any = None
-    """Of the timer."""
+    """Of the timer, or of the news."""
+    news: Any = None
+    """What came of work that was done elsewhere."""
     outcome: Outcome | None = None
     batch: Batch | None = None
     answer: Struct | Errors | None = None

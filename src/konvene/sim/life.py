@@ -6,7 +6,7 @@ client can say. What happened is told in lines, in the order in which it became 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -17,11 +17,11 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.kinds import Group
 from konvene.groups.shard import GroupShard
-from konvene.shard.contract import Rebalance
+from konvene.shard.contract import Effect, Rebalance
 from konvene.shard.image import Topics
 from konvene.sim.agenda import Agenda
 from konvene.sim.event import Event
-from konvene.sim.lines import record_line, why_line
+from konvene.sim.lines import effect_line, record_line, why_line
 from konvene.sim.member_ids import MemberIds
 from konvene.sim.promises import observer, promises_of
 from konvene.sim.shell import TOPICS, Log, Shell
@@ -53,6 +53,8 @@ class Life:
         self.answers: dict[str, Struct | Errors] = {}
         self.happened: list[Happened] = []
         self.why: list[Rebalance] = []
+        self.wanted: list[Effect] = []
+        """Work that somebody should do, in the order in which it was asked for."""
         self._stories: list[str] = []
         self._ids = MemberIds()
         self._check = observer(promises_of(kinds))
@@ -75,6 +77,10 @@ class Life:
 
     def group(self, group_id: str) -> Group:
         return self.shard.groups[group_id]
+
+    def promise(self, kinds: Sequence[str]) -> None:
+        """Hold everything against the promises of these kinds of groups, from now on."""
+        self._check = observer(promises_of(kinds))
 
     def set_config(self, *changes: tuple[str, str]) -> None:
         """Other settings, from now on."""
@@ -124,6 +130,7 @@ class Life:
         `change`: what happens to the log meanwhile."""
         old = self.shell
         old.die()
+        self.wanted.clear()
         for number in list(self.waiting):
             self._hears(number, Errors.NOT_COORDINATOR)
         lost = self.log.lose_tail(keep)
@@ -143,6 +150,11 @@ class Life:
         if not but:
             self.holds, self.shell.journal.at_once = False, True
         self.shell.made_durable(but)
+        self.look()
+
+    def inform(self, news: Any) -> None:
+        """Tell the coordinator what came of work that was wanted."""
+        self.shell.inform(news)
         self.look()
 
     def ring_now(self, key: tuple[str, ...]) -> bool:
@@ -166,6 +178,7 @@ class Life:
             at_once=not self.holds,
             observe=self._observe,
             tell=self._tell,
+            perform=self._perform,
         )
 
     def _observe(self, event: Event) -> None:
@@ -182,6 +195,10 @@ class Life:
         self.why.append(explained.rebalance)
         self.shell.end_event()
         self._stories.append(why_line(explained.rebalance))
+
+    def _perform(self, effect: Effect) -> None:
+        self.wanted.append(effect)
+        self._say(f"work {effect_line(effect)}")
 
     def _tell_stories(self) -> None:
         """A story comes behind the answers; who asked is answered last."""

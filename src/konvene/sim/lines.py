@@ -1,14 +1,29 @@
-"""What happened, a line each: records, stories, answers. For scenarios, traces and people."""
+"""What happened, a line each: records, stories, work, answers. For scenarios, traces and people.
+
+Partitions are told as `orders:0-2,5`, where each was assigned at an epoch as `orders:0-2@7,5@8`; nothing at
+all as `-`. A topic is named by its id, where that is made of the name as in scenarios.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from konvene.codec.schema import Struct
-from konvene.codec.uuid import ZERO_UUID
+from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
+from konvene.groups.classic.subscriptions import (
+    LATEST_VERSION,
+    read_assignment,
+    read_subscription,
+)
+from konvene.groups.consumer.current import MemberState
+from konvene.groups.consumer.work import RegexesToResolve
+from konvene.records import consumer as rc
 from konvene.records.commits import OffsetCommitted
-from konvene.shard.contract import Rebalance
+from konvene.shard.contract import Effect, Rebalance
+
+# --- records ---------------------------------------------------------------------------------------
 
 
 def record_line(record: Any) -> str:
@@ -17,6 +32,10 @@ def record_line(record: Any) -> str:
         told = "deleted" if record.committed is None else f"offset {record.committed.offset}"
         return f"offset {record.group} {record.topic}-{record.partition} {told}"
     key, value = record.key, record.value
+    if type(key) in CONSUMER:
+        noun, tell = CONSUMER[type(key)]
+        names = [getattr(key, f.name) for f in key.__fields__]
+        return " ".join([noun, *names, "deleted" if value is None else tell(value)])
     if value is None:
         return f"group {key.group} deleted"
     members = ", ".join(
@@ -25,14 +44,82 @@ def record_line(record: Any) -> str:
     return f"group {key.group} generation {value.generation} [{members}]"
 
 
+def _member(value: rc.ConsumerGroupMemberMetadataValue) -> str:
+    told = [
+        f"{name}={said}"
+        for name, said in (
+            ("instance", value.instance_id),
+            ("rack", value.rack_id),
+            ("topics", ",".join(value.subscribed_topic_names)),
+            ("regex", value.subscribed_topic_regex),
+            ("assignor", value.server_assignor),
+        )
+        if said
+    ]
+    classic = value.classic_member_metadata
+    if classic is not None:
+        told.append(f"classic={','.join(p.name for p in classic.supported_protocols)}")
+        told.append(f"session={classic.session_timeout_ms}")
+    return " ".join([*told, f"rebalance={value.rebalance_timeout_ms}"])
+
+
+def _current(value: rc.ConsumerGroupCurrentMemberAssignmentValue) -> str:
+    told = (
+        f"{MemberState(value.state).name} epoch {value.member_epoch} before {value.previous_member_epoch} "
+        f"has {_partitions(value.assigned_partitions)}"
+    )
+    if value.partitions_pending_revocation:
+        told += f" revokes {_partitions(value.partitions_pending_revocation)}"
+    return told
+
+
+CONSUMER: dict[type, tuple[str, Callable[[Any], str]]] = {
+    rc.ConsumerGroupMetadataKey: (
+        "consumer",
+        lambda value: f"epoch {value.epoch} hash {value.metadata_hash & 0xFFFF:04x}",
+    ),
+    rc.ConsumerGroupPartitionMetadataKey: ("metadata", lambda value: f"of {len(value.topics)} topics"),
+    rc.ConsumerGroupMemberMetadataKey: ("member", _member),
+    rc.ConsumerGroupTargetAssignmentMetadataKey: (
+        "assignment",
+        lambda value: f"epoch {value.assignment_epoch} at {value.assignment_timestamp}",
+    ),
+    rc.ConsumerGroupTargetAssignmentMemberKey: ("target", lambda value: _partitions(value.topic_partitions)),
+    rc.ConsumerGroupCurrentMemberAssignmentKey: ("current", _current),
+    rc.ConsumerGroupRegularExpressionKey: (
+        "regex",
+        lambda value: f"matches [{','.join(value.topics)}] version {value.version} at {value.timestamp}",
+    ),
+}
+"""The records of consumer groups: what comes before their keys, and what they say."""
+
+
+# --- stories and work ------------------------------------------------------------------------------
+
+
 def why_line(rebalance: Rebalance) -> str:
-    """Why there was a generation."""
+    """Why there was a generation, or an epoch."""
     story = rebalance.story
     told = ", ".join(
         " ".join(word for word in (c.kind, c.member_id, c.reason and f"({c.reason})") if word)
         for c in story.causes
     )
-    return f"why generation {story.epoch} {story.state}: {told}"
+    noun = "epoch" if story.group_type == "consumer" else "generation"
+    return f"why {noun} {story.epoch} {story.state}: {told}"
+
+
+def effect_line(effect: Effect) -> str:
+    """Work that is to be done elsewhere."""
+    wanted = effect.subject
+    if isinstance(wanted, RegexesToResolve):
+        return f"{effect.verb} {wanted.group_id} {' '.join(wanted.regexes)}"
+    return f"{effect.verb} {wanted.group_id} epoch {wanted.epoch}"
+
+
+# --- answers ---------------------------------------------------------------------------------------
+
+
+SAYS_NOTHING = ("throttle_time_ms", "authorized_operations")
 
 
 def answer_line(answer: Struct | Errors) -> str:
@@ -44,7 +131,7 @@ def answer_line(answer: Struct | Errors) -> str:
         value = getattr(answer, f.name)
         if f.name == "error_code":
             parts.insert(0, Errors(value).name)
-        elif value and value != ZERO_UUID and f.name != "throttle_time_ms":
+        elif value and value != ZERO_UUID and f.name not in SAYS_NOTHING:
             parts.append(f"{f.name}={_value(value)}")
     return " ".join([type(answer).__name__.removesuffix("Response"), *parts])
 
@@ -55,10 +142,57 @@ def _value(value: Any) -> str:
     if isinstance(value, bytes):
         return _text(value)
     if isinstance(value, Struct):
+        if type(value).__name__ == "Assignment":
+            return _partitions(value.topic_partitions)  # type: ignore[attr-defined]
         return "{" + answer_line(value).partition(" ")[2] + "}"
     return str(value)
 
 
 def _text(data: bytes) -> str:
-    """Bytes as text where they are text; no line ends in them."""
+    """Bytes as text where they are text; no line ends in them. What consumers tell each other is read."""
+    if 0 <= int.from_bytes(data[:2], "big", signed=True) <= LATEST_VERSION and len(data) > 5:
+        given, said = read_assignment(data), read_subscription(data)
+        if given is not None and all(partitions for _, partitions in given.partitions):
+            return _spelled((topic, [(p, None) for p in some]) for topic, some in given.partitions)
+        if said is not None:
+            return ",".join(sorted(said.topics))
     return data.decode("utf-8", "backslashreplace").encode("unicode_escape").decode()
+
+
+def _partitions(told: Iterable[Any]) -> str:
+    """`told`: structs with a topic id and partitions, and maybe epochs."""
+    return _spelled(
+        (
+            topic_name(t.topic_id),
+            sorted(zip(t.partitions, getattr(t, "assignment_epochs", None) or _nothing(), strict=False)),
+        )
+        for t in told
+    )
+
+
+def _nothing() -> Iterator[None]:
+    while True:
+        yield None
+
+
+def topic_name(topic_id: Uuid) -> str:
+    """The name of which an id was made, or the id."""
+    text = bytes(topic_id).decode("ascii", "replace").rstrip("-")
+    return text if text.isprintable() and "\ufffd" not in text else str(topic_id)
+
+
+def _spelled(topics: Iterable[tuple[str, list[tuple[int, int | None]]]]) -> str:
+    return ",".join(f"{name}:{','.join(_runs(told))}" for name, told in topics) or "-"
+
+
+def _runs(told: list[tuple[int, int | None]]) -> Iterator[str]:
+    """Numbers in a row as one, where their epochs are alike."""
+    at = 0
+    while at < len(told):
+        first, epoch = told[at]
+        end = at
+        while end + 1 < len(told) and told[end + 1] == (told[end][0] + 1, epoch):
+            end += 1
+        run = str(first) if end == at else f"{first}-{told[end][0]}"
+        yield run if epoch is None else f"{run}@{epoch}"
+        at = end + 1

@@ -15,8 +15,8 @@ is the table of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -24,12 +24,11 @@ from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs.errors import ConfigError
-from konvene.errors import Errors
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
-from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.offset_commit import (
@@ -53,44 +52,31 @@ from konvene.sim.compaction import compacted
 from konvene.sim.event import Broken
 from konvene.sim.life import Life
 from konvene.sim.lines import answer_line
+from konvene.sim.scenario_consumer import (
+    EPOCHS,
+    assignments,
+    consumer_describe,
+    consumer_heartbeat,
+    kinds,
+    subscription,
+    work,
+)
+from konvene.sim.scenario_words import (
+    NONE,
+    Client,
+    Options,
+    ScenarioError,
+    instance,
+    member,
+    number,
+    partitions,
+    reason,
+)
 from konvene.sim.shell import Log
 
+__all__ = ["COMMANDS", "NONE", "Client", "Scenario", "ScenarioError", "run_file"]
+
 DASHES = "----"
-NONE = "-"
-"""Says that a field is empty, where the client would fill in what it remembers."""
-
-FORGETS = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID)
-"""Answers by which a client learns that it is nobody."""
-
-Options = dict[str, str]
-
-
-class ScenarioError(Exception):
-    """A line that is no command. `line` counts from one; 0 where there is no file."""
-
-    def __init__(self, why: str, text: str, line: int = 0) -> None:
-        super().__init__(f"line {line}: {why}: {text}" if line else f"{why}: {text}")
-        self.why, self.text, self.line = why, text, line
-
-
-@dataclass
-class Client:
-    """What a client remembers."""
-
-    name: str
-    group: str = "g"
-    member_id: str = ""
-    instance: str | None = None
-    generation: int = -1
-
-    def hears(self, answer: Any) -> None:
-        error = answer if isinstance(answer, Errors) else Errors(getattr(answer, "error_code", 0))
-        if isinstance(answer, JoinGroupResponse):
-            self.member_id = answer.member_id or self.member_id
-            if error is Errors.NONE:
-                self.generation = answer.generation_id
-        if error in FORGETS and isinstance(answer, Errors | JoinGroupResponse):
-            self.member_id, self.generation = "", -1
 
 
 class Scenario:
@@ -101,6 +87,7 @@ class Scenario:
         self.clients: dict[str, Client] = {}
         self.broken: Exception | None = None
         self._made = 0
+        self._ids: Counter[str] = Counter()
 
     def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
         """Play commands; the lines that tell what happened. Raises ScenarioError.
@@ -149,6 +136,16 @@ class Scenario:
         """Send a request in the version that is said."""
         self.life.ask(who, request, number(o, "version", version))
 
+    def new_id(self, name: str) -> str:
+        """A member id that a client makes by itself: the n-th of `ann` is `ann-n`."""
+        self._ids[name] += 1
+        return f"{name}-{self._ids[name]}"
+
+    def id_of(self, topic: str) -> Uuid:
+        """The id of a topic; of one that there is not, the one that it would have."""
+        known = self.life.topics.by_name.get(topic)
+        return known.id if known is not None else self.topic_id(topic)
+
     def topic_id(self, name: str, *, anew: bool = False) -> Uuid:
         """A topic's id says its name; that of one that was made anew has a number as well."""
         if anew:
@@ -165,54 +162,13 @@ def run_file(text: str) -> str:
         lines = block.split("\n")
         commands = lines[: lines.index(DASHES)] if DASHES in lines else lines
         said = scenario.run(commands, at)
-        silent = all(not c.strip() or c.startswith(("#", "config ")) for c in commands)
+        silent = all(not c.strip() or c.startswith(("#", "config ", "kinds ")) for c in commands)
         if DASHES not in lines and silent and not said:
             blocks.append(block)
         else:
             blocks.append("\n".join([*commands, DASHES, *said]))
         at += len(lines) + 1
     return "\n\n".join(blocks) + "\n"
-
-
-# --- what is said in words -----------------------------------------------------------------------
-
-
-def number(o: Options, name: str, default: int) -> int:
-    """A number that may be said."""
-    try:
-        return int(o.get(name, default))
-    except ValueError:
-        raise ScenarioError(f"{name} is a number, not {o[name]!r}", "") from None
-
-
-def name_or_none(text: str) -> str:
-    return "" if text == NONE else unquote(text)
-
-
-def reason(o: Options) -> str | None:
-    """Words with underscores between them."""
-    return unquote(o["reason"]).replace("_", " ") if "reason" in o else None
-
-
-def instance(client: Client, o: Options) -> str | None:
-    told = o.get("instance", client.instance)
-    return None if told == NONE else told
-
-
-def member(client: Client, o: Options) -> str:
-    return name_or_none(o["member"]) if "member" in o else client.member_id
-
-
-def partitions(text: str) -> list[tuple[str, int, str]]:
-    """`topic-partition:offset,...` or without offsets."""
-    found = []
-    for part in text.split(","):
-        where, _, told = part.partition(":")
-        topic, _, index = where.rpartition("-")
-        if not topic or not index.isdigit():
-            raise ScenarioError(f"expected topic-partition, not {where!r}", "")
-        found.append((topic, int(index), told))
-    return found
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -223,8 +179,9 @@ def join(s: Scenario, plain: list[str], o: Options) -> None:
     client.group = o.get("group", client.group)
     client.instance = instance(client, o)
     version = number(o, "version", 9)
+    reads = subscription(o) if "reads" in o else None
     protocols = tuple(
-        JoinGroupRequestProtocol(name=n, metadata=unquote_to_bytes(m))
+        JoinGroupRequestProtocol(name=n, metadata=unquote_to_bytes(m) if reads is None else reads)
         for n, _, m in (p.partition(":") for p in o.get("protocols", "range:orders").split(",") if p)
     )
     request = JoinGroupRequest(
@@ -243,7 +200,12 @@ def join(s: Scenario, plain: list[str], o: Options) -> None:
 def sync(s: Scenario, plain: list[str], o: Options) -> None:
     client = s.client(plain[0])
     version = number(o, "version", 5)
-    given = (a.partition(":") for a in o.get("assign", "").split(",") if a)
+    given = {
+        who: unquote_to_bytes(text)
+        for who, _, text in (a.partition(":") for a in o.get("assign", "").split(",") if a)
+    }
+    if "gives" in o:
+        given |= assignments(o["gives"], o.get("data"))
     request = SyncGroupRequest(
         group_id=o.get("group", client.group),
         generation_id=number(o, "generation", client.generation),
@@ -254,9 +216,9 @@ def sync(s: Scenario, plain: list[str], o: Options) -> None:
         assignments=tuple(
             SyncGroupRequestAssignment(
                 member_id=s.clients[who].member_id if who in s.clients else who,
-                assignment=unquote_to_bytes(text),
+                assignment=told,
             )
-            for who, _, text in given
+            for who, told in given.items()
         ),
     )
     s.ask(client.name, request, o, 5)
@@ -329,8 +291,7 @@ def fetch(s: Scenario, plain: list[str], o: Options) -> None:
 def _topic(s: Scenario, name: str, by_id: bool) -> dict[str, Any]:
     if not by_id:
         return {"name": name}
-    known = s.life.topics.by_name.get(name)
-    return {"topic_id": known.id if known is not None else s.topic_id(name)}
+    return {"topic_id": s.id_of(name)}
 
 
 def describe(s: Scenario, plain: list[str], o: Options) -> None:
@@ -355,9 +316,7 @@ def forget(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def untopic(s: Scenario, plain: list[str], o: Options) -> None:
-    known = s.life.topics.by_name.get(plain[0])
-    topic_id = known.id if known is not None else s.topic_id(plain[0])
-    gone = DeleteTopicState(name=plain[0], topic_id=topic_id)
+    gone = DeleteTopicState(name=plain[0], topic_id=s.id_of(plain[0]))
     s.ask("broker", DeleteTopicsRequest(topics=(gone,)), o, 6)
 
 
@@ -374,7 +333,8 @@ def topic(s: Scenario, plain: list[str], o: Options) -> None:
     if count:
         topic_id = known.id if known is not None and not anew else s.topic_id(name, anew=anew)
         topics[name] = Topic(name, topic_id, count)
-    s.life.topics = Topics(topics.values())
+    made = name in topics and (known is None or anew)
+    s.life.topics = Topics(topics.values(), s.life.topics.version + made)
 
 
 def config(s: Scenario, plain: list[str], o: Options) -> None:
@@ -465,10 +425,14 @@ class Command(NamedTuple):
 
 
 _WHO = "version group member instance"
+_SAYS = "reads owns rack data"
+_DOES = "epoch topics regex owns rebalance rack assignor"
 COMMANDS = {
-    "join": Command(join, "WHO", f"{_WHO} session rebalance type protocols reason"),
-    "sync": Command(sync, "WHO", f"{_WHO} generation type protocol assign"),
+    "join": Command(join, "WHO", f"{_WHO} session rebalance type protocols reason {_SAYS}"),
+    "sync": Command(sync, "WHO", f"{_WHO} generation type protocol assign gives data"),
     "heartbeat": Command(heartbeat, "WHO", f"{_WHO} generation"),
+    "consumer-heartbeat": Command(consumer_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_DOES}"),
+    "consumer-describe": Command(consumer_describe, "GROUP", "version"),
     "leave": Command(leave, "WHO", f"{_WHO} reason"),
     "remove": Command(remove, "WHO", _WHO),
     "commit": Command(commit, "WHO TOPIC-PARTITION:OFFSET,...", f"{_WHO} generation metadata retention"),
@@ -490,5 +454,7 @@ COMMANDS = {
     "fail": Command(fail),
     "too-large": Command(too_large),
     "expire": Command(expire, "KEY [KEY...]"),
+    "work": Command(work, "[fails]"),
+    "kinds": Command(kinds, "KIND [KIND...]"),
     "show": Command(show, "GROUP"),
 }

@@ -21,7 +21,7 @@ from konvene.groups.consumer.group import ConsumerGroup, SoftIs
 from konvene.groups.shard import GroupShard
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
-from konvene.shard.contract import Context, Outcome
+from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
 from konvene.sim.agenda import Agenda, Entry, Task
@@ -89,6 +89,8 @@ class _Watched:
     def handle(self, request: Struct, context: Context) -> Outcome:
         shell = self._shell
         shell.end_event()
+        if not context.waiter:
+            return self._hear(request, context)
         shell.undecided[context.waiter] = request
         shell.last_waiter = context.waiter
         try:
@@ -100,6 +102,16 @@ class _Watched:
             shell.failed(error)
             raise
         shell.decided(outcome, request=request, context=context)
+        return outcome
+
+    def _hear(self, news: Any, context: Context) -> Outcome:
+        """What came of work that was done elsewhere: nobody waits for an answer."""
+        try:
+            outcome = self.core.handle(news, context)
+        except Exception as error:
+            self._shell.failed(error)
+            raise
+        self._shell.decided(outcome, key=("news", type(news).__name__), context=context, news=news)
         return outcome
 
     def expire(self, key: Any, context: Context) -> Outcome:
@@ -136,7 +148,8 @@ class Shell:
     """A coordinator, its log and its shadow.
 
     `at_once`: what is appended is durable at once. `load_ms`: how long reading the log takes, each time.
-    `observe` is told each event when it is over; `tell` each rebalance that was explained.
+    `observe` is told each event when it is over; `tell` each rebalance that was explained; `perform` what is
+    to be done elsewhere, of which `inform` tells the shard what came.
     """
 
     def __init__(
@@ -150,6 +163,7 @@ class Shell:
         load_ms: Callable[[], int] = lambda: 0,
         observe: Callable[[Event], None] = lambda event: None,
         tell: Callable[[Explained], None] = lambda explained: None,
+        perform: Callable[[Effect], None] = lambda effect: None,
     ) -> None:
         self.agenda = agenda
         self.log = log if log is not None else Log()
@@ -192,6 +206,7 @@ class Shell:
             wall_clock_ms=agenda.wall_clock_ms,
             topics=topics,
             assignors=OFFERED,
+            perform=perform,
             tell=tell,
         )
         self.coordinator.rang = self.end_event
@@ -262,6 +277,11 @@ class Shell:
         later.listen(lambda answer: self._leaves(waiter, answer, answered))
         self.finish()
 
+    def inform(self, news: Any) -> None:
+        """Tell the shard what came of work that it asked for."""
+        self.coordinator.inform(news)
+        self.finish()
+
     def _turned_away(self, state: str, answer: Struct | Errors) -> None:
         """L7: who reads its log says so, and who lost it sends to another coordinator."""
         loads = state == "loading"
@@ -319,14 +339,16 @@ class Shell:
         context: Context | None = None,
         key: Any = None,
         refused: Errors | None = None,
+        news: Any = None,
     ) -> None:
         """The core decided; what follows from it is about to happen."""
-        self._about = about = _about(request, outcome)
+        self._about = about = _about(request if news is None else news, outcome)
         event = Event("asked", self, self._before(about), NOTHING, key=key, outcome=outcome)
         if outcome is not None:
             event.answered = outcome.replies
         if request is None or context is None:
-            event.kind = "timer"
+            event.kind = "timer" if news is None else "news"
+            event.news, event.context = news, context
         else:
             event.api = type(request).__name__.removesuffix("Request")
             event.request, event.version, event.client_id = request, context.api_version, context.client_id

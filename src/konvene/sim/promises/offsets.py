@@ -16,6 +16,7 @@ from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.groups.offsets.expiry import SOON_MS
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -46,6 +47,8 @@ class MembersCommit(Promise):
     def after(self, event: Event) -> None:
         if not event.asks("OffsetCommit"):
             return
+        if isinstance(event.before.groups.get(event.request.group_id), ConsumerGroup):
+            return  # Its rules are others.
         said, group = event.request, event.asked_of
         generation = said.generation_id_or_member_epoch
         known = said.group_id in event.before.groups
