@@ -27,7 +27,7 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
 
     # Heartbeats: how soon members hear of a rebalance
     Setting("konvene.heartbeat.policy", STRING, "kafka",
-            "How often members of consumer groups heartbeat: as with Kafka, or more often while they are few.",
+            "How often members of consumer groups heartbeat: as in Kafka, or more often while they are few.",
             one_of=("kafka", "responsive"), dynamic="cluster-wide",
             note="responsive: sooner, and answers with nothing to tell are held."),
     Setting("konvene.heartbeat.interval.ms", INT, 1000,
