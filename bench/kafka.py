@@ -40,6 +40,18 @@ TOLD: dict[str, dict[str, float]] = {
     "latency": {"p50, ms": 0.780, "p99, ms": 1.77},
     "join-100": {"ms": 34.3, "CPU ms": 40},
     "join-1000": {"ms": 136, "CPU ms": 180},
+    "consumer-heartbeat": _rates(27_791, 27_233),
+    "consumer-join-1000": {"owned, ms": 10_150, "stable, ms": 10_150, "CPU ms": 150},
+    "consumer-one": {
+        "one joins: owned, ms": 5_021,
+        "one joins: stable, ms": 5_022,
+        "one joins: CPU ms": 190,
+        "one leaves: owned, ms": 4_760,
+        "one leaves: stable, ms": 5_001,
+        "one leaves: CPU ms": 140,
+    },
+    "consumer-kill": {"owned, ms": 45_000},
+    "consumer-quiet": {"CPU, % of a core": 9},
     "load": {"first right OffsetFetch, ms": 4_467, "all partitions right, ms": 5_371, RSS: 693},
     "assignors": {
         "uniform 10,000x1,000x100, ms": 12.5,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial as with_
 from typing import NamedTuple
 
-from bench import assignors, codec, members, records, requests, whole
+from bench import assignors, codec, consumers, members, records, requests, whole
 from bench.figures import Figure
 from bench.systems import Lab
 
@@ -96,6 +96,61 @@ ROWS = (
     ),
     Row("join-1000", "1,000 classic members join at once", with_(members.storm, size=1000)),
     Row("members-5000", "a heartbeat every 5 s of 5,000 members, a connection each", members.quiet_day),
+    Row(
+        "consumer-heartbeat",
+        "ConsumerGroupHeartbeat that says nothing, 1,000 members, 64 connections",
+        consumers.heartbeat,
+    ),
+    Row(
+        "consumer-join-1000",
+        "1,000 consumer members join at once, told intervals as by Kafka",
+        with_(consumers.storm, size=1000, policy="kafka"),
+    ),
+    Row(
+        "consumer-join-1000-held",
+        "the same, responsive",
+        with_(consumers.storm, size=1000, policy="held"),
+        "consumer-join-1000",
+    ),
+    Row(
+        "consumer-one",
+        "one joins and one leaves a group of 100, told intervals as by Kafka",
+        with_(consumers.change, size=100, policy="kafka"),
+    ),
+    Row(
+        "consumer-one-told",
+        "the same, responsive by told intervals alone",
+        with_(consumers.change, size=100, policy="told"),
+        "consumer-one",
+    ),
+    Row(
+        "consumer-one-held",
+        "the same, responsive with heartbeats held",
+        with_(consumers.change, size=100, policy="held"),
+        "consumer-one",
+    ),
+    Row(
+        "consumer-kill",
+        "one of 100 loses its connection for good, responsive, 2 s of grace",
+        with_(consumers.kill, size=100),
+        "consumer-kill",
+    ),
+    Row(
+        "consumer-quiet",
+        "1,000 stable consumer members, a connection each, told intervals as by Kafka",
+        with_(consumers.quiet_day, policy="kafka"),
+    ),
+    Row(
+        "consumer-quiet-held",
+        "the same, responsive with heartbeats held",
+        with_(consumers.quiet_day, policy="held"),
+        "consumer-quiet",
+    ),
+    Row(
+        "consumer-10000",
+        "10,000 members of one group with 10,000 partitions: all join, then one more",
+        with_(consumers.large, size=10_000),
+    ),
     Row("connections", "5,000 idle connections", whole.connections),
     Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),
     Row("partitions", "10,000 partitions: starts, close, memory, descriptors", whole.partitions),

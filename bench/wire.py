@@ -30,6 +30,8 @@ VERSIONS = {
     "ApiVersions": 3,
     "CreateTopics": 7,
     "DeleteTopics": 5,
+    "IncrementalAlterConfigs": 1,
+    "ConsumerGroupHeartbeat": 1,
 }
 #: Where the correlation id of a frame stands, behind the length, the key and the version; and what follows.
 NUMBER_AT, BEHIND_NUMBER = 8, 12

@@ -1,0 +1,356 @@
+"""Consumer groups (KIP-848): keep-alive heartbeats, storms of joins, one change in a group that was stable.
+
+`policy` says when members are told to heartbeat:
+
+    kafka   every five seconds, as by Kafka
+    told    sooner while there are few, and each heartbeat is answered at once
+    held    the same, and the answers to heartbeats with nothing to tell are kept from clients that bear it
+
+Only `held` members say who they are; the broker keeps nothing from clients that it does not know. All else is
+as broker and members have it by default. "owned" is when every partition had an owner for good, "stable" when
+all members were at the new epoch and had said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from bench.crowd import JAVA, NAMELESS, Consumer, Crowd
+from bench.drive import Caller, Repeated, drive, run
+from bench.figures import RSS, Figure, less, rates
+from bench.probe import Probe, probing
+from bench.systems import Lab, Running, tell
+from bench.topics import Topic, make_topic, prove, wait_for_coordinator
+from bench.wire import Peer, frame_of
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from konvene.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+POLICIES: dict[str, dict[str, str]] = {
+    "kafka": {},
+    "told": {"konvene.heartbeat.policy": "responsive", "konvene.heartbeat.hold.enable": "false"},
+    "held": {"konvene.heartbeat.policy": "responsive"},
+}
+INTERVAL_S = 5.0
+#: Past the shortest time between two targets.
+BETWEEN_S = 1.5
+#: A heartbeat's answer up to its error code; the same for all members, but for their ids and epochs.
+SAME = 11
+
+
+def _broker(lab: Lab, policy: str, extra: dict[str, str] | None = None) -> Running:
+    """A broker of this policy; where everything is made small, its time is as well."""
+    settings = POLICIES[policy] | (extra or {})
+    if lab.shrink > 1:
+        settings |= {
+            "group.consumer.heartbeat.interval.ms": "50",
+            "group.consumer.min.heartbeat.interval.ms": "50",
+            "group.consumer.assignment.interval.ms": "20",
+        }
+    running = lab.shared(settings or None)
+    wait_for_coordinator(running, "consumers")
+    return running
+
+
+def _crowd(running: Running, topic: Topic, policy: str) -> Crowd:
+    return Crowd(running.port, topic, JAVA if policy == "held" else NAMELESS)
+
+
+async def _grown(crowd: Crowd, size: int, over_s: float = 0.0) -> None:
+    """Let so many join, over so long: then their heartbeats are spread as those of a fleet."""
+    members = [await crowd.connect() for _ in range(size)]
+    for member in members:
+        crowd.add(member)
+        if over_s:
+            await asyncio.sleep(over_s / size)
+
+
+# --- keep-alive ------------------------------------------------------------------------------------
+
+CONNECTIONS = 64
+GROUPS = 10
+A_GROUP = 100
+PARTITIONS = 100
+
+
+def heartbeat(lab: Lab) -> list[Figure]:
+    """Heartbeats with nothing to say, of ten stable groups of a hundred; a connection speaks for many."""
+    running = _broker(lab, "kafka")
+    topic = make_topic(running, lab.of(PARTITIONS))
+    beats: list[ConsumerGroupHeartbeatRequest] = []
+    for _ in range(lab.of(GROUPS)):
+        beats += run(_made(running, topic, lab.of(A_GROUP)))
+    proven = prove(running, beats[0], ConsumerGroupHeartbeatResponse, lambda answer: answer.error_code == 0)
+    frames = [frame_of(beat) for beat in beats]
+    connections = min(CONNECTIONS, len(frames))
+    callers: list[Caller] = [Repeated(frames[i::connections], proven, SAME) for i in range(connections)]
+    windows = lab.warmed(running, "consumer-heartbeat")
+    return rates(drive(running.port, callers, 1, windows, running.cpu_s))
+
+
+async def _made(running: Running, topic: Topic, size: int) -> list[ConsumerGroupHeartbeatRequest]:
+    """A stable group whose members have no connections any more, soon: nobody waits for an interval."""
+    crowd = Crowd(running.port, topic, hurries=True)
+    settling = asyncio.create_task(crowd.settle(0))
+    await _grown(crowd, size)
+    await settling
+    for member in crowd.members:
+        member.close()
+    return [
+        ConsumerGroupHeartbeatRequest(group_id=crowd.group, member_id=m.member_id, member_epoch=m.epoch)
+        for m in crowd.members
+    ]
+
+
+# --- all at once -----------------------------------------------------------------------------------
+
+
+def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
+    """From the first heartbeat until all have what they are meant to have; two partitions for each."""
+    running, members = _broker(lab, policy), lab.of(size)
+    topic = make_topic(running, 2 * members)
+    if lab.warmed(running, "consumer-join").warm_s >= 1:
+        small = make_topic(running, 2 * lab.of(100))
+        run(_blow(running, small, lab.of(100), policy))
+    found = []
+    for _ in range(lab.windows.runs):
+        found.append(run(_blow(running, topic, members, policy)))
+        tell(f"  owned {found[-1].owned_ms:.0f} ms, stable {found[-1].stable_ms:.0f} ms")
+    return _told(found)
+
+
+class Took(NamedTuple):
+    """What something cost."""
+
+    owned_ms: float
+    stable_ms: float
+    cpu_ms: float
+
+
+def _told(found: Iterable[Took], what: str = "") -> list[Figure]:
+    owned, stable, cpu = zip(*found, strict=True)
+    return [
+        less(f"{what}owned, ms", owned),
+        less(f"{what}stable, ms", stable),
+        less(f"{what}CPU ms", cpu),
+    ]
+
+
+async def _blow(running: Running, topic: Topic, size: int, policy: str) -> Took:
+    crowd = _crowd(running, topic, policy)
+    members = [await crowd.connect() for _ in range(size)]
+
+    def all_join() -> None:
+        for member in members:
+            crowd.add(member)
+
+    took = await _measured(running, crowd, all_join)
+    await crowd.end()
+    return took
+
+
+async def _measured(running: Running, crowd: Crowd, happens: Callable[[], None]) -> Took:
+    """From now, when something happens, until the group is stable in a later epoch."""
+    beyond = max(crowd.at, default=0)
+    cpu, began = running.cpu_s(), time.monotonic()
+    happens()
+    settled = await crowd.settle(beyond)
+    spent = running.cpu_s() - cpu
+    return Took(1000 * (settled.owned_at - began), 1000 * (settled.stable_at - began), 1000 * spent)
+
+
+# --- one of a hundred ------------------------------------------------------------------------------
+
+
+def change(lab: Lab, size: int, policy: str) -> list[Figure]:
+    """One more joins, one leaves: until all are where they are meant to be."""
+    running = _broker(lab, policy)
+    topic = make_topic(running, 2 * lab.of(size))
+    joins, leaves = run(_changes(lab, running, topic, policy))
+    return _told(joins, "one joins: ") + _told(leaves, "one leaves: ")
+
+
+async def _changes(lab: Lab, running: Running, topic: Topic, policy: str) -> tuple[list[Took], list[Took]]:
+    crowd = await _stable(lab, running, topic, policy)
+    joins, leaves = [], []
+    for _ in range(lab.windows.runs):
+        newcomer = await crowd.connect()
+        joins.append(await _measured(running, crowd, lambda member=newcomer: crowd.add(member)))  # type: ignore[misc]
+        await asyncio.sleep(BETWEEN_S / lab.shrink)
+        one = crowd.members[len(crowd.members) // 2]
+        leaves.append(await _measured(running, crowd, lambda member=one: _leaves(crowd, member)))  # type: ignore[misc]
+        one.close()
+        await asyncio.sleep(BETWEEN_S / lab.shrink)
+        tell(f"  one joins {joins[-1].stable_ms:.0f} ms, one leaves {leaves[-1].stable_ms:.0f} ms")
+    await crowd.end()
+    return joins, leaves
+
+
+def _leaves(crowd: Crowd, member: Consumer) -> None:
+    crowd.drop(member)
+    member.leave()
+
+
+async def _stable(lab: Lab, running: Running, topic: Topic, policy: str) -> Crowd:
+    """A stable group with two partitions a member, whose heartbeats are spread."""
+    crowd = _crowd(running, topic, policy)
+    await _grown(crowd, topic.partitions // 2, INTERVAL_S / lab.shrink)
+    await crowd.settle(0)
+    await asyncio.sleep(BETWEEN_S / lab.shrink)
+    return crowd
+
+
+GRACE = {"konvene.session.disconnect.grace.ms": "2000"}
+
+
+def kill(lab: Lab, size: int) -> list[Figure]:
+    """The connection of one is lost, and it never comes back: until the others have what it had."""
+    running = _broker(lab, "held", GRACE)
+    topic = make_topic(running, 2 * lab.of(size))
+    return _told(run(_kills(lab, running, topic)))
+
+
+async def _kills(lab: Lab, running: Running, topic: Topic) -> list[Took]:
+    found = []
+    for _ in range(lab.windows.runs):
+        crowd = await _stable(lab, running, topic, "held")
+        one = crowd.members[len(crowd.members) // 2]
+
+        def lost(crowd: Crowd = crowd, member: Consumer = one) -> None:
+            crowd.drop(member)
+            member.close()
+
+        found.append(await _measured(running, crowd, lost))
+        tell(f"  {found[-1].stable_ms:.0f} ms")
+        await crowd.end()
+    return found
+
+
+# --- a quiet day -----------------------------------------------------------------------------------
+
+MEMBERS = 1_000
+
+
+def quiet_day(lab: Lab, policy: str) -> list[Figure]:
+    """What members cost that only say that they are there, in groups of a hundred."""
+    running = _broker(lab, policy)
+    topic = make_topic(running, 2 * lab.of(A_GROUP))
+    shares = run(_quiet_day(lab, running, topic, policy))
+    return [less("CPU, % of a core", shares), less(RSS, [running.rss_mib()])]
+
+
+async def _quiet_day(lab: Lab, running: Running, topic: Topic, policy: str) -> list[float]:
+    groups = max(lab.of(MEMBERS) // A_GROUP, 1)
+    crowds = await asyncio.gather(*(_stable(lab, running, topic, policy) for _ in range(groups)))
+    seconds = max(lab.windows.seconds, INTERVAL_S / lab.shrink)
+    await asyncio.sleep(seconds)
+    shares = []
+    for _ in range(lab.windows.runs):
+        cpu, began = running.cpu_s(), time.monotonic()
+        await asyncio.sleep(seconds)
+        shares.append(100 * (running.cpu_s() - cpu) / (time.monotonic() - began))
+    for crowd in crowds:
+        await crowd.end()
+    return shares
+
+
+# --- ten thousand ----------------------------------------------------------------------------------
+
+LARGE = 10_000
+#: Ten thousand targets are one batch of the offsets topic.
+BATCH_BYTES = 16 << 20
+TOPIC_RESOURCE, SET = 2, 0
+
+
+def large(lab: Lab, size: int) -> list[Figure]:
+    """A group of ten thousand with as many partitions: all join, then one more, and what others wait for it.
+
+    Above what a quiet group costs is what one more costs; others are a group of one that heartbeats all the
+    time, from a process of its own."""
+    members = lab.of(size)
+    running = _broker(lab, "kafka")
+    _allow_batches(running, BATCH_BYTES)
+    topic = make_topic(running, members)
+    with probing(running.port) as probe:
+        return run(_large(lab, running, topic, probe))
+
+
+def _allow_batches(running: Running, size: int) -> None:
+    setting = AlterableConfig(name="max.message.bytes", config_operation=SET, value=str(size))
+    resource = AlterConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name="__consumer_offsets", configs=(setting,)
+    )
+    with Peer(running.port) as peer:
+        peer.ask(IncrementalAlterConfigsRequest(resources=(resource,)), IncrementalAlterConfigsResponse)
+
+
+class Spell(NamedTuple):
+    """A stretch of time, and what the broker spent in it."""
+
+    began: float
+    ended: float
+    cpu_s: float
+    longest_ms: float
+    """The longest that a member of the group waited for an answer."""
+
+
+async def _large(lab: Lab, running: Running, topic: Topic, probe: Probe) -> list[Figure]:
+    crowd = _crowd(running, topic, "kafka")
+    members = [await crowd.connect() for _ in range(topic.partitions)]
+
+    def all_join() -> None:
+        for member in members:
+            crowd.add(member)
+
+    made = await _measured(running, crowd, all_join)
+    tell(f"  {topic.partitions} joined: {made.stable_ms:.0f} ms, CPU {made.cpu_ms:.0f} ms")
+    quiet_s = 2 * INTERVAL_S / lab.shrink
+    await asyncio.sleep(quiet_s)
+    quiet = await _spell(running, crowd, asyncio.sleep(quiet_s))
+    joins: list[Took] = []
+    spells: list[Spell] = []
+    for _ in range(lab.windows.runs):
+        newcomer = await crowd.connect()
+        joining = _measured(running, crowd, lambda member=newcomer: crowd.add(member))  # type: ignore[misc]
+        spells.append(await _spell(running, crowd, _kept(joining, joins)))
+        tell(f"  one joins: {joins[-1].stable_ms:.0f} ms, CPU {joins[-1].cpu_ms:.0f} ms")
+        await asyncio.sleep(BETWEEN_S / lab.shrink)
+    rss = running.rss_mib()
+    probe.end()
+    for member in list(crowd.members):
+        crowd.drop(member)
+        member.close()
+    rate = quiet.cpu_s / (quiet.ended - quiet.began)
+    above = [1000 * max(0.0, s.cpu_s - rate * (s.ended - s.began)) for s in spells]
+    return [
+        *_told([made], "all join: "),
+        less("quiet: CPU, % of a core", [100 * rate]),
+        less("quiet: longest wait of others, ms", [probe.longest_ms(quiet.began, quiet.ended)]),
+        less("one joins: stable, ms", [took.stable_ms for took in joins]),
+        less("one joins: CPU ms", [took.cpu_ms for took in joins]),
+        less("one joins: CPU ms above quiet", above),
+        less("one joins: longest wait of others, ms", [probe.longest_ms(s.began, s.ended) for s in spells]),
+        less("one joins: longest wait of members, ms", [s.longest_ms for s in spells]),
+        less(RSS, [rss]),
+    ]
+
+
+async def _kept(taking: Awaitable[Took], found: list[Took]) -> None:
+    found.append(await taking)
+
+
+async def _spell(running: Running, crowd: Crowd, waits: Awaitable[None]) -> Spell:
+    crowd.longest_s = 0.0
+    cpu, began = running.cpu_s(), time.monotonic()
+    await waits
+    return Spell(began, time.monotonic(), running.cpu_s() - cpu, 1000 * crowd.longest_s)

@@ -1,0 +1,296 @@
+"""Members of a consumer group (KIP-848), each with a connection of its own, and what they know together.
+
+A member does what Java's client does: it joins at epoch 0, has one heartbeat under way at a time, sends the
+next one an interval after it sent the last, takes another interval from the moment it is told of it, and says
+at once what it owns when that has changed. It gives up its partitions without a moment's thought. Where it
+has a name, it tells it in ApiVersions before anything else, for brokers treat clients by their names.
+
+A member is no coroutine but a protocol that sends prepared bytes: ten thousand of them have to cost less than
+the broker that is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections import Counter
+from typing import NamedTuple, cast
+
+from bench.topics import Topic, new_name
+from bench.wire import BEHIND_NUMBER, HOST, NUMBER_AT, BadAnswer, frame_of, read
+from konvene.errors import Errors
+from konvene.messages.api_versions import ApiVersionsRequest
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+REBALANCE_TIMEOUT_MS = 300_000
+JOIN, LEAVE = 0, -1
+LATER_S = 0.02
+#: How often members heartbeat, whatever they are told, where a group is only to be made.
+HURRY_S = 0.05
+SETTLED_WITHIN_S = 180.0
+
+#: The coordinator is not there yet.
+LATER = (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR)
+#: The member has nothing any more, and joins again.
+FENCED = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH)
+
+_numbers = itertools.count(1)
+
+
+class Software(NamedTuple):
+    """What a client says that it is."""
+
+    name: str
+    version: str
+
+
+JAVA = Software("apache-kafka-java", "4.3.1")
+NAMELESS = None
+
+
+class Settled(NamedTuple):
+    """When all partitions had an owner for good, and when nobody owed anything, by the monotonic clock."""
+
+    owned_at: float
+    stable_at: float
+
+
+class Crowd:
+    """The members of a group, and whether all are at one epoch and have all partitions."""
+
+    def __init__(
+        self, port: int, topic: Topic, software: Software | None = NAMELESS, *, hurries: bool = False
+    ) -> None:
+        self.port = port
+        self.topic = topic
+        self.software = software
+        self.hurries = hurries
+        self.group = new_name("group")
+        self.members: list[Consumer] = []
+        self.at: Counter[int] = Counter()
+        self.owned = 0
+        self.owing = 0
+        self.beats = 0
+        self.longest_s = 0.0
+        """The longest that anybody waited for an answer since it was set to 0."""
+        self._owned_at = 0.0
+        self._beyond = 0
+        self._settled: asyncio.Future[Settled] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{len(self.members)} members at {dict(self.at)}, {self.owned} owned, {self.owing} owe>"
+
+    async def connect(self) -> Consumer:
+        """A member that has a connection and has not joined yet."""
+        loop = asyncio.get_running_loop()
+        _, member = await loop.create_connection(lambda: Consumer(self), HOST, self.port)
+        return member
+
+    def add(self, member: Consumer) -> None:
+        """Let it join."""
+        self.members.append(member)
+        self.at[member.epoch] += 1
+        member.join()
+
+    def drop(self, member: Consumer) -> None:
+        """It is no member any more, however it goes."""
+        self.members.remove(member)
+        self._count(member, -1)
+        member.is_gone = True
+
+    def took(self, member: Consumer, told: ConsumerGroupHeartbeatResponse) -> bool:
+        """Let the member take in an answer; whether it has something to say at once."""
+        self._count(member, -1)
+        again = member.take(told)
+        self._count(member, 1)
+        self._look()
+        return again
+
+    def _count(self, member: Consumer, step: int) -> None:
+        before = self.owned
+        self.at[member.epoch] += step
+        if not self.at[member.epoch]:
+            del self.at[member.epoch]
+        self.owned += step * member.count
+        self.owing += step * member.owes
+        if step == 1 and self.owned == self.topic.partitions != before:
+            self._owned_at = time.monotonic()
+
+    async def settle(self, beyond: int) -> Settled:
+        """Return when all are at one epoch beyond this one, with all partitions and nothing to say."""
+        self._beyond = beyond
+        self._settled = asyncio.get_running_loop().create_future()
+        self._look()
+        try:
+            return await asyncio.wait_for(self._settled, SETTLED_WITHIN_S)
+        except TimeoutError:
+            raise BadAnswer(f"not settled in {SETTLED_WITHIN_S:g} s: {self!r}") from None
+
+    def _look(self) -> None:
+        waits = self._settled
+        if waits is None or waits.done() or self.owing or self.owned != self.topic.partitions:
+            return
+        if len(self.at) != 1 or next(iter(self.at)) <= self._beyond:
+            return
+        least = self.topic.partitions // len(self.members)
+        if all(member.count >= least for member in self.members):  # no early target, where one has it all
+            waits.set_result(Settled(self._owned_at, time.monotonic()))
+
+    @property
+    def epoch(self) -> int:
+        return max(self.at)
+
+    def failed(self, error: Exception) -> None:
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_exception(error)
+
+    async def end(self) -> None:
+        """All leave, and their connections close."""
+        members = list(self.members)
+        for member in members:
+            self.drop(member)
+            member.leave()
+        await asyncio.sleep(0.05)
+        for member in members:
+            member.close()
+
+
+class Consumer(asyncio.Protocol):
+    """One member."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self.crowd = crowd
+        self.member_id = secrets.token_urlsafe(16)
+        self.epoch = JOIN
+        self.owns: tuple[TopicPartitions, ...] = ()
+        self.count = 0
+        self.owes = False
+        """It has yet to say what it owns."""
+        self.interval_s = 5.0
+        self.is_gone = False
+        self.transport: asyncio.Transport
+        self._loop = asyncio.get_running_loop()
+        self._come = b""
+        self._sent_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._frame = b""
+        self._same = b""
+        """The answer to the last heartbeat that said nothing, which said nothing either."""
+        self._greets = False
+
+    def __repr__(self) -> str:
+        return f"<member {self.member_id} at {self.epoch}, owns {self.count}>"
+
+    # --- what it sends ---
+
+    def join(self) -> None:
+        software = self.crowd.software
+        if software is None:
+            self._beat()
+            return
+        self._greets = True
+        request = ApiVersionsRequest(
+            client_software_name=software.name, client_software_version=software.version
+        )
+        self.transport.write(frame_of(request))
+
+    def leave(self) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.crowd.group, member_id=self.member_id, member_epoch=LEAVE
+        )
+        self.transport.write(frame_of(request))
+
+    def close(self) -> None:
+        """Without a farewell."""
+        self.is_gone = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.transport.close()
+
+    def _beat(self) -> None:
+        if self.is_gone:
+            return
+        if not self._frame:
+            self._frame = frame_of(self._request())
+        frame, number = self._frame, next(_numbers).to_bytes(4, "big")
+        self._sent_at = time.monotonic()
+        self.crowd.beats += 1
+        self.transport.write(frame[:NUMBER_AT] + number + frame[BEHIND_NUMBER:])
+
+    def _request(self) -> ConsumerGroupHeartbeatRequest:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.crowd.group, member_id=self.member_id, member_epoch=self.epoch
+        )
+        if self.epoch == JOIN:
+            return request.replace(
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+                subscribed_topic_names=(self.crowd.topic.name,),
+                topic_partitions=(),
+            )
+        return request.replace(topic_partitions=self.owns) if self.owes else request
+
+    # --- what it is told ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.is_gone:
+            self.crowd.failed(exc or ConnectionError("the broker closed a member's connection"))
+
+    def data_received(self, data: bytes) -> None:
+        self._come = self._come + data if self._come else data
+        while len(self._come) >= 4 and len(self._come) >= 4 + int.from_bytes(self._come[:4], "big"):
+            behind = 4 + int.from_bytes(self._come[:4], "big")
+            body, self._come = self._come[4:behind], self._come[behind:]
+            if self._greets:
+                self._greets = False
+                self._beat()
+            elif not self.is_gone:
+                self._answered(body)
+
+    def _answered(self, body: bytes) -> None:
+        crowd, now = self.crowd, time.monotonic()
+        crowd.longest_s = max(crowd.longest_s, now - self._sent_at)
+        if body[4:] == self._same and not self.owes:
+            self._next(self._sent_at + self.interval_s, now)
+            return
+        told = read(ConsumerGroupHeartbeatResponse, body)
+        code = Errors(told.error_code)
+        if code in LATER:
+            self._next(now + LATER_S, now)
+        elif code in FENCED:
+            fresh = ConsumerGroupHeartbeatResponse(member_epoch=JOIN)
+            crowd.took(self, fresh)
+            self._beat()
+        elif code:
+            crowd.failed(BadAnswer(f"a member was told {code.name}: {told.error_message}"))
+        else:
+            before_s = self.interval_s
+            self.interval_s = HURRY_S if crowd.hurries else told.heartbeat_interval_ms / 1000
+            self._same = body[4:] if told.assignment is None else b""
+            if crowd.took(self, told):
+                self._beat()
+            else:
+                since = self._sent_at if self.interval_s == before_s else now
+                self._next(since + self.interval_s, now)
+
+    def take(self, told: ConsumerGroupHeartbeatResponse) -> bool:
+        """Be at the epoch and own what it was told; whether that is to be said at once."""
+        if self.owes or told.member_epoch != self.epoch or told.assignment is not None:
+            self._frame = b""
+        self.owes = told.assignment is not None
+        self.epoch = told.member_epoch
+        if told.assignment is not None or told.member_epoch == JOIN:
+            self.owns = told.assignment.topic_partitions if told.assignment is not None else ()
+            self.count = sum(len(topic.partitions) for topic in self.owns)
+        return self.owes
+
+    def _next(self, at: float, now: float) -> None:
+        self._timer = self._loop.call_later(max(0.0, at - now), self._beat)
