@@ -1,4 +1,4 @@
-"""Members of consumer groups in virtual time: how long things take, to the millisecond, and always the same."""
+"""Members of consumer groups in virtual time: how long things take, and that it is always the same."""
 
 from __future__ import annotations
 
