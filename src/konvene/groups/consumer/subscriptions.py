@@ -63,11 +63,11 @@ def _reads_the_same(group: ConsumerGroup, old: Member, new: Member) -> bool:
 
 
 def names_without(group: ConsumerGroup, gone: Iterable[Member]) -> set[str]:
-    """The names that the group reads without these members, by name or by expression."""
+    """The names that the group reads without these members, by name or by expression.
+
+    One of them may be under another id than in the group: who takes its place reads what it read so far."""
     names, regexes = dict(group.subscribers), dict(group.regex_users)
     for member in gone:
-        if member.member_id not in group.members:
-            continue
         for name in member.topics:
             names[name] -= 1
         if member.regex:
@@ -131,7 +131,7 @@ def refresh(step: Step, old: Member, new: Member) -> None:
         return
     known = group.regexes.values()
     last_ms = max((resolved.timestamp_ms for resolved in known), default=-REFRESH_PAUSE_MS - 1)
-    if context.now_ms <= last_ms + REFRESH_PAUSE_MS:
+    if last_ms <= context.now_ms <= last_ms + REFRESH_PAUSE_MS:  # Before it is a clock that was set back.
         return
     longest_ms: int = context.config["group.consumer.regex.refresh.interval.ms"]
     unresolved = len(users) != len(group.regexes)

@@ -84,9 +84,12 @@ def computed(group: ConsumerGroup | None, answer: AssignmentComputed, context: C
         return NO_OUTCOME
     step = Step(group, context)
     step.remember(computing=0)
-    if group.epoch == answer.epoch > group.assignment_epoch and not isinstance(answer.given, Exception):
+    given = answer.given
+    if isinstance(given, PartitionAssignorError) or not given.keys() <= group.members.keys():
+        return step.outcome()  # Or somebody has another id by now: no epoch moves for that.
+    if group.epoch == answer.epoch > group.assignment_epoch:
         for member_id in group.members:
-            _write(step, member_id, group.targets.get(member_id), answer.given)
+            _write(step, member_id, group.targets.get(member_id), given)
         _at(step)
     return step.outcome()
 
@@ -106,7 +109,9 @@ def offered(context: Context) -> Mapping[str, Assignor]:
 
 def _is_time(step: Step) -> bool:
     last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["consumer.assignment.interval.ms"]
-    return last_ms == 0 or interval_ms == 0 or step.context.now_ms >= last_ms + interval_ms
+    # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
+    waits = last_ms <= step.context.now_ms < last_ms + interval_ms
+    return last_ms == 0 or not waits
 
 
 def _weight(spec: GroupSpec) -> int:
