@@ -1,7 +1,7 @@
 """What the commands of `konvene sim` share: which runs are meant, and in how many processes.
 
 A seed is a number. `--groups classic,static` are runs of their own, one for each kind; `classic+static` is
-one run in which both kinds share a world, and `mixed` is all kinds in one.
+one run in which both kinds share a world, and `mixed` is another word for it.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def run_options(command: F) -> F:
     """--level, --groups, --steps, --set, --config: as the parameter `asked`."""
 
     @click.option("--groups", default="classic", show_default=True, metavar="KIND[,KIND]",
-                  help="Kinds of groups, each in a run of its own: classic, static. classic+static: in one"
-                       " world; mixed: all of them in one.")  # fmt: skip
+                  help="Kinds of groups, each in a run of its own: classic, static, consumer, consumer-static,"
+                       " migration. classic+static, or mixed: in one world.")  # fmt: skip
     @click.option("--steps", type=click.IntRange(1), metavar="N",
                   help="Steps before it becomes calm, about [default: 5000; 20000 at level 2].")  # fmt: skip
     @click.option("--level", type=click.IntRange(1, 2), default=1, show_default=True,
@@ -133,7 +133,8 @@ def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
         raise click.UsageError("--groups: name at least one kind.")
-    return tuple(tuple(kinds()) if word == "mixed" else tuple(word.split("+")) for word in words)
+    mixed = tuple(name for name, kind in kinds().items() if not kind.assigned)
+    return tuple(mixed if word == "mixed" else tuple(word.split("+")) for word in words)
 
 
 def _check(asked: Asked) -> None:

@@ -8,18 +8,24 @@ When it is calm nothing fails and nobody comes or goes, so that
         and every partition of what they read is somebody's
     L6  everything that there is gets read and committed
     L5  then nothing moves any more: three sessions pass without another generation
+    L1  in a consumer group all are where they should be within four heartbeats of a change
     G11, G12  and when all have left, the group is empty; nobody waits, and no timer is left over
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.groups.classic.group import State
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.group import State as ConsumerState
+from konvene.groups.kinds import is_empty
+from konvene.sim.chaos import CONSUMER_SETTINGS
 from konvene.sim.event import Broken
-from konvene.sim.faults import Options
+from konvene.sim.faults import SECRET, Options
+from konvene.sim.members import assigns
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
 SETTLING_MS = 10_000
 """A cooperative rebalance has a second half, which may be about to begin."""
 COOPERATIVE = "cooperative-sticky"
+SOON_MS = 2_000
+"""For the ways of requests and answers."""
 LOADING_MS = 120_000
 """For a load that was slow when it began."""
 SLACK_MS = 30_000
@@ -44,12 +52,40 @@ def calm(world: World) -> None:
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
     world.agenda_passes(SETTLING_MS)
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
-    generations = [world.group(m.group).generation for m in world.living()]
+    _converges(world)
+    generations = [_generation(world, m.group) for m in world.living()]
     world.agenda_passes(3 * session_ms)
-    if [world.group(m.group).generation for m in world.living()] != generations or not _stable(world):
+    if [_generation(world, m.group) for m in world.living()] != generations or not _stable(world):
         raise Broken("NothingMovesInTheEnd", f"after {3 * session_ms} ms of calm: {_why_not(world)}")
     world.shell.look()
     _everybody_leaves(world, session_ms)
+
+
+def _generation(world: World, name: str) -> int:
+    group = world.shell.core.groups.get(name)
+    return group.epoch if isinstance(group, ConsumerGroup) else world.group(name).generation
+
+
+def _converges(world: World) -> None:
+    """L1: a topic grows, and somebody leaves; each time all are at the new target soon.
+
+    Four heartbeats: to hear of it, to give up, to hear that it was given up, and one for good measure."""
+    if not assigns(world.kinds) or not all(
+        isinstance(world.shell.core.groups.get(name), ConsumerGroup) for name in _groups(world)
+    ):
+        return
+    config = world.config
+    beat_ms: int = config["group.consumer.heartbeat.interval.ms"]
+    if any(not hasattr(member, "held") for member in world.living()):
+        beat_ms = max(beat_ms, world.options["heartbeat.ms"])  # Some speak the classic protocol.
+    bound_ms = 4 * beat_ms + config["group.consumer.assignment.interval.ms"] + SOON_MS
+    orders = world.topics.by_name["orders"]
+    world.set_topic("orders", orders.partitions + 1, anew=False)
+    _within(world, bound_ms, lambda: _stable(world), "MembersConverge", lambda: _why_not(world))
+    if len(world.living()) > 1:
+        world.living()[0].leave()  # What it says does not arrive any more: its session has to end.
+        bound_ms += _longest(world)[0]
+        _within(world, bound_ms, lambda: _stable(world), "MembersConverge", lambda: _why_not(world))
 
 
 def _heal(world: World) -> None:
@@ -73,6 +109,10 @@ def _heal(world: World) -> None:
 def _longest(world: World) -> tuple[int, int]:
     """The longest session and rebalance timeout that anybody asked for."""
     sessions, rebalances = [world.options["session.ms"]], [world.options["rebalance.ms"]]
+    if assigns(world.kinds):
+        sessions += (
+            int(value) for name, values in CONSUMER_SETTINGS if "session" in name for value in values
+        )
     for group in world.shell.core.groups.values():
         if isinstance(group, ConsumerGroup):
             rebalances += (m.rebalance_timeout_ms for m in group.members.values())
@@ -109,6 +149,9 @@ def _stable(world: World) -> bool:
 
 
 def _group_stable(world: World, name: str, members: list[Member]) -> bool:
+    found = world.shell.core.groups.get(name)
+    if isinstance(found, ConsumerGroup):
+        return _consumers_stable(world, found, members)
     group = world.group(name)
     if group.state is not State.STABLE or len(group.members) != len(members):
         return False
@@ -124,6 +167,27 @@ def _group_stable(world: World, name: str, members: list[Member]) -> bool:
     return once and (owned == wanted or _may_be_left_out(world, members))
 
 
+def _consumers_stable(world: World, group: ConsumerGroup, members: list[Member]) -> bool:
+    """All at the group's epoch; and every partition of what they read is one's."""
+    if group.state is not ConsumerState.STABLE or group.members.keys() != {m.member_id for m in members}:
+        return False
+    if not all(m.settled and m.epoch == group.epoch for m in members):
+        return False
+    owned = [tp for member in members for tp in member.owned]
+    counts = world.partition_counts()
+    wanted = {(topic, p) for m in members for topic in read_by(world, m) for p in range(counts.get(topic, 0))}
+    return len(owned) == len(set(owned)) and set(owned) == wanted
+
+
+def read_by(world: World, member: Member) -> set[str]:
+    """The topics that it reads, and that it may see where it says so by an expression."""
+    expression = getattr(member, "regex", "")
+    found = set(member.topics)
+    if expression:
+        found |= {t for t in world.topics.by_name if not t.startswith(SECRET) and re.fullmatch(expression, t)}
+    return found
+
+
 def _may_be_left_out(world: World, members: list[Member]) -> bool:
     """Static members come back to the assignment that stands, in Kafka too. So partitions stay without an
     owner until the next rebalance that came while the leader was away, which does not know for what it was
@@ -134,7 +198,7 @@ def _may_be_left_out(world: World, members: list[Member]) -> bool:
 
 
 def _why_not(world: World) -> str:
-    groups = [f"{world.group(name)!r}" for name in _groups(world)]
+    groups = [f"{world.shell.core.groups.get(name)!r}" for name in _groups(world)]
     return f"{world.shell.coordinator!r}; {', '.join(groups)}; {', '.join(map(repr, world.living()))}"
 
 
@@ -164,13 +228,13 @@ def _everybody_leaves(world: World, session_ms: int) -> None:
     for member in world.living():
         member.leave()
     names = sorted({m.group for m in world.members})
-    states = (State.EMPTY, State.DEAD)
+    groups = world.shell.core.groups
     _within(
         world,
         2 * session_ms + world.options["rebalance.ms"],
-        lambda: all(world.group(name).state in states and not world.group(name).members for name in names),
+        lambda: all(name not in groups or is_empty(groups[name]) for name in names),
         "LeftGroupsAreEmpty",
-        lambda: ", ".join(repr(world.group(name)) for name in names),
+        lambda: ", ".join(repr(groups.get(name)) for name in names),
     )
     if world.shell.undecided:
         raise Broken("EveryRequestIsAnswered", f"{world.shell.undecided} still wait")

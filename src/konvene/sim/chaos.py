@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.codec.schema import Struct
+from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.describe_groups import DescribeGroupsRequest
@@ -19,7 +20,8 @@ from konvene.messages.offset_delete import (
 )
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from konvene.sim.compaction import compacted
-from konvene.sim.faults import FAULTS
+from konvene.sim.faults import ALL_FAULTS, SECRET
+from konvene.sim.members import assigns
 from konvene.sim.process import Process
 from konvene.sim.shell import Shell
 
@@ -32,7 +34,7 @@ MOST_MEMBERS = 12
 
 def strike(world: World) -> None:
     """One of the faults that were drawn, by weight."""
-    names = [f.name for f in FAULTS if world.options.faults.get(f.name)]
+    names = [f.name for f in ALL_FAULTS if world.options.faults.get(f.name)]
     if not names:
         return
     weights = [world.options.faults[name] for name in names]
@@ -58,9 +60,9 @@ def maybe_restart(world: World, member: Member) -> None:
 
 
 def _restart(world: World, member: Member) -> None:
-    if not world.is_calm and not member.alive:
+    if not world.is_calm and not member.alive and member in world.members:
         world.happened(member.name, "starts again", None)
-        member.start()
+        world.start_again(member)
 
 
 def _anybody(world: World) -> Member | None:
@@ -95,10 +97,10 @@ def _join(world: World) -> None:
 
 
 def _herd(world: World) -> None:
-    for member in world.members:
+    for member in list(world.members):
         if member.alive:
             member.die()
-        member.start()
+        world.start_again(member)
 
 
 def _pause(world: World) -> None:
@@ -139,6 +141,13 @@ def _cut_off(world: World) -> None:
 def _heal(world: World) -> None:
     world.happened("network", "heals", None)
     world.cuts = {}
+
+
+def _resubscribe(world: World) -> None:
+    member = _anybody(world)
+    resubscribe = getattr(member, "resubscribe", None)
+    if resubscribe is not None:
+        resubscribe()
 
 
 # --- the coordinator -----------------------------------------------------------------------------
@@ -242,12 +251,40 @@ def _topic_anew(world: World) -> None:
     old = world.topics.by_name.get(name)
     if old is None:
         return
-    world.oracle.made_anew(name)
-    gone = DeleteTopicState(name=name, topic_id=old.id)
+    _forget(world, name)
     world.set_topic(name, world.random.randint(1, 4))
     for tp in [tp for tp in world.ends if tp[0] == name]:
         del world.ends[tp]
+
+
+def _forget(world: World, name: str) -> None:
+    """What is known of a topic says nothing from now on; its offsets go."""
+    world.oracle.made_anew(name)
+    gone = DeleteTopicState(name=name, topic_id=world.topics.by_name[name].id)
     _ask(world, DeleteTopicsRequest(topics=(gone,)), 6)
+
+
+def _topic_gone(world: World) -> None:
+    name = "extra"
+    if name in world.topics.by_name:
+        _forget(world, name)
+        world.delete_topic(name)
+        world.agenda.after(log_uniform_ms(world, 100, 30_000), _topic_back, world, name)
+
+
+def _topic_back(world: World, name: str) -> None:
+    if name not in world.topics.by_name:
+        world.set_topic(name, world.random.randint(1, 4))
+
+
+def _topic_comes(world: World) -> None:
+    """Some of them nobody may describe."""
+    name = world.random.choice(["orders-late", "orders-later", f"{SECRET}-orders", "extra-late"])
+    if name in world.topics.by_name:
+        _forget(world, name)
+        world.delete_topic(name)
+    else:
+        world.set_topic(name, world.random.randint(1, 3))
 
 
 SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -259,8 +296,19 @@ SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Settings that change, and to what; Kafka's default first."""
 
 
+CONSUMER_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("group.consumer.max.size", ("1000", "2", "4")),
+    ("group.consumer.assignment.interval.ms", ("0", "1000", "4000")),
+    ("group.consumer.session.timeout.ms", ("10000", "20000")),
+    ("group.consumer.heartbeat.interval.ms", ("3000", "1000")),
+    ("group.consumer.migration.policy", ("bidirectional", "upgrade", "downgrade", "disabled")),
+    ("group.consumer.assignors", ("uniform,range", "range,uniform")),
+)
+
+
 def _setting(world: World) -> None:
-    name, values = world.random.choice(SETTINGS)
+    table = (*SETTINGS, *CONSUMER_SETTINGS) if assigns(world.kinds) else SETTINGS
+    name, values = world.random.choice(table)
     value = world.random.choice(values)
     world.happened("broker", f"{name}={value}", None)
     world.set(name, value)
@@ -296,6 +344,8 @@ def _describe(world: World) -> None:
     groups = _groups(world)
     _ask(world, ListGroupsRequest(), 5)
     _ask(world, DescribeGroupsRequest(groups=(*groups, "nobody")), 6)
+    if assigns(world.kinds):
+        _ask(world, ConsumerGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
     _ask(world, OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=g) for g in groups)), 9)
 
 
@@ -322,4 +372,7 @@ STRIKE: dict[str, Callable[[World], None]] = {
     "delete_group": _delete_group,
     "describe": _describe,
     "clock_step": _clock_step,
+    "resubscribe": _resubscribe,
+    "topic_gone": _topic_gone,
+    "topic_comes": _topic_comes,
 }

@@ -22,6 +22,10 @@ where the real log stands on it.
 Beside all that topics are created, deleted, made anew and grow, settings change, an administrator removes
 members, offsets and groups, and the wall clock steps by up to an hour.
 
+Consumer groups have their own: assignments and expressions are worked out beside the coordinator and come
+when they come; topics go and come back later, and new ones come that an expression matches; members change
+what they read, and one that comes back may speak the other protocol.
+
 Each run draws from its seed which of these happen at all, and how strongly (`KNOBS`, `FAULTS`): runs with few
 kinds of trouble reach corners that runs with all of them never see. What was drawn is printed.
 
@@ -96,6 +100,24 @@ KNOBS: tuple[Knob, ...] = (
     Knob("fault.every", 0, _log_uniform(15, 400), "steps between two of the faults below; 0: none"),
 )  # fmt: skip
 
+CONSUMER_KNOBS: tuple[Knob, ...] = (
+    Knob("assignment.interval.ms", 0, _one_of(0, 0, 0, 1_000, 5_000),
+         "group.consumer.assignment.interval.ms"),
+    Knob("heavy", 1_000_000, _one_of(1_000_000, 1_000_000, 1, 12),
+         "members and partitions from which on an assignment is computed beside the coordinator"),
+    Knob("work.ms", 1, _log_uniform(1, 20_000), "mean time that this takes, and so do expressions"),
+    Knob("regex", 0.0, _often_none(0.6, 0.5), "part of the members that read what an expression matches"),
+    Knob("regex.refresh.ms", 600_000, _one_of(600_000, 20_000), "group.consumer.regex.refresh.interval.ms"),
+    Knob("server.assignor", "", _one_of("", "", "uniform", "range", "mixed"),
+         "what members ask for; nothing: what the broker likes best"),
+    Knob("old.epochs", 0.0, _often_none(0.3, 0.5), "part of the commits that name an epoch that is past"),
+    Knob("policy", "bidirectional", _one_of(*["bidirectional"] * 5, "upgrade", "downgrade", "disabled"),
+         "group.consumer.migration.policy"),
+    Knob("upgraded", 0.5, lambda r: round(r.uniform(0.1, 0.9), 2),
+         "part of the members of a mixed group that speak the new protocol when they start"),
+)  # fmt: skip
+"""Of groups whose coordinator assigns: a run of others does not draw them."""
+
 
 class Fault(NamedTuple):
     """A row of what happens now and then: `World.fault_<name>` does it."""
@@ -126,6 +148,18 @@ FAULTS: tuple[Fault, ...] = (
     Fault("clock_step", 1, "the wall clock steps by up to an hour"),
 )
 
+CONSUMER_FAULTS: tuple[Fault, ...] = (
+    Fault("resubscribe", 3, "a client reads other topics from now on"),
+    Fault("topic_gone", 1, "a topic is deleted, and made anew after a while"),
+    Fault("topic_comes", 1, "a topic comes that expressions match, or goes again"),
+)  # fmt: skip
+
+SECRET = "secret"
+"""Topics whose names begin like this nobody may describe: no expression matches them."""
+
+ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS)
+ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS)
+
 
 class Options:
     """What one run draws from its seed: a value for each knob, a weight for each fault."""
@@ -141,16 +175,22 @@ class Options:
         return f"<options {' '.join(self.lines())}>"
 
     @classmethod
-    def drawn(cls, random: Random) -> Options:
-        """For a run of chaos. A fault is there in three runs of five."""
-        knobs = {knob.name: knob.draw(random) for knob in KNOBS}
+    def drawn(cls, random: Random, *, consumers: bool = False) -> Options:
+        """For a run of chaos; with `consumers` what is theirs too. A fault is there in three runs of five."""
+        knobs = {knob.name: knob.calm for knob in CONSUMER_KNOBS}
+        knobs |= {knob.name: knob.draw(random) for knob in KNOBS}
         faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
+        if consumers:
+            knobs |= {knob.name: knob.draw(random) for knob in CONSUMER_KNOBS}
+            faults |= {
+                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in CONSUMER_FAULTS
+            }
         return cls(knobs, {name: round(weight, 2) for name, weight in faults.items()})
 
     @classmethod
     def calm(cls) -> Options:
         """Nothing goes wrong."""
-        return cls({knob.name: knob.calm for knob in KNOBS}, {})
+        return cls({knob.name: knob.calm for knob in ALL_KNOBS}, {})
 
     def with_set(self, values: Iterable[tuple[str, str]]) -> Options:
         """The same, but for what is set by hand: knobs, or `fault.NAME` to its weight. Raises ValueError."""
@@ -159,16 +199,16 @@ class Options:
             fault = name.removeprefix("fault.")
             if name in knobs:
                 knobs[name] = _parsed(name, knobs[name], text)
-            elif name.startswith("fault.") and any(fault == f.name for f in FAULTS):
+            elif name.startswith("fault.") and any(fault == f.name for f in ALL_FAULTS):
                 faults[fault] = _parsed(name, 0.0, text)
             else:
-                known = ", ".join([k.name for k in KNOBS] + [f"fault.{f.name}" for f in FAULTS])
+                known = ", ".join([k.name for k in ALL_KNOBS] + [f"fault.{f.name}" for f in ALL_FAULTS])
                 raise ValueError(f"{name} is no knob of the simulator; there are: {known}")
         return Options(knobs, faults)
 
     def lines(self) -> list[str]:
         """`name=value`, what is as in calm left out."""
-        told = [f"{k.name}={self.knobs[k.name]}" for k in KNOBS if self.knobs[k.name] != k.calm]
+        told = [f"{k.name}={self.knobs[k.name]}" for k in ALL_KNOBS if self.knobs[k.name] != k.calm]
         return told + [f"fault.{name}={weight}" for name, weight in self.faults.items() if weight]
 
 

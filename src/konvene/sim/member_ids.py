@@ -32,7 +32,7 @@ class MemberIds:
             return
         group, stem = groups.get(request.group_id), _stem(client_id, request)
         made = f"{stem}-{self._made[stem] + 1}"
-        if group is not None and (made in group.members or made in group.pending_joins):
+        if group is not None and (made in group.members or made in getattr(group, "pending_joins", ())):
             self._made[stem] += 1
 
 

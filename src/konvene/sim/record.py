@@ -25,7 +25,7 @@ from konvene.messages.offset_fetch import OffsetFetchRequest
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.shard.image import Topics
 from konvene.sim.event import Event
-from konvene.sim.scenario import NONE, Client
+from konvene.sim.scenario_words import NONE, Client
 
 Words = list[str]
 

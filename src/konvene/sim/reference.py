@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from konvene.sim.event import Promise
-from konvene.sim.faults import FAULTS, KNOBS
+from konvene.sim.faults import ALL_FAULTS, ALL_KNOBS
 from konvene.sim.members import kinds
 from konvene.sim.promises import classes_of
 
@@ -81,12 +81,12 @@ def _page() -> Iterator[str]:
     yield "## Knobs\n"
     yield "A run draws a value for each; `--set NAME=VALUE` sets one. Calm is where nothing goes wrong.\n"
     yield from _table(
-        ("Knob", "Calm", "What it is"), ((f"`{k.name}`", f"`{k.calm}`", k.sentence) for k in KNOBS)
+        ("Knob", "Calm", "What it is"), ((f"`{k.name}`", f"`{k.calm}`", k.sentence) for k in ALL_KNOBS)
     )
     yield "## Faults\n"
     yield "A run draws which of them there are. Of those, one strikes every `fault.every` steps or so; by"
     yield "weight, which is drawn below the one here. `--set fault.NAME=WEIGHT` sets it by hand.\n"
-    faults = ((f"`{f.name}`", f"{f.weight:g}", f.sentence) for f in FAULTS)
+    faults = ((f"`{f.name}`", f"{f.weight:g}", f.sentence) for f in ALL_FAULTS)
     yield from _table(("Fault", "Weight", "What happens"), faults)
     yield "## Promises\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"

@@ -13,10 +13,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from konvene.groups.consumer import targets
 from konvene.sim.calm import calm
 from konvene.sim.compaction import assert_compaction_changes_nothing
 from konvene.sim.event import Broken
 from konvene.sim.faults import Options
+from konvene.sim.members import assigns
 from konvene.sim.promises import promises_of
 from konvene.sim.record import Recorder
 from konvene.sim.world import LOOK_EVERY, World, line
@@ -37,7 +39,9 @@ class Run:
 
     def options(self) -> Options:
         """What the seed draws, and what was set by hand. Raises ValueError for a knob that there is not."""
-        return Options.drawn(Random(f"options {self.seed}")).with_set(self.sets)
+        return Options.drawn(Random(f"options {self.seed}"), consumers=assigns(self.kinds)).with_set(
+            self.sets
+        )
 
     def command(self) -> str:
         """The one command that runs it again."""
@@ -119,6 +123,20 @@ def simulate(
     `record` is given who writes down what the coordinator goes through.
     """
     options = run.options()
+    heavy, targets.HEAVY = targets.HEAVY, options["heavy"]
+    try:
+        return _simulate(run, options, trace, stopwatch, record)
+    finally:
+        targets.HEAVY = heavy
+
+
+def _simulate(
+    run: Run,
+    options: Options,
+    trace: Callable[[str], None] | None,
+    stopwatch: Callable[[], float] | None,
+    record: Callable[[Recorder], None] | None,
+) -> Report:
     began = stopwatch() if stopwatch is not None else 0.0
     world = World(
         Random(f"world {run.seed}"),

@@ -12,19 +12,23 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from konvene.broker.authorizer import Operation, Resource
 from konvene.broker.coordinator import Call, Explained
+from konvene.broker.group_work import WORK
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim import chaos
 from konvene.sim.agenda import Agenda
 from konvene.sim.event import Event, Promise
-from konvene.sim.faults import Options
+from konvene.sim.faults import SECRET, Options
 from konvene.sim.member_ids import MemberIds
-from konvene.sim.members import kinds
+from konvene.sim.members import assigns, kinds
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.oracle import Oracle, TopicPartition
 from konvene.sim.process import Process
@@ -44,6 +48,26 @@ PRODUCE_EVERY_MS = 2_000
 
 Happened = tuple[int, int, str, str, Any]
 """Step, time, who, what, and what it is about."""
+
+
+def may(call: Call, operation: Operation, resource: Resource) -> bool:
+    """What an authorizer would say."""
+    return not resource.name.startswith(SECRET)
+
+
+def consumer_settings(options: Options) -> dict[str, str]:
+    """What groups run with whose coordinator assigns. The limits of the limits are out of the way."""
+    told = {
+        "min.session.timeout.ms": 1,
+        "min.heartbeat.interval.ms": 1,
+        "session.timeout.ms": options["session.ms"],
+        "heartbeat.interval.ms": min(options["heartbeat.ms"], options["session.ms"] // 3),
+        "assignment.interval.ms": options["assignment.interval.ms"],
+        "max.size": options["max.size"],
+        "migration.policy": options["policy"],
+        "regex.refresh.interval.ms": options["regex.refresh.ms"],
+    }
+    return {f"group.consumer.{name}": str(value) for name, value in told.items()}
 
 
 class Measure:
@@ -99,7 +123,11 @@ class World:
                 *settings,
             ]
         )
-        self._settings_at_first = {n: v[0] for n, v in chaos.SETTINGS} | self.settings
+        if assigns(self.kinds):
+            self.settings |= consumer_settings(options) | dict(settings)
+        self._settings_at_first = {
+            n: v[0] for n, v in (*chaos.SETTINGS, *chaos.CONSUMER_SETTINGS)
+        } | self.settings
         self._configure()
         self.topics = Topics()
         self._topic_serial = self.topic_changes = 0
@@ -145,9 +173,18 @@ class World:
         else:
             topic_id = known.id
         others = [t for t in self.topics.by_name.values() if t.name != name]
-        self.topics = Topics([*others, Topic(name, topic_id, partitions)])
+        self.topics = Topics([*others, Topic(name, topic_id, partitions)], self._topic_serial)
         self.note(f"topic {name}{' recreate' if anew and known is not None else ''} partitions={partitions}")
         self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
+
+    def delete_topic(self, name: str) -> None:
+        """A topic is gone, and its records."""
+        self.topic_changes += 1
+        self.topics = Topics([t for t in self.topics.by_name.values() if t.name != name], self._topic_serial)
+        self.note(f"topic {name} partitions=0")
+        self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
+        for tp in [tp for tp in self.ends if tp[0] == name]:
+            del self.ends[tp]
 
     def partition_counts(self) -> dict[str, int]:
         """How many partitions each topic has. The same value as long as nothing changed."""
@@ -174,7 +211,7 @@ class World:
 
     def new_shell(self) -> Shell:
         """Another coordinator on the log, not loaded yet."""
-        return Shell(
+        new = Shell(
             self.agenda,
             lambda: self.config,
             log=self.log,
@@ -183,7 +220,22 @@ class World:
             load_ms=lambda: self._about(self.trouble["load.ms"]),
             observe=self._observe,
             tell=self.measure.explained,
+            perform=lambda effect: self._perform(new, effect),
         )
+        return new
+
+    def _perform(self, shell: Shell, effect: Effect) -> None:
+        """What the coordinator wants to be worked out: it is, and comes when it comes."""
+        came = WORK[effect.verb](effect.subject, may)
+        self.agenda.after(self._about(self.trouble["work.ms"]), self._worked, shell, shell.core, came)
+
+    def _worked(self, shell: Shell, core: Any, came: Any) -> None:
+        """Nobody hears of it whose shard was loaded again since."""
+        if shell.core is core and shell in (self.shell, *self.deposed):
+            self.happened("work", "is done", came)
+            if shell is self.shell:
+                chaos.append_faults(self, shell)
+            shell.inform(came)
 
     def group(self, group_id: str) -> ClassicGroup:
         """The classic group of that name, or an empty one."""
@@ -191,7 +243,13 @@ class World:
         return found if isinstance(found, ClassicGroup) else ClassicGroup(group_id)
 
     def _is_current(self, member: Member) -> bool:
-        """Whether the coordinator knows it, in the epoch in which it thinks it is."""
+        """Whether the coordinator knows it, in the epoch in which it thinks it is.
+
+        A member of a consumer group may be behind: it has not heard yet of where it is."""
+        found = self.shell.core.groups.get(member.group)
+        if isinstance(found, ConsumerGroup):
+            known = found.members.get(member.member_id)
+            return known is not None and 0 < member.epoch <= known.current.epoch
         group = self.group(member.group)
         return member.member_id in group.members and group.generation == member.epoch
 
@@ -201,11 +259,21 @@ class World:
     def new_member(self) -> Member:
         """One more, of the kinds in turn, in the groups in turn. It has not started."""
         number = len(self.members)
-        kind = self.kinds[number % len(self.kinds)]
-        group = f"g{number % self.options['groups'] + 1}"
-        member = kinds()[kind].honest(self, f"c{number + 1}", group)
+        member = self._member(number)
         self.members.append(member)
         return member
+
+    def _member(self, number: int) -> Member:
+        kind = self.kinds[number % len(self.kinds)]
+        group = f"g{number % self.options['groups'] + 1}"
+        return kinds()[kind].honest(self, f"c{number + 1}", group)
+
+    def start_again(self, member: Member) -> None:
+        """Somebody who was dead is back; where both protocols are spoken, maybe with the other one."""
+        number = self.members.index(member)
+        if kinds()[self.kinds[number % len(self.kinds)]].changes:
+            member = self.members[number] = self._member(number)
+        member.start()
 
     # --- steps ---
 

@@ -7,7 +7,7 @@ honest member, and one that is not honest.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,10 @@ class Kind(NamedTuple):
     honest: Callable[[World, str, str], Member]
     """Makes a member: its world, its name, its group."""
     hostile: Callable[[World, str, str], Process]
+    assigned: bool = False
+    """Whether the coordinator assigns, to some of them at least."""
+    changes: bool = False
+    """Whether one that comes back may be another than it was."""
 
 
 @cache
@@ -35,3 +39,9 @@ def kinds() -> dict[str, Kind]:
         told = getattr(import_module(f"{__name__}.{module}"), "KINDS", ())
         found |= {kind.name: kind for kind in told}
     return found
+
+
+def assigns(names: Sequence[str]) -> bool:
+    """Whether there are members of these kinds to whom the coordinator assigns."""
+    known = kinds()
+    return any(name in known and known[name].assigned for name in names)

@@ -17,6 +17,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.kinds import Group, is_empty
 from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.groups.offsets.expiry import SOON_MS
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -225,7 +226,7 @@ class OffsetsExpireLate(Promise):
             now_ms = event.shell.now_ms
             for key, told in event.before.offsets.items():
                 if key not in event.after.offsets:
-                    self._expired(event.before.group(key[0]), key, told, now_ms, kept_ms)
+                    self._expired(event.before.groups[key[0]], key, told, now_ms, kept_ms)
         if event.outcome is not None:
             due_ms = event.shell.due_ms(RETENTION)
             interval_ms = event.shell.config["offsets.retention.check.interval.ms"]
@@ -233,12 +234,12 @@ class OffsetsExpireLate(Promise):
             if due_ms == interval_ms:
                 self._left(event, kept_ms)
 
-    def _expired(
-        self, group: ClassicGroup, key: OffsetKey, told: Committed, now_ms: int, kept_ms: int
-    ) -> None:
-        assert group.state in SETTLED, f"{key} expired of {group!r}"
+    def _expired(self, group: Group, key: OffsetKey, told: Committed, now_ms: int, kept_ms: int) -> None:
+        if isinstance(group, ClassicGroup):
+            assert group.state in SETTLED, f"{key} expired of {group!r}"
         if group.members:
-            assert group.protocol_type == CONSUMER, f"{key} expired; what {group!r} reads nobody knows"
+            if isinstance(group, ClassicGroup):
+                assert group.protocol_type == CONSUMER, f"{key} expired; what {group!r} reads nobody knows"
             assert key[1] not in subscribed_topics(group), f"{key} expired, and {group!r} reads it"
         expires_ms = _expires_ms(group, told, kept_ms)
         assert now_ms >= expires_ms, f"{key} expired at {now_ms}, before {expires_ms}"
@@ -248,10 +249,12 @@ class OffsetsExpireLate(Promise):
         now_ms, core = event.shell.now_ms, event.shell.core
         for name, group in core.groups.items():
             by_topic = core.offsets.get(name, {})
-            if group.state is State.EMPTY:
+            if is_empty(group):
                 assert by_topic, f"{group!r} has nothing left, and is still there"
                 read: set[str] = set()
-            elif group.state is State.STABLE and group.subscribed is not None:
+            elif isinstance(group, ConsumerGroup) or (
+                group.state is State.STABLE and group.subscribed is not None
+            ):
                 read = subscribed_topics(group)
             else:  # On its way, or nobody knows what its members read.
                 continue
@@ -260,11 +263,13 @@ class OffsetsExpireLate(Promise):
                 assert topic in read or not late, f"{name} {topic}: {late[0]} should have expired by {now_ms}"
 
 
-def _expires_ms(group: ClassicGroup, told: Committed, kept_ms: int) -> int:
+def _expires_ms(group: Group, told: Committed, kept_ms: int) -> int:
     """When an offset that nobody reads expires: when it said itself, or so long after it was of use last."""
     if told.expire_ms != -1:
         return told.expire_ms
     since_ms = told.commit_ms
+    if isinstance(group, ConsumerGroup):
+        return since_ms + kept_ms
     if group.state is State.EMPTY and not group.is_simple and group.state_timestamp_ms != -1:
         since_ms = group.state_timestamp_ms
     return since_ms + kept_ms
@@ -285,7 +290,8 @@ class SubscribedOffsetsStay(Promise):
                 assert by, f"{key} of {group!r} is gone by {event.api or event.key}"
                 # Who is to be in the next generation and was not in the last one reads nothing yet.
                 settled = group.state is not State.PREPARING_REBALANCE
-                assert group.protocol_type == CONSUMER, f"{key} is gone; what {group!r} reads nobody knows"
+                known = isinstance(group, ConsumerGroup) or group.protocol_type == CONSUMER
+                assert known, f"{key} is gone; what {group!r} reads nobody knows"
                 reads = settled and key[1] in subscribed_topics(group)
                 assert not reads, f"{key} is gone, and {group!r} reads it"
 
@@ -301,7 +307,7 @@ class GroupsGoWhenEmpty(Promise):
                 continue
             by = event.asks("DeleteGroups") or event.key == RETENTION
             assert by, f"{group!r} is gone by {event.api or event.key}"
-            assert group.state is State.EMPTY, f"{group!r} is deleted"
+            assert is_empty(group), f"{group!r} is deleted"
             left = event.shell.core.offsets.get(name)
             assert not left, f"{group!r} is deleted, its offsets are there: {left}"
 
@@ -334,9 +340,15 @@ def _partitions(answer: Any) -> Iterator[tuple[str, Any, Any]]:
                 yield group.group_id, topic, p
 
 
-def subscribed_topics(group: ClassicGroup) -> set[str]:
+def subscribed_topics(group: Group) -> set[str]:
     """The topics that members say they read, each by itself; what cannot be read says nothing."""
     topics: set[str] = set()
+    if isinstance(group, ConsumerGroup):
+        for reader in group.members.values():
+            topics |= reader.topics
+            if reader.regex in group.regexes:
+                topics |= group.regexes[reader.regex].topics
+        return topics
     for member in group.members.values():
         metadata = dict(member.protocols).get(group.protocol or "", b"")
         try:
