@@ -26,7 +26,7 @@ from typing import Any
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.classic import log as classic_log
-from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.classic.group import ClassicGroup, Story
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.step import Step as ClassicStep
@@ -94,7 +94,6 @@ def upgraded(classic: ClassicGroup, context: Context) -> Step:
         if member.sync_waiter is not None:
             step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
         step.timers.append(Arm(session_key(classic.group_id, member.member_id), member.session_timeout_ms))
-    step.cause(causes.UPGRADED)
     return step
 
 
@@ -199,7 +198,8 @@ def downgraded(
     for classic_member in classic.members.values():
         moved.arm_session(classic_member)
     if rebalance:
-        moved.cause(causes.DOWNGRADED, None)
+        step.causes.insert(0, step.told(causes.DOWNGRADED, leaving[0]))
+        moved.group.story = Story(context.now_ms, tuple(step.causes))
         moved.start_rebalance()
     then = moved.outcome()
     return Outcome(

@@ -111,6 +111,8 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
     old, replaced = _admit(step, request, member_id, owned)
     new = _updated(old, request, context)
     is_new = old.member_id not in step.group.members and replaced is None
+    if step.group.members and groups.get(request.group_id) is not step.group:
+        step.cause(causes.UPGRADED, new)
     changed = _subscribe(step, old, new, is_new=is_new)
     target = retarget(step, old, new, replaced=replaced)
     settled = reconcile(step, new, target, owned, subscription_changed=changed)

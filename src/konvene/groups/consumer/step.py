@@ -156,6 +156,10 @@ class Step:
 
     def cause(self, kind: str, member: Member | None = None, *, reason: str | None = None) -> None:
         """Remember why the epoch moves."""
+        self.causes.append(self.told(kind, member, reason=reason))
+
+    def told(self, kind: str, member: Member | None, *, reason: str | None = None) -> Cause:
+        """A cause, and who it was."""
         told = Cause(kind=kind, at_ms=self.context.now_ms, reason=reason)
         if member is not None:
             told = told.replace(
@@ -164,7 +168,7 @@ class Step:
                 client_id=member.client_id,
                 client_host=member.client_host,
             )
-        self.causes.append(told)
+        return told
 
     def _tell(self) -> None:
         """One row where the epoch moved, and one when all members have what they are meant to have."""
