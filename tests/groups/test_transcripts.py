@@ -1,4 +1,4 @@
-"""Each file of `tests/scenarios/classic` is a conversation and what must follow from it, line by line."""
+"""Each file of `tests/scenarios` is a conversation and what must follow from it, line by line."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from konvene.sim.scenario import run_file
 
-SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios" / "classic").glob("*.txt"))
+SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*/*.txt"))
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_transcript(path: Path) -> None:
     """What happens is what the file says happens, and every promise is kept; KONVENE_REWRITE=1 writes it
     down anew."""
