@@ -261,6 +261,19 @@ def test_what_nothing_can_mend_is_raised_each_time_after_all_was_lost(error: Err
     assert all(b.member_epoch >= 0 for b in beats(broker))
 
 
+def test_a_mistake_in_making_a_heartbeat_is_seen_by_the_caller() -> None:
+    async def life(member: ConsumerMember) -> None:
+        def mistaken(*_: Any) -> Any:
+            raise ZeroDivisionError
+
+        member.membership.request = mistaken  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await until(lambda: False, member)
+
+    with script(answer(2, t=(0,))) as broker:
+        play(broker, life)
+
+
 def test_a_broker_without_the_protocol_is_told_of_in_the_words_of_kafka() -> None:
     async def life(member: ConsumerMember) -> None:
         with pytest.raises(UnsupportedVersion, match=r"Set group\.protocol=classic"):

@@ -17,9 +17,15 @@ from collections.abc import Iterable
 
 from konvene.client.cluster import COORDINATOR_MOVED, Cluster, TopicPartition
 from konvene.client.connection import Connection
-from konvene.client.errors import ClientError, KafkaError, Misconfigured, RequestTimedOut
+from konvene.client.errors import (
+    ClientError,
+    KafkaError,
+    Misconfigured,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from konvene.client.member import Callback, MemberSettings
-from konvene.client.membership import Membership, State, Topics, Units
+from konvene.client.membership import NO_CONSUMER_PROTOCOL, Membership, State, Topics, Units
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -122,6 +128,7 @@ class ConsumerMember:
                 raise ClientError(f"this member of group {self.group_id} has left")
             await self.cluster.refresh(m.topics.names)
             self._heartbeats = asyncio.ensure_future(self._keep_alive())
+            self._heartbeats.add_done_callback(lambda _: self._tell())
         patience = self.cluster.patience(self.settings.rebalance_timeout_ms)
         while True:
             await self._tell_errors()
@@ -161,8 +168,7 @@ class ConsumerMember:
             wait_ms = None if due_ms is None else due_ms - self._now_ms()
             if wait_ms is not None and wait_ms <= 0:
                 await self._heartbeat()
-                news, self._news = self._news, asyncio.Event()
-                news.set()
+                self._tell()
                 continue
             try:
                 async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
@@ -175,6 +181,8 @@ class ConsumerMember:
         m = self.membership
         try:
             connection = await self.cluster.coordinator(self.group_id, lane=self)
+            if not connection.speaks(_KEY):
+                raise UnsupportedVersion(NO_CONSUMER_PROTOCOL)
             version = connection.version_of(_KEY)
             answer: ConsumerGroupHeartbeatResponse = await connection.send(
                 m.request(self._now_ms(), version), version
@@ -187,6 +195,11 @@ class ConsumerMember:
             self.cluster.forget_coordinator(self.group_id)
         m.answered(answer, self._now_ms())
 
+    def _tell(self) -> None:
+        """Wake all who wait to hear something."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
     async def _tell_errors(self) -> None:
         m = self.membership
         if m.state is State.FAILED:
@@ -196,6 +209,8 @@ class ConsumerMember:
         if m.complaint is not None:
             complaint, m.complaint = m.complaint, None
             raise complaint
+        if self._heartbeats is not None and self._heartbeats.done():
+            self._heartbeats.result()  # It ends by itself for a mistake of ours only: let that be seen.
 
     def _now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)

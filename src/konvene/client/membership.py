@@ -38,7 +38,7 @@ from konvene.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-__all__ = ["Membership", "State", "Topics", "Units"]
+__all__ = ["NO_CONSUMER_PROTOCOL", "Membership", "State", "Topics", "Units"]
 
 JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH = 0, -1, -2
 
@@ -274,9 +274,6 @@ class Membership:
             return
         if error.retriable:
             self._again(error, now_ms)
-        elif isinstance(error, UnsupportedVersion):
-            words = str(error)
-            self._fail(error if words == NO_REGEX else UnsupportedVersion(NO_CONSUMER_PROTOCOL))
         else:
             self._fail(error)
 
