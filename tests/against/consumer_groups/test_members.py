@@ -105,11 +105,13 @@ def test_a_member_that_sleeps_through_its_session_comes_back(library: str, group
     sleeper.sleep()
     group.share(awake)
     group.is_read_by(awake)
+    before = group.committed()
     sleeper.wake()
     sleeper.until("the news that it has lost all", lambda: sleeper.of("lost"))
     group.share(awake, sleeper)
     group.is_read_by(awake, sleeper)
-    group.keeps(except_holds_of=(sleeper,))
+    assert {p: o for p, o in before.items() if group.committed()[p] < o} == {}
+    group.keeps(except_times_of=(sleeper,))
 
 
 @pytest.mark.parametrize("library", EACH)
