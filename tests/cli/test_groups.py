@@ -6,16 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.cli.commands import Said, call
+from tests.cli.commands import call
 from tests.client.scripted import ScriptedBroker
 
 from konvene.client.admin import Admin
 from konvene.client.cluster import Cluster, TopicPartition
 from konvene.client.errors import KafkaError
 from konvene.client.protocol import Assigned, Subscription, write_assignment, write_subscription
-from konvene.codec.batches import build_simple
-from konvene.codec.hashes import group_partition
-from konvene.codec.schema import Struct
 from konvene.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeResponse,
@@ -24,7 +21,6 @@ from konvene.messages.consumer_group_describe import (
 )
 from konvene.messages.consumer_group_describe import DescribedGroup as Moving
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
-from konvene.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from konvene.messages.list_groups import ListedGroup, ListGroupsResponse
 from konvene.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -37,15 +33,6 @@ from konvene.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from konvene.records.audit import Cause, RebalancedMember, RebalanceKey, RebalanceValue
-from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from konvene.records.consumer import (
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-)
-from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, Record, encode_record
 
 MEMBER = DescribedGroupMember(
     member_id="ann-1", client_id="ann", client_host="/127.0.0.1",
@@ -400,197 +387,3 @@ def test_a_group_of_another_type_is_told_by_its_type(words: tuple[str, ...]) -> 
 @pytest.mark.parametrize("words", [[], ["g", "--all-groups"], ["--group", "g", "--all-groups"]])
 def test_describe_needs_one_way_to_name_groups(words: list[str]) -> None:
     assert call(None, "groups", "describe", *words).code == 2
-
-
-# history ----------------------------------------------------------------------------------------
-
-
-def log(*batches: tuple[Struct, Struct | None], table: Any, at_ms: int = 1_700_000_000_000) -> bytes:
-    pairs = [encode_record(Record(key, value), table) for key, value in batches]
-    return b"".join(build_simple([pair], at_ms + i * 1_000, base_offset=i) for i, pair in enumerate(pairs))
-
-
-def reading(topic: str, partition: int, data: bytes, end: int) -> dict[str, Any]:
-    """Answers for one partition that holds `data` up to `end`; every other is empty."""
-
-    def offsets(request: Any) -> ListOffsetsResponse:
-        def at(t: Any, p: Any) -> int:
-            return end if (t.name, p.partition_index, p.timestamp) == (topic, partition, -1) else 0
-
-        return ListOffsetsResponse(
-            topics=tuple(
-                ListOffsetsTopicResponse(
-                    name=t.name,
-                    partitions=tuple(
-                        ListOffsetsPartitionResponse(partition_index=p.partition_index, offset=at(t, p))
-                        for p in t.partitions
-                    ),
-                )
-                for t in request.topics
-            )
-        )
-
-    def fetched(request: Any) -> FetchResponse:
-        (t,) = request.topics
-        row = PartitionData(partition_index=t.partitions[0].partition, records=data, high_watermark=end)
-        return FetchResponse(
-            responses=(FetchableTopicResponse(topic=t.topic, topic_id=t.topic_id, partitions=(row,)),)
-        )
-
-    return {"ListOffsets": offsets, "Fetch": fetched}
-
-
-def rebalance(epoch: int, *causes: Cause) -> RebalanceValue:
-    started = 1_700_000_000_000 + epoch * 10_000
-    return RebalanceValue(
-        group_type="classic", epoch=epoch, state="Stable", started_ms=started, joined_ms=started + 400,
-        ended_ms=started + 2_500, partition=4, base_offset=epoch, last_offset=epoch, protocol="range",
-        leader="ann-1", causes=causes,
-        members=(RebalancedMember(member_id="ann-1", client_id="ann", client_host="/127.0.0.1"),),
-    )  # fmt: skip
-
-
-JOINED = Cause(
-    kind="member-joined", at_ms=1_700_000_010_000, member_id="ann-1", client_id="ann",
-    client_host="/127.0.0.1", reason="fresh start",
-)  # fmt: skip
-LEFT = Cause(kind="member-left", member_id="bob-1", client_id="bob", client_host="/127.0.0.1")
-
-
-def with_audit() -> ScriptedBroker:
-    data = log(
-        (RebalanceKey(group="billing"), rebalance(2, LEFT)),
-        (RebalanceKey(group="other"), rebalance(1, LEFT)),
-        (RebalanceKey(group="billing"), rebalance(1, JOINED)),
-        table=AUDIT_RECORDS,
-    )
-    broker = ScriptedBroker(**reading("__konvene_audit", 1, data, 3))
-    broker.answers["Metadata"] = [broker.metadata(__konvene_audit=2, __consumer_offsets=8)]
-    return broker
-
-
-def test_the_audit_is_told_in_the_order_of_time() -> None:
-    with with_audit() as broker:
-        said = call(broker, "groups", "history", "--group", "billing")
-        last = call(broker, "groups", "history", "--group", "billing", "--limit", "1").lines
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[1:] == [
-        "1           2023-11-14 22:13:32.500  Stable  2.5 s     1         range     ann-1",
-        "    member-joined: ann-1 (client ann at /127.0.0.1) joined; its words: fresh start",
-        "2           2023-11-14 22:13:42.500  Stable  2.5 s     1         range     ann-1",
-        "    member-left: bob-1 (client bob at /127.0.0.1) left",
-    ]
-    assert [line[0] for line in last] == ["GENERATION", "2", "member-left:"]
-
-
-def test_the_audit_as_a_document_has_null_for_what_is_not_known() -> None:
-    with with_audit() as broker:
-        (first, _) = call(broker, "groups", "history", "--group", "billing", "--json").json
-    assert first == {
-        "group": "billing", "group_type": "classic", "generation": 1, "state": "Stable",
-        "started_ms": 1_700_000_010_000, "joined_ms": 1_700_000_010_400, "ended_ms": 1_700_000_012_500,
-        "duration_ms": 2_500, "partition": 4, "base_offset": 1, "last_offset": 1, "inferred": False,
-        "protocol": "range", "leader": "ann-1",
-        "causes": [
-            {"kind": "member-joined", "at_ms": 1_700_000_010_000, "member_id": "ann-1", "instance_id": None,
-             "client_id": "ann", "client_host": "/127.0.0.1", "reason": "fresh start", "topic": None},
-        ],
-        "causes_left_out": 0,
-        "members_left_out": 0,
-        "members": [
-            {"member_id": "ann-1", "instance_id": None, "client_id": "ann", "client_host": "/127.0.0.1",
-             "joined_ms": None},
-        ],
-    }  # fmt: skip
-
-
-def test_epochs_are_told_when_they_begin_and_when_all_have_come_to_them() -> None:
-    """Beside the generations of a group that was a classic one before."""
-    begun = rebalance(3, JOINED).replace(
-        group_type="consumer", state="Assigning", members=(), protocol=None, leader=None
-    )
-    key = RebalanceKey(group="billing")
-    rows = [(key, begun), (key, begun.replace(state="Stable", epoch=3, started_ms=begun.ended_ms - 900,
-            members=rebalance(3).members, protocol="uniform"))]  # fmt: skip
-
-    def told(*rows: tuple[Struct, Struct]) -> tuple[Said, Any]:
-        with ScriptedBroker(
-            **reading("__konvene_audit", 0, log(*rows, table=AUDIT_RECORDS), len(rows))
-        ) as broker:
-            broker.answers["Metadata"] = [broker.metadata(__konvene_audit=1, __consumer_offsets=8)]
-            words = ("groups", "history", "--group", "billing")
-            return call(broker, *words), call(broker, *words, "--json").json
-
-    said, document = told(*rows)
-    assert said.out.splitlines()[0].split() == [
-        "EPOCH", "ENDED", "(UTC)", "STATE", "DURATION", "#MEMBERS", "PROTOCOL",
-    ]  # fmt: skip
-    assert [line[3:] for line in said.lines if line[0] == "3"] == [
-        ["Assigning", "-", "-", "-"], ["Stable", "900", "ms", "1", "uniform"],
-    ]  # fmt: skip
-    assert [(row.get("generation"), row["epoch"], row["duration_ms"]) for row in document] == [
-        (None, 3, None), (None, 3, 900),
-    ]  # fmt: skip
-    mixed, _ = told((key, rebalance(2, LEFT)), *rows)
-    assert mixed.lines[0][0] == "GENERATION/EPOCH"
-    assert [line[-2:] for line in mixed.lines if line[0] in ("GENERATION/EPOCH", "2", "3")] == [
-        ["LEADER", "TYPE"], ["ann-1", "classic"], ["-", "consumer"], ["-", "consumer"],
-    ]  # fmt: skip
-
-
-def test_without_an_audit_the_past_of_a_consumer_group_is_inferred_too() -> None:
-    ann = ConsumerGroupMemberMetadataValue(
-        client_id="ann", client_host="/127.0.0.1", subscribed_topic_names=("orders",)
-    )
-    g = {"group_id": "billing"}
-    data = log(
-        (ConsumerGroupMemberMetadataKey(**g, member_id="m-1"), ann),
-        (ConsumerGroupMetadataKey(**g), ConsumerGroupMetadataValue(epoch=2)),
-        table=GROUP_RECORDS,
-    )
-    partition = group_partition("billing", 8)
-    with ScriptedBroker(**reading("__consumer_offsets", partition, data, 2)) as broker:
-        broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=8)]
-        said = call(broker, "groups", "history", "--group", "billing")
-    assert said.out.splitlines()[0].startswith("EPOCH")
-    assert said.lines[1][0] == "2" and said.lines[1][3] == "Assigning"
-
-
-def test_without_an_audit_the_past_is_inferred_from_the_groups_own_records() -> None:
-    ann = MemberMetadata(member_id="ann-1", client_id="ann", client_host="/127.0.0.1")
-    key = GroupMetadataKey(group="billing")
-    value = GroupMetadataValue(protocol_type="consumer", protocol="range", leader="ann-1")
-    data = log(
-        (key, value.replace(generation=1, members=(ann,))),
-        (GroupMetadataKey(group="other"), value.replace(generation=9, members=(ann,))),
-        (key, value.replace(generation=2, protocol=None, leader=None)),
-        (key, None),
-        table=GROUP_RECORDS,
-    )
-    partition = group_partition("billing", 8)
-    with ScriptedBroker(**reading("__consumer_offsets", partition, data, 4)) as broker:
-        broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=8)]
-        said = call(broker, "groups", "history", "--group", "billing")
-        nobody = call(broker, "groups", "history", "--group", "nobody")
-    assert said.err == f"The broker keeps no audit: inferred from __consumer_offsets-{partition}.\n"
-    assert said.out.splitlines()[1:] == [
-        "1           2023-11-14 22:13:20.000  Stable  -         1         range     ann-1",
-        "    member-joined: ann-1 (client ann at /127.0.0.1) joined",
-        "2           2023-11-14 22:13:22.000  Empty   -         0         -         -",
-        "    member-gone: ann-1 (client ann at /127.0.0.1) is gone",
-    ]
-    assert nobody == (
-        1,
-        "",
-        "konvene: nothing is recorded of group nobody\n  `konvene groups list` shows the groups there are.\n",
-    )
-
-
-def test_a_cluster_that_never_had_a_group_says_so() -> None:
-    with ScriptedBroker() as broker:
-        broker.answers["Metadata"] = [broker.metadata()]
-        said = call(broker, "groups", "history", "--group", "billing")
-        assert call(broker, "groups", "history", "--group", "billing", "--json").json == []
-    assert said.err.startswith(
-        "konvene: nothing is recorded of group billing: the cluster has never had a group\n"
-    )
