@@ -51,7 +51,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_ahead", "_at", "_broker", "_busy", "_filled", "_filling", "_going", "_holds", "_host", "_need",
-        "_paused", "_software", "_task", "_transport", "_write_full", "active_at",
+        "_paused", "_software", "_task", "_told", "_transport", "_write_full", "active_at",
     )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
@@ -68,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self._host = ""
         self._holds = False  # The answer to a heartbeat is kept (`holding`).
         self._software = ("", "")  # Name and version, as the client told in ApiVersions.
+        self._told: Known | None = None  # The heartbeat that was answered here last.
         self._task: asyncio.Task[None] | None = None
         self.active_at = 0.0
 
@@ -105,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
             del self._broker.connections[self]
             self._broker.admission.leave(self._host)
             self._broker.telemetry.forget(self)
-            self._broker.holding.drop(self)
+            self._broker.holding.forget(self)
             self._broker.groups.disconnected(self)
         self._ahead = b""
         if self._filling is not None:
@@ -239,12 +240,20 @@ class Connection(asyncio.BufferedProtocol):
             self._software = known.software
         else:
             broker.groups.heard(known.group_id, known.member_id, self)
-            if known.hold_ms and may_be_held(self._software, broker.config["konvene.heartbeat.hold.clients"]):
+            if known.hold_ms and self._may_hold(known) and broker.holding.hold(self, known, frame):
                 self._holds = True
-                broker.holding.hold(self, known, frame)
                 return
+            self._told = known
         self._transport.write(known.answer(frame))
         self._busy = False
+
+    def _may_hold(self, known: Known) -> bool:
+        """Whether the client waits in peace.
+
+        It has been told here by how long an answer may come later, and it has not asked for more already."""
+        if self._told is not known or len(self._ahead) > self._at:
+            return False
+        return may_be_held(self._software, self._broker.config["konvene.heartbeat.hold.clients"])
 
     def answer_held(self, known: Known, frame: bytes) -> None:
         """Answer the heartbeat that was held: the same, or what there is to tell by now."""
@@ -307,9 +316,11 @@ class Connection(asyncio.BufferedProtocol):
             return  # What is assigned is told once.
         known = remembered.heartbeat(frame, route, answer, coordinator, request)
         if known is not None and isinstance(answer, ConsumerGroupHeartbeatResponse):
+            self._told = known
             known.group_id, known.member_id = request.group_id, request.member_id
+            settled: Any = known.keep_alive and known.keep_alive.value
             if self._broker.holds_heartbeats:
-                is_static = request.instance_id is not None
+                is_static = settled.member.instance_id is not None
                 known.hold_ms = hold_ms(answer.heartbeat_interval_ms, is_static=is_static)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
