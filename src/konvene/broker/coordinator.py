@@ -177,6 +177,7 @@ class Coordinator:
         observe: Callable[[BatchHeader], Observe | None] = lambda header: None,
         members: Callable[[], int] = lambda: 0,
         changed: Callable[[Outcome], None] = lambda outcome: None,
+        stopped: Callable[[], None] = lambda: None,
         lost: Errors = Errors.NOT_COORDINATOR,
     ) -> None:
         self.name = name
@@ -196,6 +197,7 @@ class Coordinator:
         self._observe = observe
         self._members = members
         self._changed = changed
+        self._stopped = stopped
         self._lost = lost
         self._timers = Timers(loop, self._ring)
         self._waiting: dict[int, Later[Struct | Errors]] = {}
@@ -438,6 +440,7 @@ class Coordinator:
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             answer.resolve(self._lost)
+        self._stopped()
 
     async def close(self) -> None:
         """Serve no more; what was appended is made durable, who waits is told NOT_COORDINATOR."""

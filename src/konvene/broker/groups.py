@@ -135,6 +135,7 @@ class Groups:
             observe=lambda header: broker.audit.observe(index, header),
             members=lambda: self.members,
             changed=broker.holding.look,
+            stopped=broker.holding.release_all,
         )
 
     def _perform(self, index: int, effect: Effect) -> None:
