@@ -8,7 +8,8 @@ the one before, is held: it was decided when it came, and is decided again when 
     the group or its topics change        it is decided anew
     most of the told interval is over     the same is answered, and the session counts from here
     the client asks something else        the same; answers leave in their order
-    the broker stops                      the same
+    the group's coordinator stops         it is decided anew, and refused
+    the broker stops                      the same is answered; nothing is held from then on
     the connection is lost                nobody is answered
 
 How long an answer may be kept is `groups.intervals.hold_ms`; from whom, `konvene.heartbeat.hold.clients`:
@@ -18,9 +19,10 @@ members are answered some at a time, so that nobody else waits for them.
 
 from __future__ import annotations
 
-from collections import deque
+import re
+from collections import OrderedDict
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.remembered import Known
@@ -30,6 +32,7 @@ from konvene.shard.contract import Outcome
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Hashable, Iterable, Mapping
 
     from konvene.broker.connection import Connection
 
@@ -44,9 +47,12 @@ class Holding:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._held: dict[Connection, tuple[Known, bytes]] = {}
-        self._by_group: dict[str, dict[Connection, None]] = {}
+        self._by_group: dict[str, OrderedDict[Connection, None]] = {}
+        """Who came first is first. Those who are leaving come before those who are not."""
         self._timers = Timers(loop, self.release)
-        self._leaving: deque[Connection] = deque()
+        self._leaving: OrderedDict[Connection, None] = OrderedDict()
+        self._goes_on = False
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._held)
@@ -54,14 +60,26 @@ class Holding:
     def __repr__(self) -> str:
         return f"<{len(self._held)} heartbeats held>"
 
-    def hold(self, connection: Connection, known: Known, frame: bytes) -> None:
-        """Keep the answer to this heartbeat; `release` gives it back to the connection."""
+    @property
+    def ends(self) -> Mapping[Hashable, float]:
+        """When each hold ends at the latest, in the loop's time."""
+        return self._timers.deadlines
+
+    def hold(self, connection: Connection, known: Known, frame: bytes) -> bool:
+        """Keep the answer to this heartbeat; `release` gives it back to the connection.
+
+        False where it is not kept, for the broker stops."""
+        if self._closed:
+            return False
         self._held[connection] = known, frame
-        self._by_group.setdefault(known.group_id, {})[connection] = None
+        self._by_group.setdefault(known.group_id, OrderedDict())[connection] = None
         self._timers.arm(connection, known.hold_ms)
+        return True
 
     def release(self, connection: Any) -> None:
-        """Let the connection answer now."""
+        """Let the connection answer now.
+
+        Its timer is left alone: it rings at the end of whatever is held then."""
         held = self.drop(connection)
         if held is not None:
             connection.answer_held(*held)
@@ -71,13 +89,18 @@ class Holding:
         held = self._held.pop(connection, None)
         if held is None:
             return None
-        self._timers.disarm(connection)
+        self._leaving.pop(connection, None)
         group_id = held[0].group_id
         there = self._by_group[group_id]
         del there[connection]
         if not there:
             del self._by_group[group_id]
         return held
+
+    def forget(self, connection: Connection) -> None:
+        """It is lost."""
+        self.drop(connection)
+        self._timers.disarm(connection)
 
     # --- news ---
 
@@ -88,25 +111,31 @@ class Holding:
         for group_id in dict.fromkeys(map(group_of, chain(outcome.records, outcome.soft_records))):
             there = self._by_group.get(group_id)
             if there and not self._held[next(iter(there))][0].holds():
-                self._leave(list(there))
+                # A group may change a thousand times before all are answered: who leaves already is not
+                # looked at again.
+                stay = takewhile(lambda connection: connection not in self._leaving, reversed(there))
+                self._leave(reversed(list(stay)))
 
     def release_all(self) -> None:
         """Something changed that may concern everybody."""
-        self._leave(list(self._held))
+        self._leave(self._held)
 
-    def _leave(self, connections: list[Connection]) -> None:
-        if not self._leaving and connections:
+    def _leave(self, connections: Iterable[Connection]) -> None:
+        self._leaving.update(dict.fromkeys(connections))
+        if self._leaving and not self._goes_on:
+            self._goes_on = True
             self._loop.call_soon(self._some_leave)
-        self._leaving += connections
 
     def _some_leave(self) -> None:
         for _ in range(min(AT_ONCE, len(self._leaving))):
-            self.release(self._leaving.popleft())
-        if self._leaving:
+            self.release(next(iter(self._leaving)))
+        self._goes_on = bool(self._leaving)
+        if self._goes_on:
             self._loop.call_later(PAUSE_S, self._some_leave)
 
     def close(self) -> None:
-        """Answer everybody, now."""
+        """Answer everybody, now, and hold nothing any more."""
+        self._closed = True
         for connection in list(self._held):
             self.release(connection)
         self._timers.clear()
@@ -126,10 +155,9 @@ def may_be_held(software: tuple[str, str], clients: tuple[str, ...]) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = []
-    for part in version.lstrip("v").split("."):
-        digits = "".join(c for c in part if c.isdigit())
-        if not digits:
-            break
-        found.append(int(digits))
-    return tuple(found)
+    """What a version is compared by: 4.0.0-rc1 is 4, and so is 4; 2.10 is more than 2.9."""
+    found = re.match(r"v?([0-9]{1,9}(?:\.[0-9]{1,9})*)", version)
+    numbers = [int(number) for number in found[1].split(".")] if found is not None else []
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)

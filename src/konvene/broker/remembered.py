@@ -76,6 +76,9 @@ class Remembered:
     def __repr__(self) -> str:
         return f"<{len(self._known)} requests remembered>"
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def find(self, frame: bytes) -> Known | None:
         """A request that changes nothing, its session prolonged; None: it must be read."""
         known = self._known.get(frame[4:8] + frame[12:])
