@@ -91,6 +91,8 @@ def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> 
     settled = reconcile(step, new, target, owned, subscription_changed=changed)
     step.arrived.append(settled)
     step.timers.append(Disarm(join_key(group.group_id, member_id)))
+    if old.classic is None:
+        step.timers.append(Disarm(step.revocation_key(old)))
     step.arm_session(settled)
     step.arm(sync_key(group.group_id, member_id), rebalance_timeout_ms(request))
     step.reply(context.waiter, _joined(settled))

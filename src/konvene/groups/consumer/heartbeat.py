@@ -118,6 +118,8 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
     settled = reconcile(step, new, target, owned, subscription_changed=changed)
     if settled is not old or replaced is not None:
         step.arrived.append(settled)
+    if old.classic is not None:
+        step.disarm_classic(old.member_id)
     step.arm_session(settled)
     step.reply(context.waiter, _answer(step, request, old, settled))
     return step.outcome()

@@ -106,6 +106,11 @@ class Step:
             Disarm(key(group_id, member_id)) for key in (session_key, revocation_key, join_key, sync_key)
         )
 
+    def disarm_classic(self, member_id: str) -> None:
+        """The member speaks the consumer protocol now: nobody waits for it to join or to sync. Kafka does."""
+        group_id = self.group.group_id
+        self.timers += (Disarm(join_key(group_id, member_id)), Disarm(sync_key(group_id, member_id)))
+
     def revocation_key(self, member: Member) -> tuple[str, str, str]:
         return revocation_key(self.group.group_id, member.member_id)
 
