@@ -15,7 +15,6 @@ is the table of them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from urllib.parse import unquote, unquote_to_bytes
@@ -87,7 +86,6 @@ class Scenario:
         self.clients: dict[str, Client] = {}
         self.broken: Exception | None = None
         self._made = 0
-        self._ids: Counter[str] = Counter()
 
     def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
         """Play commands; the lines that tell what happened. Raises ScenarioError.
@@ -136,11 +134,6 @@ class Scenario:
         """Send a request in the version that is said."""
         self.life.ask(who, request, number(o, "version", version))
 
-    def new_id(self, name: str) -> str:
-        """A member id that a client makes by itself: the n-th of `ann` is `ann-n`."""
-        self._ids[name] += 1
-        return f"{name}-{self._ids[name]}"
-
     def id_of(self, topic: str) -> Uuid:
         """The id of a topic; of one that there is not, the one that it would have."""
         known = self.life.topics.by_name.get(topic)
@@ -177,7 +170,7 @@ def run_file(text: str) -> str:
 def join(s: Scenario, plain: list[str], o: Options) -> None:
     client = s.client(plain[0])
     client.group = o.get("group", client.group)
-    client.instance = instance(client, o)
+    client.instance, client.assigned = instance(client, o), False
     version = number(o, "version", 9)
     reads = subscription(o) if "reads" in o else None
     protocols = tuple(

@@ -41,7 +41,7 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
     if does not in EPOCHS:
         raise ScenarioError(f"expected one of {', '.join(EPOCHS)}, not {does!r}", "")
     client.group = o.get("group", client.group)
-    client.instance = instance(client, o)
+    client.instance, client.assigned = instance(client, o), True
     joins, version = does == "join", number(o, "version", 1)
     epoch = EPOCHS[does]
     names = o.get("topics", "orders" if joins and "regex" not in o else None)
@@ -66,7 +66,7 @@ def _member(s: Scenario, client: Client, o: Options, version: int) -> str:
     if told is not None and told != "new":
         return name_or_none(told)
     if version and (told == "new" or not client.member_id):
-        client.member_id = s.new_id(client.name)
+        client.member_id = s.life.own_id(client.name)
     return client.member_id
 
 

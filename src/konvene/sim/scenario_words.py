@@ -41,6 +41,8 @@ class Client:
     member_id: str = ""
     instance: str | None = None
     generation: int = -1
+    assigned: bool = False
+    """Whether it spoke the consumer protocol last: then a refused commit makes it forget nothing."""
     has: dict[Uuid, tuple[int, ...]] = field(default_factory=dict)
     """What it was told last to have, in the consumer protocol."""
 
@@ -53,7 +55,7 @@ class Client:
             self.member_id = answer.member_id or self.member_id
             if error is Errors.NONE:
                 self.generation = answer.generation_id
-        if error in FORGETS and isinstance(answer, Errors | JoinGroupResponse):
+        if error in FORGETS and isinstance(answer, Errors | JoinGroupResponse) and not self.assigned:
             self.member_id, self.generation = "", -1
 
     def _hears_epoch(self, answer: ConsumerGroupHeartbeatResponse) -> None:
