@@ -86,6 +86,11 @@ class Connection(asyncio.BufferedProtocol):
         """What has been read and not been answered."""
         return len(self._ahead) + (self._filled if self._filling is not None else 0)
 
+    @property
+    def is_idle(self) -> bool:
+        """No request of its client waits for an answer."""
+        return not self._busy
+
     # --- what the transport tells ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,0 +1,283 @@
+"""What becomes of held heartbeats when connections, coordinators, brokers and policies end, and of many."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.broker.holds import alter, deadline, held, hold_left, responsive
+from tests.broker.lines import API_VERSIONS, HEARTBEAT, JAVA, Line, joining, staying, until
+
+from konvene.broker.broker import Broker
+from konvene.broker.connection import Connection
+from konvene.broker.holding import AT_ONCE
+from konvene.errors import Errors
+from konvene.messages.api_versions import ApiVersionsRequest
+
+METADATA = 3
+
+
+# --- connections, coordinators and brokers that end ---
+
+
+def test_a_lost_connection_is_forgotten(tmp_path: Path) -> None:
+    """Nobody is answered, nothing is kept, and the member is still one."""
+
+    async def main() -> None:
+        async with responsive(tmp_path) as broker:
+            a = await Line.to(broker)
+            epoch = await held(broker, a)
+            a.writer.transport.abort()
+            await until(lambda: not broker.connections)
+            assert (len(broker.holding), len(broker.holding.ends)) == (0, 0)
+            again = await Line.to(broker)
+            assert (await again.beat(staying("a", epoch))).error_code == 0
+
+    asyncio.run(main())
+
+
+CLIENT = """
+import asyncio
+from types import SimpleNamespace
+from tests.broker.lines import HEARTBEAT, Line, joining, staying
+
+async def main():
+    line = await Line.to(SimpleNamespace(advertised=("127.0.0.1", {port})))
+    told = await line.beat(joining("a", "orders"))
+    await line.beat(staying("a", told.member_epoch))
+    line.send(HEARTBEAT, 1, staying("a", told.member_epoch))
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_a_client_killed_while_it_is_held(tmp_path: Path) -> None:
+    """With grace its session is over soon, and whoever is left hears of it at once."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, konvene_session_disconnect_grace_ms="100") as broker:
+            code = CLIENT.format(port=broker.advertised[1])
+            root = Path(__file__).parents[2]
+            client = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=root)
+            await until(lambda: len(broker.holding) == 1, 20)
+            before = deadline(broker)
+            client.send_signal(signal.SIGKILL)
+            await client.wait()
+            await until(lambda: not broker.connections)
+            assert len(broker.holding) == 0
+            await until(lambda: deadline(broker) < before)
+            assert deadline(broker) <= broker.loop.time() + 5.5
+
+    asyncio.run(main())
+
+
+def test_who_comes_back_within_the_grace_stays(tmp_path: Path) -> None:
+    """Its next heartbeat gives it the whole session, on any connection; a static member keeps its own."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, konvene_session_disconnect_grace_ms="100") as broker:
+            a, b = await Line.to(broker), await Line.to(broker)
+            epoch = await held(broker, a)
+            await held(broker, b, "b", group="h", instance_id="desk")
+            long = deadline(broker, "b", "h")
+            a.close()
+            b.close()
+            await until(lambda: not broker.connections)
+            assert deadline(broker) <= broker.loop.time() + 5.5
+            assert deadline(broker, "b", "h") >= long
+            again = await Line.to(broker)
+            await again.beat(staying("a", epoch))
+            assert deadline(broker) > broker.loop.time() + 40
+
+    asyncio.run(main())
+
+
+def test_a_coordinator_that_stops_lets_go(tmp_path: Path) -> None:
+    """Members hear at once that it loads, and their heartbeats are held again when it is there."""
+
+    async def main() -> None:
+        async with responsive(tmp_path) as broker:
+            a = await Line.to(broker)
+            epoch = await held(broker, a)
+            coordinator = broker.groups.of("g")
+            assert coordinator is not None
+            coordinator.reload(50)
+            assert (await a.answer())[1].error_code == Errors.COORDINATOR_LOAD_IN_PROGRESS
+            await until(lambda: coordinator.state == "active")
+            assert (await a.beat(staying("a", epoch))).error_code == 0
+            a.send(HEARTBEAT, 1, staying("a", epoch))
+            await until(lambda: len(broker.holding) == 1)
+            coordinator._fail(OSError("made up"))
+            assert (await a.answer())[1].error_code in (0, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_stops_answers_everybody(tmp_path: Path) -> None:
+    """Before it closes the connections; and nothing is held from then on."""
+
+    async def main() -> None:
+        async with responsive(tmp_path) as broker:
+            lines = [await Line.to(broker) for _ in range(3)]
+            for number, line in enumerate(lines):
+                await held(broker, line, "a", group=f"g{number}")
+            broker.holding.close()
+            assert len(broker.holding) == 0
+            assert [(await line.answer())[1].error_code for line in lines] == [0, 0, 0]
+            assert (await lines[0].beat(staying("a", 2, group="g0"))).error_code == 0
+
+    asyncio.run(main())
+
+
+# --- the policy, changed while heartbeats are held ---
+
+
+def test_the_policy_is_changed_while_heartbeats_are_held(tmp_path: Path) -> None:
+    """Off: the held one is answered with Kafka's interval, the next ones at once. On: they are held again."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, konvene_heartbeat_interval_ms="3000") as broker:
+            a = await Line.to(broker)
+            told = await a.beat(joining("a", "orders"))
+            stays = staying("a", told.member_epoch)
+            assert (await a.beat(stays)).heartbeat_interval_ms == 3000
+            a.send(HEARTBEAT, 1, stays)
+            await until(lambda: len(broker.holding) == 1)
+            await alter(broker, konvene_heartbeat_policy="kafka")
+            assert (await a.answer())[1].heartbeat_interval_ms == 5000
+            for _ in range(3):
+                assert (await a.beat(stays)).heartbeat_interval_ms == 5000
+            await alter(broker, konvene_heartbeat_policy="responsive")
+            assert (await a.beat(stays)).heartbeat_interval_ms == 3000
+            a.send(HEARTBEAT, 1, stays)
+            await until(lambda: len(broker.holding) == 1)
+            await alter(broker, konvene_heartbeat_hold_clients="librdkafka")
+            assert (await a.answer())[1].error_code == 0
+            for _ in range(3):
+                assert (await a.beat(stays)).heartbeat_interval_ms == 3000
+
+    asyncio.run(main())
+
+
+def test_a_shorter_interval_is_told_before_it_shortens_a_hold(tmp_path: Path) -> None:
+    """And a longer one before it lengthens a hold: each hold rests on the interval of the answer before."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, konvene_heartbeat_interval_ms="2000") as broker:
+            a = await Line.to(broker)
+            told = await a.beat(joining("a", "orders"))
+            stays = staying("a", told.member_epoch)
+            before = (await a.beat(stays)).heartbeat_interval_ms
+            for interval in (1000, 3000, 500, 4000):
+                a.send(HEARTBEAT, 1, stays)
+                await until(lambda: len(broker.holding) == 1)
+                assert hold_left(broker) <= before * 0.8 / 1000
+                await alter(broker, konvene_heartbeat_interval_ms=str(interval))
+                before = (await a.answer())[1].heartbeat_interval_ms
+                assert before == interval
+
+    asyncio.run(main())
+
+
+# --- many ---
+
+
+class Wire(asyncio.Transport):
+    """Passes bytes on to nobody, and notes when how many answers have passed."""
+
+    def __init__(self, passed: list[int]) -> None:
+        super().__init__()
+        self.passed = passed
+
+    def write(self, data: Any) -> None:
+        self.passed.append(int.from_bytes(data[4:8], "big"))
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name == "peername" else default
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.passed.append(-1)
+
+
+class Direct(Line):
+    """A line without a socket, for there are too many of them."""
+
+    def __init__(self, broker: Broker, passed: list[int]) -> None:
+        self.asked = {}
+        self.connection = Connection(broker)
+        self.connection.connection_made(Wire(passed))
+        self.send(
+            API_VERSIONS, 3, ApiVersionsRequest(client_software_name=JAVA[0], client_software_version=JAVA[1])
+        )
+
+    def send(self, key: int, version: int, request: Any) -> None:
+        frame = self.frame(key, version, request)
+        self.connection.get_buffer(-1)[: len(frame)] = frame
+        self.connection.buffer_updated(len(frame))
+
+    def end(self) -> None:
+        self.connection.connection_lost(None)
+
+
+async def crowd(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
+    """One group of so many members, each of them held; and what passes on their lines from now on."""
+    passed: list[int] = []
+    lines = [Direct(broker, passed) for _ in range(size)]
+    for number, line in enumerate(lines):
+        line.send(HEARTBEAT, 1, joining(f"m{number}", "orders"))
+    await until(lambda: len(passed) == 2 * size, 60)
+    coordinator: Any = broker.groups.of("g")
+    group = coordinator.core.groups["g"]
+    while len(broker.holding) < size:
+        await asyncio.sleep(0.1)
+        for number, line in enumerate(lines):
+            if line.connection.is_idle:
+                line.send(HEARTBEAT, 1, staying(f"m{number}", group.members[f"m{number}"].current.epoch))
+    passed.clear()
+    return lines, passed
+
+
+async def in_turns(broker: Broker) -> list[int]:
+    """Wait until nobody is held; how many were let go in each turn of the loop."""
+    turns, before = [], len(broker.holding)
+    while before:
+        await asyncio.sleep(0)
+        turns.append(before - len(broker.holding))
+        before = len(broker.holding)
+    return turns
+
+
+def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
+    """A topic is made, then a hundred members join: each time all are answered, and between any two handfuls
+    of them others have their turn. However often the group changes, each is on its way out once."""
+
+    async def main() -> None:
+        size = 2000
+        more = {"group_consumer_assignment_interval_ms": "1000", "num_partitions": "1"}
+        async with responsive(tmp_path, **more) as broker:
+            lines, passed = await crowd(broker, size)
+            await broker.create_missing(["audit"])
+            assert 0 < max(await in_turns(broker)) <= AT_ONCE
+            await until(lambda: len(passed) == size)
+            for number, line in enumerate(lines):
+                line.send(HEARTBEAT, 1, staying(f"m{number}", size + 1))
+            assert len(broker.holding) == size
+            passed.clear()
+            new = [Direct(broker, []) for _ in range(100)]
+            for number, line in enumerate(new):
+                line.send(HEARTBEAT, 1, joining(f"n{number}", "orders"))
+            assert len(broker.holding._leaving) == size
+            assert 0 < max(await in_turns(broker)) <= AT_ONCE
+            await until(lambda: len(passed) == size)
+            for line in (*lines, *new):
+                line.end()
+            assert (len(broker.connections), len(broker.holding.ends)) == (0, 0)
+
+    asyncio.run(main())
