@@ -290,6 +290,15 @@ def test_every_part_says_who_holds_up_others_and_the_tables_stay_those_of_kafka(
     assert [line[6] for line in said["--offsets"].lines[1:]] == ["ann-1", "ann-1", "ann-1", "cat-1"]
 
 
+def test_a_group_without_a_target_says_what_may_keep_it_from_one() -> None:
+    answer = reconciling()
+    ahead = answer.groups[0].replace(group_state="Assigning", group_epoch=6)
+    with ScriptedBroker(ConsumerGroupDescribe=answer.replace(groups=(ahead,))) as broker:
+        said = call(broker, "groups", "describe", "billing", "--state")
+    assert "Epoch 6 has no target yet" in said.err
+    assert "max.message.bytes of __consumer_offsets" in said.err
+
+
 def test_the_document_of_a_consumer_group_has_all_of_it() -> None:
     with ScriptedBroker(ConsumerGroupDescribe=reconciling()) as broker:
         (group,) = call(broker, "groups", "describe", "billing", "--reconciliation", "--json").json

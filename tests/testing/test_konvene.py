@@ -10,6 +10,7 @@ from tests.testing.wire import RawMember, committed, talk
 
 from konvene.client import Connection, KafkaError
 from konvene.errors import Errors
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.testing import Konvene, broker
 
 
@@ -100,6 +101,37 @@ def test_a_group_is_told_in_words(konvene: Konvene) -> None:
     assert (told.generation, told.causes, told.who) == (1, ("member-joined",), ("ann",))
     konvene.stop()
     assert konvene.rebalances() == [told]
+
+
+@pytest.mark.konvene(topics={"orders": 2}, settings={"group.consumer.assignment.interval.ms": 0})
+def test_a_group_whose_coordinator_assigns_is_told_in_words(konvene: Konvene) -> None:
+    """The same, by epochs and assignor; what a member has yet to give up, it has."""
+
+    async def work(ann: Connection) -> None:
+        for member in ("m1", "m2"):
+            await ann.send(joining(member), 1)
+        await ann.send(ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=2), 1)
+
+    talk(konvene, work)
+    group = konvene.group("g")
+    assert (group.state, group.generation, group.protocol, group.leader) == ("Reconciling", 3, "uniform", None)
+    assert [m.assignment for m in group.members] == [{"orders": (0, 1)}, {}]
+    assert [(row.state, row.causes) for row in konvene.rebalances("g")] == [
+        ("Assigning", ("member-joined",)),
+        ("Stable", ("member-joined",)),
+        ("Assigning", ("member-joined",)),
+    ]
+
+
+def joining(member_id: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=("orders",),
+        topic_partitions=(),
+    )
 
 
 def test_waiting_in_vain_tells_what_was_there(konvene: Konvene) -> None:

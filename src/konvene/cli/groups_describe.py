@@ -226,7 +226,14 @@ def _notes(group: GroupDescription) -> list[str]:
     if group.state == "Empty":
         return [f"Consumer group '{group.group_id}' has no active members."]
     if group.state in _REBALANCING:
-        return [f"Warning: Consumer group '{group.group_id}' is rebalancing.", *stuck(group)]
+        notes = [f"Warning: Consumer group '{group.group_id}' is rebalancing.", *stuck(group)]
+        if group.state == "Assigning":
+            notes.append(
+                f"Epoch {group.epoch} has no target yet: one is made consumer.assignment.interval.ms after "
+                "the last one. If none is, see the broker's log: a target that is larger than "
+                "max.message.bytes of __consumer_offsets is refused, and that is what to raise."
+            )
+        return notes
     return []
 
 

@@ -1,7 +1,8 @@
 """A group as a test looks at it: its state, its members with what they have, its offsets, its rebalances.
 
 Values, taken at one moment on the broker's loop; they do not change afterwards. Each prints itself in words.
-A group that does not exist is Dead, without members, in generation -1.
+A group that does not exist is Dead, without members, in generation -1. Of a group whose coordinator assigns,
+the generation is the group's epoch, and its protocol is the assignor.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from konvene.client.protocol import read_assignment
 from konvene.cluster.names import AUDIT_TOPIC
 from konvene.codec import batches
 from konvene.codec.errors import CodecError
+from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.history import describe
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, decode_record
+from konvene.shard.image import Topics
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -108,8 +111,12 @@ def look(broker: Broker, name: str) -> GroupView:
         topic: {partition: committed.offset for partition, committed in sorted(rows.items())}
         for topic, rows in sorted(core.offsets.get(name, {}).items())
     }
-    members = tuple(_member(m, group.protocol_type) for m in group.members.values())
     state = str(group.state)
+    if isinstance(group, ConsumerGroup):
+        given = tuple(_consumer(m, broker.topics) for m in group.members.values())
+        assignor = group.preferred_assignor() or next(iter(broker.assignors))
+        return GroupView(name, state, group.epoch, assignor, None, given, offsets)
+    members = tuple(_member(m, group.protocol_type) for m in group.members.values())
     return GroupView(name, state, group.generation, group.protocol, group.leader, members, offsets)
 
 
@@ -121,6 +128,18 @@ def _member(member: Any, protocol_type: str | None) -> MemberView:
                 given[topic] = (*given.get(topic, ()), partition)
         except CodecError:
             given = {}
+    return MemberView(member.member_id, member.instance_id, member.client_id, member.client_host, given)
+
+
+def _consumer(member: Member, topics: Topics) -> MemberView:
+    """What it has yet to give up, it has."""
+    given: dict[str, tuple[int, ...]] = {}
+    for epochs in (member.current.assigned, member.current.pending_revocation):
+        for topic, partitions in epochs.items():
+            if topic in topics.by_id:
+                name = topics.by_id[topic].name
+                given[name] = tuple(sorted((*given.get(name, ()), *partitions)))
+    given = {name: given[name] for name in sorted(given)}
     return MemberView(member.member_id, member.instance_id, member.client_id, member.client_host, given)
 
 

@@ -30,9 +30,9 @@ from konvene.groups.consumer import convert, log
 from konvene.groups.consumer.current import Current, Epochs, Partitions
 from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
 from konvene.groups.consumer.leave import known_member, leave, static_member
-from konvene.groups.consumer.step import Step, session_key
+from konvene.groups.consumer.step import Step, offered, session_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
-from konvene.groups.consumer.targets import offered, reconcile, retarget
+from konvene.groups.consumer.targets import reconcile, retarget
 from konvene.groups.intervals import told_interval_ms
 from konvene.messages.consumer_group_heartbeat import (
     Assignment,

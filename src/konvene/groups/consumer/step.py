@@ -12,10 +12,12 @@ it are in the step already.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from konvene.codec.schema import Struct
+from konvene.groups.assignors import OFFERED, Assignor
 from konvene.groups.classic.step import session_key
 from konvene.groups.consumer import log
 from konvene.groups.consumer.current import Current, MemberState
@@ -40,6 +42,11 @@ def join_key(group_id: str, member_id: str) -> tuple[str, str, str]:
 def sync_key(group_id: str, member_id: str) -> tuple[str, str, str]:
     """Runs while a member of the classic protocol has joined and not asked for its assignment."""
     return ("resync", group_id, member_id)
+
+
+def offered(context: Context) -> Mapping[str, Assignor]:
+    """The assignors on offer by name, the default first."""
+    return context.assignors or OFFERED
 
 
 class Step:
@@ -216,7 +223,9 @@ class Step:
 
     def _row(self, epoch: int, state: State, story: Story) -> None:
         members: list[RebalancedMember] = []
+        protocol = None
         if state is State.STABLE:
+            protocol = self.group.preferred_assignor() or next(iter(offered(self.context)))
             reached_ms = self.group.reached_ms | self._reached()
             known = [m for m in self.group.members.values() if m.member_id not in self.gone]
             members = [
@@ -236,6 +245,7 @@ class Step:
             started_ms=story.started_ms,
             joined_ms=story.targeted_ms,
             ended_ms=self.context.now_ms,
+            protocol=protocol,
             causes=story.causes,
             causes_left_out=story.causes_left_out,
             members=tuple(members),

@@ -10,13 +10,12 @@ What the log says is the same both ways: a record for each member whose target i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.assignors import (
-    OFFERED,
     Assignor,
     GroupAssignment,
     GroupSpec,
@@ -30,7 +29,7 @@ from konvene.groups.assignors.contract import NOTHING
 from konvene.groups.consumer import log
 from konvene.groups.consumer.current import Partitions, Target, advance
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.consumer.step import Step
+from konvene.groups.consumer.step import Step, offered
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.shard.contract import NOTHING as NO_OUTCOME
 from konvene.shard.contract import Context, Effect, Outcome
@@ -100,11 +99,6 @@ def preferred(
     """The assignor that most members prefer, if the broker offers it; else its first."""
     on_offer = offered(context)
     return on_offer.get(group.preferred_assignor(old, new) or "") or next(iter(on_offer.values()))
-
-
-def offered(context: Context) -> Mapping[str, Assignor]:
-    """The assignors on offer by name, the default first."""
-    return context.assignors or OFFERED
 
 
 def _is_time(step: Step) -> bool:
