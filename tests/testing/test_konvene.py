@@ -114,7 +114,7 @@ def test_a_group_whose_coordinator_assigns_is_told_in_words(konvene: Konvene) ->
 
     talk(konvene, work)
     group = konvene.group("g")
-    assert (group.state, group.generation, group.protocol, group.leader) == ("Reconciling", 3, "uniform", None)
+    assert (group.state, group.generation, group.protocol) == ("Reconciling", 3, "uniform")
     assert [m.assignment for m in group.members] == [{"orders": (0, 1)}, {}]
     assert [(row.state, row.causes) for row in konvene.rebalances("g")] == [
         ("Assigning", ("member-joined",)),
