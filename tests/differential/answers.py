@@ -7,25 +7,40 @@ what stands in the order of a hash map in Kafka is sorted. Throttle times are le
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.differential import consumers
 
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 
 RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+MADE = re.compile(r"[A-Za-z0-9_-]{22}")
+"""The ids that consumer groups give: Kafka writes them as it writes those of topics."""
 LONG = 200
 LEFT_OUT = {"throttle_time_ms"}
 UNORDERED = {
-    ("JoinGroupResponse", "members"), ("DescribedGroup", "members"), ("ListGroupsResponse", "groups"),
+    ("ConsumerGroupDescribeResponse", "groups"), ("JoinGroupResponse", "members"),
+    ("DescribedGroup", "members"), ("ListGroupsResponse", "groups"),
     ("OffsetFetchResponse", "topics"), ("OffsetFetchResponseGroup", "topics"),
     ("OffsetFetchResponseTopics", "partitions"), ("OffsetFetchResponseTopic", "partitions"),
     ("DeleteGroupsResponse", "results"), ("OffsetCommitResponse", "topics"),
     ("OffsetCommitResponseTopic", "partitions"), ("OffsetDeleteResponse", "topics"),
-    ("OffsetDeleteResponseTopic", "partitions"),
+    ("OffsetDeleteResponseTopic", "partitions"), ("Assignment", "topic_partitions"),
+    ("TopicPartitions", "partitions"), ("Member", "subscribed_topic_names"),
+    ("ConsumerProtocolAssignment", "assigned_partitions"),
+    ("ConsumerProtocolAssignmentTopicPartition", "partitions"),
 }  # fmt: skip
 """Lists whose order is nobody's promise."""
+
+READ: dict[str, Callable[[bytes], Any]] = {
+    "assignment": consumers.assignment, "member_assignment": consumers.assignment,
+    "metadata": consumers.subscription, "member_metadata": consumers.subscription,
+}  # fmt: skip
+"""Fields whose bytes may be a structure of clients."""
 
 
 @dataclass
@@ -39,7 +54,8 @@ class Reader:
 
     def meet(self, answer: Struct) -> None:
         """Number the member id that an answer is addressed to, before all others in it."""
-        for found in RANDOM.findall(getattr(answer, "member_id", "")):
+        member_id = getattr(answer, "member_id", None) or ""
+        for found in RANDOM.findall(member_id) or MADE.findall(member_id):
             self.numbers.setdefault(found, len(self.numbers) + 1)
 
     def tell(self, answer: Struct, version: int) -> str:
@@ -50,6 +66,8 @@ class Reader:
         def number(found: re.Match[str]) -> str:
             return f"#{self.numbers.setdefault(found[0], len(self.numbers) + 1)}"
 
+        for met, known in self.numbers.items():
+            told = told.replace(met, f"#{known}")
         return RANDOM.sub(number, told)
 
     def _struct(self, value: Struct, version: int) -> str:
@@ -80,7 +98,7 @@ class Reader:
         def known(found: re.Match[str]) -> str:
             return f"{self.numbers.get(found[0], 9999):04}"
 
-        return RANDOM.sub(known, told)
+        return RANDOM.sub(known, MADE.sub(lambda m: known(m) if m[0] in self.numbers else m[0], told))
 
     def _value(self, name: str, content: Any, version: int) -> str:
         if isinstance(content, Struct):
@@ -93,6 +111,9 @@ class Reader:
             return "PORT" if name == "port" and content == self.port else str(content)
         if name == "topic_id":
             return self.topic_names.get(Uuid(content), str(Uuid(content)))
+        told = READ[name](content) if name in READ and isinstance(content, bytes) else None
+        if told is not None:
+            return self._struct(told, int.from_bytes(content[:2], "big")).replace(self.tag, "")
         said = content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else str(content)
         said = said.replace(self.tag, "")
         if len(said) > LONG:

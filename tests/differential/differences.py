@@ -35,6 +35,40 @@ KNOWN = (
         r"admin <- DescribeGroups v6 groups=\[\{UNKNOWN_SERVER_ERROR .*",
         r"admin <- DescribeGroups v6 groups=\[\{GROUP_ID_NOT_FOUND .*",
     ),
+    Known(
+        "A static member of a consumer group that joins again under its own member id is taken back: its "
+        "answer was lost.",
+        r"a <- ConsumerGroupHeartbeat v1 UNRELEASED_INSTANCE_ID error_message='Static member a .* by a m.*",
+        r"a <- ConsumerGroupHeartbeat v1 NONE .* assignment=\{topic_partitions=\[.+\]\}",
+    ),
+    Known(
+        "A classic group whose first generation is still being made may become a consumer group.",
+        r"a <- ConsumerGroupHeartbeat v1 UNKNOWN_SERVER_ERROR .*",
+        r"a <- ConsumerGroupHeartbeat v1 NONE .* member_epoch=1 .*",
+    ),
+    Known(
+        "A partition that a classic leader gave to two members is one's only, from the moment when the group "
+        "becomes a consumer group.",
+        r"a <- ConsumerGroupHeartbeat v1 UNKNOWN_SERVER_ERROR .*",
+        r"a <- ConsumerGroupHeartbeat v1 NONE .* member_epoch=3 .*",
+    ),
+    Known(
+        "When a classic group becomes a consumer group, its members keep those of their partitions that "
+        "there are.",
+        r".* assignment=\{topic_partitions=\[\{topic_id=id\(orders\) \S+ partitions=\[0, 9\]\}\]\} .*",
+        r".* assignment=\{topic_partitions=\[\{topic_id=id\(orders\) \S+ partitions=\[0\]\}\]\} .*",
+    ),
+    Known(
+        "Where as many members want one assignor as want another, the group stays with one of them.",
+        r"admin <- ConsumerGroupDescribe v1 .* group_epoch=4 .* members=\[\{member_id='tied' .*",
+        r"admin <- ConsumerGroupDescribe v1 .* group_epoch=3 .* members=\[\{member_id='tied' .*",
+    ),
+    Known(
+        "An OffsetFetch that tells an epoch and no member id is answered UNKNOWN_MEMBER_ID if it is of a "
+        "consumer group.",
+        r"a <- OffsetFetch v9 groups=\[\{group_id='g' topics=\[\] UNKNOWN_SERVER_ERROR\}\]",
+        r"a <- OffsetFetch v9 groups=\[\{group_id='g' topics=\[\] UNKNOWN_MEMBER_ID\}\]",
+    ),
 )
 
 

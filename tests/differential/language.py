@@ -14,6 +14,8 @@
     wait MS                                      restart | kill
     topic NAME PARTITIONS                        untopic NAME
 
+Members of consumer groups have lines of their own: `consumers.py`.
+
 WHO is a client's name; `ann/2` is ann on a second connection. A client that asks again on a connection whose
 answer is still out hangs up and asks on a new one. Member ids are `-` (none), `WHO` (that client's), `!TEXT`
 (made up); generations are numbers, `next` or `last`; the type and protocol of a sync are what the client was
@@ -60,7 +62,7 @@ UNKNOWN_ID = Uuid(b"there is no such")
 
 LATEST = {
     "join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "forget": 0, "describe": 6,
-    "list": 5, "delete": 3, "find": 6,
+    "list": 5, "delete": 3, "find": 6, "beat": 1, "picture": 1,
 }  # fmt: skip
 """The version that a request has if it does not say; those with topic ids are asked for."""
 
@@ -79,6 +81,9 @@ class Memory:
     protocol: str | None = "range"
     last: tuple[str, Errors] | None = None
     """What it asked last as a member, and what it was told."""
+    assigned: dict[Uuid, tuple[int, ...]] = field(default_factory=dict)
+    reads: tuple[str, ...] | None = ("orders",)
+    regex: str | None = None
 
 
 @dataclass
@@ -160,20 +165,18 @@ class Speaker:
             group_instance_id=self._instance(memory, line, 5),
             protocol_type=text(o.get("type", "consumer")),
             protocols=tuple(
-                JoinGroupRequestProtocol(name=text(n), metadata=unquote_to_bytes(m)) for n, _, m in named
+                JoinGroupRequestProtocol(name=text(n), metadata=self._metadata(memory, line, m))
+                for n, _, m in named
             ),
             reason=text(o["reason"]) if "reason" in o and line.version >= 8 else None,
         )
 
+    def _metadata(self, memory: Memory, line: Line, said: str) -> bytes:
+        return unquote_to_bytes(said)
+
     def _sync(self, memory: Memory, line: Line) -> Struct:
         o = line.options
-        assign = o.get("assign", "all")
-        if assign == "all":
-            given = {m: f"a{i}" for i, m in enumerate(memory.led)}
-        elif assign == "none":
-            given = {}
-        else:
-            given = {self._member(memory, w): t for w, _, t in (a.partition(":") for a in assign.split(","))}
+        given = self._given(memory, o.get("assign", "all"))
         return SyncGroupRequest(
             group_id=self._members_group(memory, line),
             generation_id=self._generation(memory, o.get("generation")),
@@ -182,9 +185,17 @@ class Speaker:
             protocol_type=self._protocol(line, "type", memory.protocol_type),
             protocol_name=self._protocol(line, "protocol", memory.protocol),
             assignments=tuple(
-                SyncGroupRequestAssignment(member_id=m, assignment=text(a).encode()) for m, a in given.items()
+                SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in given.items()
             ),
         )
+
+    def _given(self, memory: Memory, assign: str) -> dict[str, bytes]:
+        if assign == "all":
+            return {m: b"a%d" % i for i, m in enumerate(memory.led)}
+        if assign == "none":
+            return {}
+        named = (a.partition(":") for a in assign.split(","))
+        return {self._member(memory, w): text(t).encode() for w, _, t in named}
 
     @staticmethod
     def _protocol(line: Line, name: str, remembered: str | None) -> str | None:

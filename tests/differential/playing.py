@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.differential.answers import Reader
-from tests.differential.language import Line, Memory, Speaker, text
+from tests.differential.consumers import ConsumerSpeaker
+from tests.differential.language import Line, Memory, text
 
 from konvene.codec.compile import decode, encode
 from konvene.codec.schema import Struct
@@ -24,9 +25,15 @@ from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages import BY_NAME, Api
 from konvene.messages.api_versions import ApiVersionsRequest
+from konvene.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.find_coordinator import FindCoordinatorRequest
+from konvene.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
@@ -41,6 +48,9 @@ LATE_S = 4
 
 NO_CLIENT_ID = "null"
 """For a client that says nothing of who it is."""
+
+GROUP = 32
+"""The kind of resource whose settings are a group's."""
 
 TOPICS = {"orders": 6, "audit": 2}
 
@@ -108,7 +118,7 @@ class Player:
     wires: dict[str, Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.speaker = Speaker(self.tag)
+        self.speaker = ConsumerSpeaker(self.tag)
         self.reader = Reader(self.tag, self.port)
         self._meet()
 
@@ -204,6 +214,7 @@ class Player:
 
     def _learn(self, memory: Memory, answer: Any) -> None:
         kind = type(answer).__name__
+        self.speaker.learn(memory, answer)
         if kind in ("JoinGroupResponse", "SyncGroupResponse", "HeartbeatResponse"):
             memory.last = (kind.removesuffix("Response"), Errors(answer.error_code))
         if kind != "JoinGroupResponse":
@@ -238,6 +249,33 @@ class Player:
     def _do_topic(self, name: str, count: str) -> None:
         make_topic(self.probe, self.speaker.topic(name), int(count))
         self._learn_topic(name)
+        self._let_groups_know()
+
+    def _let_groups_know(self) -> None:
+        """Kafka's coordinators hear of topics a moment after its clients do."""
+        time.sleep(2 * self.settle_s)
+
+    def _do_grow(self, name: str, count: str) -> None:
+        name = self.speaker.topic(name)
+        more = CreatePartitionsTopic(name=name, count=int(count), assignments=None)
+        answer = self.probe.ask(CreatePartitionsRequest(topics=(more,), timeout_ms=10_000), 3)
+        assert answer.results[0].error_code == Errors.NONE, answer
+        deadline = time.monotonic() + WITHIN_S
+        while len(known(self.probe, name).partitions) < int(count):
+            assert time.monotonic() < deadline, name
+            time.sleep(0.02)
+        self._let_groups_know()
+
+    def _do_config(self, group: str, *settings: str) -> None:
+        named = (setting.partition("=") for setting in settings)
+        resource = AlterConfigsResource(
+            resource_type=GROUP,
+            resource_name=self.speaker.group(group),
+            configs=tuple(AlterableConfig(name=n, config_operation=0, value=v) for n, _, v in named),
+        )
+        answer = self.probe.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 1)
+        assert answer.responses[0].error_code == Errors.NONE, answer
+        self._let_groups_know()
 
     def _do_untopic(self, name: str) -> None:
         name = self.speaker.topic(name)
@@ -246,6 +284,7 @@ class Player:
         while not known(self.probe, name).error_code:
             assert time.monotonic() < deadline, name
             time.sleep(0.02)
+        self._let_groups_know()
 
     def _learn_topic(self, name: str) -> None:
         real = self.speaker.topic(name)

@@ -22,12 +22,24 @@ PLAIN = {
     "offsets.topic.num.partitions": "1",
     "offset.metadata.max.bytes": "50",
 }
+CONSUMER = PLAIN | {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+}
 PROFILES = {
     "plain": PLAIN,
     "delayed": PLAIN | {"group.initial.rebalance.delay.ms": "300"},
     "expiring": PLAIN | {"offsets.retention.check.interval.ms": "500"},
     "crowded": PLAIN | {"group.max.size": "2"},
     "restart": PLAIN,
+    "consumer": CONSUMER,
+    "interval": CONSUMER | {"group.consumer.assignment.interval.ms": "1000"},
+    "small": CONSUMER | {"group.consumer.max.size": "2"},
+    "smallclassic": CONSUMER | {"group.max.size": "2"},
+    "upgrade": CONSUMER | {"group.consumer.migration.policy": "upgrade"},
+    "downgrade": CONSUMER | {"group.consumer.migration.policy": "downgrade"},
+    "disabled": CONSUMER | {"group.consumer.migration.policy": "disabled"},
 }
 """The settings under which a conversation is played. One of `restart` has a broker of its own."""
 

@@ -41,7 +41,7 @@ def seeds() -> range:
 
 def conversations(profile: str) -> list[Conversation]:
     walked = [Conversation(walks.Walk(s).profile, f"walk-{s}", (f"walk {s}",)) for s in seeds()]
-    return [c for c in [*written(), *walked] if c.profile == profile and ONLY in c.name]
+    return [c for c in [*written(), *walked] if c.profile == profile and ONLY in c.id]
 
 
 class Theatre:
