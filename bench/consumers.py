@@ -68,7 +68,7 @@ def _crowd(running: Running, topic: Topic, policy: str) -> Crowd:
 
 async def _grown(crowd: Crowd, size: int, over_s: float = 0.0) -> None:
     """Let so many join, over so long: then their heartbeats are spread as those of a fleet."""
-    members = [await crowd.connect() for _ in range(size)]
+    members = await crowd.connect_all(size)
     for member in members:
         crowd.add(member)
         if over_s:
@@ -148,7 +148,7 @@ def _told(found: Iterable[Took], what: str = "") -> list[Figure]:
 
 async def _blow(running: Running, topic: Topic, size: int, policy: str) -> Took:
     crowd = _crowd(running, topic, policy)
-    members = [await crowd.connect() for _ in range(size)]
+    members = await crowd.connect_all(size)
 
     def all_join() -> None:
         for member in members:
@@ -184,7 +184,7 @@ async def _changes(lab: Lab, running: Running, topic: Topic, policy: str) -> tup
     crowd = await _stable(lab, running, topic, policy)
     joins, leaves = [], []
     for _ in range(lab.windows.runs):
-        newcomer = await crowd.connect()
+        (newcomer,) = await crowd.connect()
         joins.append(await _measured(running, crowd, lambda member=newcomer: crowd.add(member)))  # type: ignore[misc]
         await asyncio.sleep(BETWEEN_S / lab.shrink)
         one = crowd.members[len(crowd.members) // 2]
@@ -266,7 +266,6 @@ async def _quiet_day(lab: Lab, running: Running, topic: Topic, policy: str) -> l
 
 # --- ten thousand ----------------------------------------------------------------------------------
 
-LARGE = 10_000
 #: Ten thousand targets are one batch of the offsets topic.
 BATCH_BYTES = 16 << 20
 TOPIC_RESOURCE, SET = 2, 0
@@ -275,8 +274,9 @@ TOPIC_RESOURCE, SET = 2, 0
 def large(lab: Lab, size: int) -> list[Figure]:
     """A group of ten thousand with as many partitions: all join, then one more, and what others wait for it.
 
-    Above what a quiet group costs is what one more costs; others are a group of one that heartbeats all the
-    time, from a process of its own."""
+    Above what a quiet group costs is what one more costs. Others are a group of one that heartbeats all the
+    time, from a process of its own. Two members share a connection: with one for each member, and a file for
+    each partition, a broker would have more descriptors than most systems give it."""
     members = lab.of(size)
     running = _broker(lab, "kafka")
     _allow_batches(running, BATCH_BYTES)
@@ -306,7 +306,7 @@ class Spell(NamedTuple):
 
 async def _large(lab: Lab, running: Running, topic: Topic, probe: Probe) -> list[Figure]:
     crowd = _crowd(running, topic, "kafka")
-    members = [await crowd.connect() for _ in range(topic.partitions)]
+    members = await crowd.connect_all(topic.partitions, each=2)
 
     def all_join() -> None:
         for member in members:
@@ -320,7 +320,7 @@ async def _large(lab: Lab, running: Running, topic: Topic, probe: Probe) -> list
     joins: list[Took] = []
     spells: list[Spell] = []
     for _ in range(lab.windows.runs):
-        newcomer = await crowd.connect()
+        (newcomer,) = await crowd.connect()
         joining = _measured(running, crowd, lambda member=newcomer: crowd.add(member))  # type: ignore[misc]
         spells.append(await _spell(running, crowd, _kept(joining, joins)))
         tell(f"  one joins: {joins[-1].stable_ms:.0f} ms, CPU {joins[-1].cpu_ms:.0f} ms")

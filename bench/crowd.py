@@ -1,12 +1,12 @@
-"""Members of a consumer group (KIP-848), each with a connection of its own, and what they know together.
+"""Members of a consumer group (KIP-848), and what they know together.
 
 A member does what Java's client does: it joins at epoch 0, has one heartbeat under way at a time, sends the
 next one an interval after it sent the last, takes another interval from the moment it is told of it, and says
 at once what it owns when that has changed. It gives up its partitions without a moment's thought. Where it
 has a name, it tells it in ApiVersions before anything else, for brokers treat clients by their names.
 
-A member is no coroutine but a protocol that sends prepared bytes: ten thousand of them have to cost less than
-the broker that is measured.
+A member is no coroutine but an object that sends prepared bytes: ten thousand of them have to cost less than
+the broker that is measured. Each has a connection of its own, but where the system has too few descriptors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import NamedTuple, cast
 
 from bench.topics import Topic, new_name
@@ -34,6 +34,7 @@ LATER_S = 0.02
 #: How often members heartbeat, whatever they are told, where a group is only to be made.
 HURRY_S = 0.05
 SETTLED_WITHIN_S = 180.0
+CONNECT_AT_ONCE = 32
 
 #: The coordinator is not there yet.
 LATER = (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR)
@@ -82,20 +83,34 @@ class Crowd:
         self._owned_at = 0.0
         self._beyond = 0
         self._settled: asyncio.Future[Settled] | None = None
+        self._failure: Exception | None = None
 
     def __repr__(self) -> str:
         return f"<{len(self.members)} members at {dict(self.at)}, {self.owned} owned, {self.owing} owe>"
 
-    async def connect(self) -> Consumer:
-        """A member that has a connection and has not joined yet."""
+    async def connect(self, members: int = 1) -> list[Consumer]:
+        """Members that have a connection, together, and have not joined yet."""
         loop = asyncio.get_running_loop()
-        _, member = await loop.create_connection(lambda: Consumer(self), HOST, self.port)
-        return member
+        _, line = await loop.create_connection(lambda: Line(self), HOST, self.port)
+        return [Consumer(self, line) for _ in range(members)]
+
+    async def connect_all(self, count: int, each: int = 1) -> list[Consumer]:
+        """So many of them, of whom each some share a connection; some connect at the same time."""
+        found: list[Consumer] = []
+        while len(found) < count:
+            left = -(-(count - len(found)) // each)
+            for some in await asyncio.gather(
+                *(self.connect(each) for _ in range(min(left, CONNECT_AT_ONCE)))
+            ):
+                found += some
+        return found[:count]
 
     def add(self, member: Consumer) -> None:
         """Let it join."""
         self.members.append(member)
         self.at[member.epoch] += 1
+        if self._failure is not None:
+            raise self._failure
         member.join()
 
     def drop(self, member: Consumer) -> None:
@@ -124,6 +139,8 @@ class Crowd:
 
     async def settle(self, beyond: int) -> Settled:
         """Return when all are at one epoch beyond this one, with all partitions and nothing to say."""
+        if self._failure is not None:
+            raise self._failure
         self._beyond = beyond
         self._settled = asyncio.get_running_loop().create_future()
         self._look()
@@ -147,6 +164,8 @@ class Crowd:
         return max(self.at)
 
     def failed(self, error: Exception) -> None:
+        """A member cannot go on: nor can whoever waits, now or later."""
+        self._failure = error
         if self._settled is not None and not self._settled.done():
             self._settled.set_exception(error)
 
@@ -161,11 +180,50 @@ class Crowd:
             member.close()
 
 
-class Consumer(asyncio.Protocol):
-    """One member."""
+class Line(asyncio.Protocol):
+    """A connection; its answers are for those who asked, in their order."""
 
     def __init__(self, crowd: Crowd) -> None:
         self.crowd = crowd
+        self.asked: deque[Consumer] = deque()
+        self.is_over = False
+        self.transport: asyncio.Transport
+        self._come = b""
+
+    def __repr__(self) -> str:
+        return f"<connection with {len(self.asked)} under way>"
+
+    def ask(self, member: Consumer, frame: bytes) -> None:
+        self.asked.append(member)
+        self.transport.write(frame)
+
+    def close(self) -> None:
+        self.is_over = True
+        self.transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.is_over:
+            self.crowd.failed(exc or ConnectionError("the broker closed a member's connection"))
+
+    def data_received(self, data: bytes) -> None:
+        self._come = self._come + data if self._come else data
+        while len(self._come) >= 4:
+            behind = 4 + int.from_bytes(self._come[:4], "big")
+            if behind > len(self._come):
+                break
+            body, self._come = self._come[4:behind], self._come[behind:]
+            self.asked.popleft().answered(body)
+
+
+class Consumer:
+    """One member."""
+
+    def __init__(self, crowd: Crowd, line: Line) -> None:
+        self.crowd = crowd
+        self.line = line
         self.member_id = secrets.token_urlsafe(16)
         self.epoch = JOIN
         self.owns: tuple[TopicPartitions, ...] = ()
@@ -174,9 +232,7 @@ class Consumer(asyncio.Protocol):
         """It has yet to say what it owns."""
         self.interval_s = 5.0
         self.is_gone = False
-        self.transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
-        self._come = b""
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._frame = b""
@@ -198,20 +254,20 @@ class Consumer(asyncio.Protocol):
         request = ApiVersionsRequest(
             client_software_name=software.name, client_software_version=software.version
         )
-        self.transport.write(frame_of(request))
+        self.line.ask(self, frame_of(request))
 
     def leave(self) -> None:
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.crowd.group, member_id=self.member_id, member_epoch=LEAVE
         )
-        self.transport.write(frame_of(request))
+        self.line.ask(self, frame_of(request))
 
     def close(self) -> None:
         """Without a farewell."""
         self.is_gone = True
         if self._timer is not None:
             self._timer.cancel()
-        self.transport.close()
+        self.line.close()
 
     def _beat(self) -> None:
         if self.is_gone:
@@ -221,7 +277,7 @@ class Consumer(asyncio.Protocol):
         frame, number = self._frame, next(_numbers).to_bytes(4, "big")
         self._sent_at = time.monotonic()
         self.crowd.beats += 1
-        self.transport.write(frame[:NUMBER_AT] + number + frame[BEHIND_NUMBER:])
+        self.line.ask(self, frame[:NUMBER_AT] + number + frame[BEHIND_NUMBER:])
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
         request = ConsumerGroupHeartbeatRequest(
@@ -237,23 +293,12 @@ class Consumer(asyncio.Protocol):
 
     # --- what it is told ---
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.is_gone:
-            self.crowd.failed(exc or ConnectionError("the broker closed a member's connection"))
-
-    def data_received(self, data: bytes) -> None:
-        self._come = self._come + data if self._come else data
-        while len(self._come) >= 4 and len(self._come) >= 4 + int.from_bytes(self._come[:4], "big"):
-            behind = 4 + int.from_bytes(self._come[:4], "big")
-            body, self._come = self._come[4:behind], self._come[behind:]
-            if self._greets:
-                self._greets = False
-                self._beat()
-            elif not self.is_gone:
-                self._answered(body)
+    def answered(self, body: bytes) -> None:
+        if self._greets:
+            self._greets = False
+            self._beat()
+        elif not self.is_gone:
+            self._answered(body)
 
     def _answered(self, body: bytes) -> None:
         crowd, now = self.crowd, time.monotonic()
