@@ -22,4 +22,5 @@ honest.
 | test_tools.py | Kafka's own command line tools say of konvene what they say of Kafka |
 | test_kills.py | fifty kills under load take nothing back |
 | test_history.py | konvene tells why each of these rebalances happened |
+| consumer_groups/ | the same for consumer groups (KIP-848), and for groups that change their protocol |
 """
