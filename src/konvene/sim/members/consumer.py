@@ -77,7 +77,9 @@ class ConsumerMember(Member):
         """What the last heartbeat that was answered said; None: it has to say everything."""
         self._under_way = self._owes_ack = self._busy = False
         self._committing = False
-        self._beating = 0
+        self._beating = self._carried_out = 0
+        self._had_regex = self.instance_id is not None
+        """Who had an expression takes it back by an empty one, also if that was in the life before."""
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.state} epoch {self._epoch}, {len(self.held)} partitions>"
@@ -201,20 +203,14 @@ class ConsumerMember(Member):
 
     def _says(self) -> dict[str, Any]:
         """All that a heartbeat can say. What it owns counts as new whenever it has carried something out."""
-        names = self.topics if self.topics or not self.regex else ()
+        self._had_regex |= bool(self.regex)
         return {
             "rebalance_timeout_ms": self.rebalance_ms,
-            "subscribed_topic_names": tuple(sorted(names)),
-            "subscribed_topic_regex": self.regex if self.regex or self._said_regex() else None,
+            "subscribed_topic_names": tuple(sorted(self.topics)),
+            "subscribed_topic_regex": self.regex if self._had_regex else None,
             "server_assignor": self.assignor,
             "topic_partitions": (frozenset(self.held), self._carried_out),
         }
-
-    _carried_out = 0
-
-    def _said_regex(self) -> bool:
-        """Who had an expression has to take it back by an empty one."""
-        return self._said is not None and self._said["subscribed_topic_regex"] is not None
 
     def _heard(self, says: dict[str, Any], asked: tuple[int, str], answer: Answer) -> None:
         self._under_way = False
