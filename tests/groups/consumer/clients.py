@@ -129,7 +129,8 @@ class Client:
         if self.eager:
             self.owns = set()
         names = {topic.id: topic.name for topic in room.topics.by_name.values()}
-        told = [(names[t], p) for t, p in sorted(self.owns) if t in names]
+        self.owns = {(t, p) for t, p in self.owns if t in names}
+        told = [(names[t], p) for t, p in sorted(self.owns)]
         said = ConsumerProtocolSubscription(
             topics=self.topics,
             owned_partitions=tuple(TopicPartition(topic=name, partitions=(p,)) for name, p in told),
