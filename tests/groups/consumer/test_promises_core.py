@@ -25,6 +25,7 @@ from tests.groups.consumer.room import Room, error, kept
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.consumer import log, targets
 from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, State
@@ -378,7 +379,8 @@ class Lives(RuleBasedStateMachine):
             sizes = len(group.members) > MOST_CLASSIC
             assert group.classic_members < len(group.members) or sizes, f"MG4: {group!r} is all classic"
         if isinstance(group, ClassicGroup):
-            assert len(group.members) <= MOST_CLASSIC, f"MG5: {group!r}"
+            waits = group.state is ClassicState.PREPARING_REBALANCE  # Who has not rejoined may have to go.
+            assert waits or len(group.members) <= MOST_CLASSIC, f"MG5: {group!r}"
             last = {pair[0]: pair[1] for batch in self.room.batches for pair in batch.pairs}
             records = {
                 key: record
@@ -392,7 +394,7 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=LIVES or 60,
+    max_examples=LIVES or 40,
     stateful_step_count=60,
     deadline=None,
     derandomize=not LIVES,

@@ -1,0 +1,53 @@
+"""Partitions that nobody would be told of: ways in which Kafka 4.4 leaves some without an owner for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from konvene.sim.scenario import Scenario
+
+RANGE = "reads=orders protocols=range"
+
+
+def played(*commands: str) -> list[str]:
+    scenario = Scenario()
+    said = scenario.run(["kinds consumer", *commands])
+    assert scenario.broken is None, scenario.broken
+    return said
+
+
+def test_an_expression_that_matches_nothing_hands_on_what_was_read_before() -> None:
+    """Who has a half reads an expression from now on that matches no topic: the other one gets it back."""
+    said = played(
+        "config group.consumer.assignment.interval.ms=0",
+        "consumer-heartbeat bob join",
+        "consumer-heartbeat ann join regex=ord.* topics=-",
+        "work",
+        "consumer-heartbeat bob",
+        "consumer-heartbeat bob owns=-",
+        "consumer-heartbeat ann",
+        "advance 11000",
+        "consumer-heartbeat ann regex=nothing",
+        "consumer-heartbeat ann owns=-",
+        "work",
+        "consumer-heartbeat bob",
+    )
+    assert "assignment=orders:0-5" in said[-1], said
+
+
+@pytest.mark.parametrize("policy", ["upgrade", "bidirectional"])
+def test_classic_members_who_are_left_alone_are_assigned_anew(policy: str) -> None:
+    """The last member of the new protocol leaves; whether or not the group may be a classic one again, who is
+    left is told to rejoin, and gets everything."""
+    said = played(
+        f"config group.consumer.migration.policy={policy} group.consumer.assignment.interval.ms=0",
+        "consumer-heartbeat ann join",
+        f"join old {RANGE}",
+        f"join old {RANGE}",
+        "consumer-heartbeat ann owns=told",
+        "consumer-heartbeat ann owns=told",
+        "sync old",
+        "consumer-heartbeat ann leave",
+        "heartbeat old",
+    )
+    assert said[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS", said
