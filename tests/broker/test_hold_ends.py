@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.holds import alter, deadline, held, hold_left, responsive
-from tests.broker.lines import API_VERSIONS, HEARTBEAT, JAVA, Line, joining, staying, until
+from tests.broker.lines import HEARTBEAT, Direct, Line, joining, staying, until
 
 from konvene.broker.broker import Broker
-from konvene.broker.connection import Connection
 from konvene.broker.holding import AT_ONCE
 from konvene.errors import Errors
-from konvene.messages.api_versions import ApiVersionsRequest
+from konvene.messages.metadata import MetadataRequest
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
-METADATA = 3
+METADATA, OFFSET_COMMIT = 3, 8
+OFFSET = OffsetCommitRequestTopic(
+    name="orders", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
+)
 
 
 # --- connections, coordinators and brokers that end ---
@@ -42,7 +49,7 @@ def test_a_lost_connection_is_forgotten(tmp_path: Path) -> None:
 CLIENT = """
 import asyncio
 from types import SimpleNamespace
-from tests.broker.lines import HEARTBEAT, Line, joining, staying
+from tests.broker.lines import Direct, HEARTBEAT, Line, joining, staying
 
 async def main():
     line = await Line.to(SimpleNamespace(advertised=("127.0.0.1", {port})))
@@ -186,46 +193,6 @@ def test_a_shorter_interval_is_told_before_it_shortens_a_hold(tmp_path: Path) ->
 # --- many ---
 
 
-class Wire(asyncio.Transport):
-    """Passes bytes on to nobody, and notes when how many answers have passed."""
-
-    def __init__(self, passed: list[int]) -> None:
-        super().__init__()
-        self.passed = passed
-
-    def write(self, data: Any) -> None:
-        self.passed.append(int.from_bytes(data[4:8], "big"))
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 1) if name == "peername" else default
-
-    def is_closing(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.passed.append(-1)
-
-
-class Direct(Line):
-    """A line without a socket, for there are too many of them."""
-
-    def __init__(self, broker: Broker, passed: list[int]) -> None:
-        self.asked = {}
-        self.connection = Connection(broker)
-        self.connection.connection_made(Wire(passed))
-        self.send(
-            API_VERSIONS, 3, ApiVersionsRequest(client_software_name=JAVA[0], client_software_version=JAVA[1])
-        )
-
-    def send(self, key: int, version: int, request: Any) -> None:
-        frame = self.frame(key, version, request)
-        self.connection.get_buffer(-1)[: len(frame)] = frame
-        self.connection.buffer_updated(len(frame))
-
-    def end(self) -> None:
-        self.connection.connection_lost(None)
-
-
 async def crowd(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
     """One group of so many members, each of them held; and what passes on their lines from now on."""
     passed: list[int] = []
@@ -281,3 +248,49 @@ def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
             assert (len(broker.connections), len(broker.holding.ends)) == (0, 0)
 
     asyncio.run(main())
+
+
+def test_the_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """A slow disk would make it longer than the interval that was told. What has changed does wait."""
+
+    async def main() -> None:
+        async with responsive(tmp_path) as broker:
+            a, b = await Line.to(broker), await Line.to(broker)
+            epoch = await held(broker, a)
+            coordinator: Any = broker.groups.of("g")
+            slow = coordinator._journal = Slow(coordinator._journal)
+            commit = OffsetCommitRequest(group_id=beside(coordinator, broker), topics=(OFFSET,))
+            b.send(OFFSET_COMMIT, 8, commit)
+            await until(lambda: coordinator._held)
+            beat = len(a.asked)
+            a.send(METADATA, 12, MetadataRequest(topics=None))
+            assert (await a.answer())[0] == beat
+            assert coordinator._held
+            assert (await a.answer())[0] == beat + 1
+            a.send(HEARTBEAT, 1, staying("a", epoch))
+            await until(lambda: len(coordinator._held) == 2)
+            slow.may_go_on.set()
+            assert (await a.answer())[1].error_code == 0
+            assert (await b.answer())[1].topics[0].partitions[0].error_code == 0
+
+    asyncio.run(main())
+
+
+class Slow:
+    """A log whose disk waits for the test."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal = journal
+        self.may_go_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    async def sync(self) -> None:
+        await self.may_go_on.wait()
+        await self._journal.sync()
+
+
+def beside(coordinator: Any, broker: Broker) -> str:
+    """A group with the same coordinator."""
+    return next(f"h{n}" for n in range(100) if broker.groups.of(f"h{n}") is coordinator)

@@ -31,6 +31,7 @@ BEYOND_FACTS = {
     "konvene.audit.enable",
     "konvene.audit.retention.ms",
     "konvene.heartbeat.budget.per.second",
+    "konvene.heartbeat.hold.classic.clients",
     "konvene.heartbeat.hold.clients",
     "konvene.heartbeat.hold.enable",
     "konvene.heartbeat.interval.ms",

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konvene.configs.broker import BROKER
-from konvene.groups.intervals import MOST_STATIC_MS, STEP_MS, hold_ms, told_interval_ms
+from konvene.groups.intervals import (
+    GAPS,
+    MOST_CLASSIC_MS,
+    MOST_STATIC_MS,
+    STEP_MS,
+    Spacing,
+    classic_hold_ms,
+    hold_ms,
+    told_interval_ms,
+)
 
 INTERVALS = st.integers(1, 60_000)
 MEMBERS = st.integers(0, 100_000)
@@ -106,3 +115,61 @@ def test_a_static_member_is_never_held_for_long(told: int) -> None:
 def test_how_long_answers_are_held(told: int, held: int) -> None:
     """As measured to be safe with real clients: 800 of 1,000 ms, 4,000 of 5,000."""
     assert hold_ms(told, is_static=False) == held
+
+
+# --- members of classic groups ---
+
+
+@given(st.integers(0, 3_600_000), st.booleans())
+def test_classic_members_are_held_below_their_interval(learnt: int, is_static: bool) -> None:
+    """A tenth of it stays, and 4.5 s are the most; from static members 0.8 s."""
+    held = classic_hold_ms(learnt, is_static=is_static)
+    assert 0 <= held <= learnt * 0.9
+    assert held <= (MOST_STATIC_MS if is_static else MOST_CLASSIC_MS) < 5000
+
+
+JITTER_MS = st.integers(0, 2000)
+
+
+@given(st.integers(100, 60_000), st.lists(st.tuples(JITTER_MS, st.integers(0, 100)), max_size=30))
+def test_the_interval_is_never_taken_for_longer_than_the_shortest_gap(
+    interval: int, beats: list[tuple[int, int]]
+) -> None:
+    """Of a client that counts from its heartbeats: each comes late by some time, and its answer is held for
+    some part of what may be."""
+    spacing, now, gaps = Spacing(), 0, []
+    spacing.came(now, again=False)
+    for late, percent in beats:
+        held = classic_hold_ms(spacing.learnt_ms, is_static=False) * percent // 100
+        spacing.answered(now + held)
+        now += interval + late
+        spacing.came(now, again=True)
+        gaps.append(interval + late)
+        assert spacing.learnt_ms == 0 or min(gaps) <= spacing.learnt_ms <= max(gaps)
+        assert (spacing.learnt_ms == 0) or len(gaps) >= GAPS
+
+
+@given(st.integers(500, 10_000), st.integers(4, 60))
+def test_holds_do_not_feed_upon_themselves(interval: int, beats: int) -> None:
+    """A client that counts from the answer is held for no longer in the end than in the beginning."""
+    spacing, now, answered = Spacing(), 0, 0
+    for _ in range(beats):
+        spacing.came(now, again=now > 0)
+        answered = now + classic_hold_ms(spacing.learnt_ms, is_static=False)
+        spacing.answered(answered)
+        now = answered + interval
+    assert spacing.learnt_ms in (0, interval)
+
+
+def test_what_says_nothing_of_the_interval() -> None:
+    """A gap with another heartbeat in it, or behind an answer that came late; and two gaps are not enough."""
+    spacing = Spacing()
+    assert repr(spacing) == "<a spacing to be learnt>"
+    for at, again in ((0, False), (3000, True), (6000, True), (60_000, False)):
+        spacing.came(at, again=again)
+        assert spacing.learnt_ms == 0
+    spacing.answered(61_000)
+    spacing.came(63_000, again=True)
+    assert spacing.learnt_ms == 0
+    spacing.came(66_500, again=True)
+    assert repr(spacing) == "<a heartbeat every 3000 ms>"

@@ -21,10 +21,10 @@ from konvene.broker.holding import may_be_held
 from konvene.broker.later import HANG_UP, Later
 from konvene.broker.remembered import LONGEST, Known
 from konvene.codec.errors import CannotEncode, CodecError
-from konvene.groups.intervals import hold_ms
+from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.intervals import Spacing, classic_hold_ms, hold_ms
 from konvene.messages import API_VERSIONS
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -35,6 +35,9 @@ PRODUCE = b"\0\0"
 
 REMEMBERED = frozenset((12, 68, API_VERSIONS))
 """The keys of those APIs whose requests may be answered unread: heartbeats of consumers and ApiVersions."""
+
+STREAMS = "stream"
+"""The protocol of Kafka Streams in classic groups."""
 
 LARGE = 64 * 1024
 """Frames above this size are read into a buffer of their own."""
@@ -51,7 +54,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_ahead", "_at", "_broker", "_busy", "_filled", "_filling", "_going", "_holds", "_host", "_need",
-        "_paused", "_software", "_task", "_told", "_transport", "_write_full", "active_at",
+        "_paused", "_software", "_spacing", "_task", "_told", "_transport", "_write_full", "active_at",
     )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
@@ -69,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._holds = False  # The answer to a heartbeat is kept (`holding`).
         self._software = ("", "")  # Name and version, as the client told in ApiVersions.
         self._told: Known | None = None  # The heartbeat that was answered here last.
+        self._spacing: Spacing | None = None  # Of a member of a classic group.
         self._task: asyncio.Task[None] | None = None
         self.active_at = 0.0
 
@@ -236,6 +240,7 @@ class Connection(asyncio.BufferedProtocol):
             if known is not None:
                 self._again(known, frame)  # type: ignore[arg-type]
                 return
+            self._told = None
         self._decide(frame, end)
 
     def _again(self, known: Known, frame: bytes) -> None:
@@ -245,27 +250,41 @@ class Connection(asyncio.BufferedProtocol):
             self._software = known.software
         else:
             broker.groups.heard(known.group_id, known.member_id, self)
-            if known.hold_ms and self._may_hold(known) and broker.holding.hold(self, known, frame):
+            hold_ms = self._hold_ms(known)
+            self._told = known
+            if hold_ms and broker.holding.hold(self, known, frame, hold_ms):
                 self._holds = True
                 return
-            self._told = known
         self._transport.write(known.answer(frame))
         self._busy = False
 
-    def _may_hold(self, known: Known) -> bool:
-        """Whether the client waits in peace.
+    def _hold_ms(self, known: Known) -> int:
+        """For how long this client waits for the answer in peace.
 
-        It has been told here by how long an answer may come later, and it has not asked for more already."""
-        if self._told is not known or len(self._ahead) > self._at:
-            return False
-        return may_be_held(self._software, self._broker.config["konvene.heartbeat.hold.clients"])
+        It must have been told here by how much later an answer may come, or have shown it; and it must not
+        have asked for more already."""
+        again, hold_ms, config = self._told is known, known.hold_ms, self._broker.config
+        if known.is_learnt:
+            self._spacing = spacing = self._spacing or Spacing()
+            spacing.came(int(self.active_at * 1000), again=again)
+            hold_ms = classic_hold_ms(spacing.learnt_ms, is_static=known.is_static)
+        if not again or not hold_ms or len(self._ahead) > self._at:
+            return 0
+        if known.is_learnt:
+            clients = config["konvene.heartbeat.hold.classic.clients"]
+        else:
+            clients = config["konvene.heartbeat.hold.clients"]
+        return hold_ms if may_be_held(self._software, clients) else 0
 
     def answer_held(self, known: Known, frame: bytes) -> None:
         """Answer the heartbeat that was held: the same, or what there is to tell by now."""
         self._holds = False
         if self._transport.is_closing():
             return
-        if not known.again():
+        if self._spacing is not None:
+            self._spacing.answered(int(self._broker.loop.time() * 1000))
+        if not known.again(before=True):
+            self._told = None
             self._decide(frame, len(frame))
             return
         self._transport.write(known.answer(frame))
@@ -320,13 +339,12 @@ class Connection(asyncio.BufferedProtocol):
         if coordinator is None or told is not None:
             return  # What is assigned is told once.
         known = remembered.heartbeat(frame, route, answer, coordinator, request)
-        if known is not None and isinstance(answer, ConsumerGroupHeartbeatResponse):
-            self._told = known
-            known.group_id, known.member_id = request.group_id, request.member_id
-            settled: Any = known.keep_alive and known.keep_alive.value
-            if self._broker.holds_heartbeats:
-                is_static = settled.member.instance_id is not None
-                known.hold_ms = hold_ms(answer.heartbeat_interval_ms, is_static=is_static)
+        if known is None:
+            return
+        self._told = known
+        known.group_id, known.member_id = request.group_id, request.member_id
+        if self._broker.holds_heartbeats:
+            _may_wait(known, answer)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
         try:
@@ -377,3 +395,15 @@ class Connection(asyncio.BufferedProtocol):
         """Close if nothing was asked since then (`connections.max.idle.ms`)."""
         if not self._busy and self.active_at < since:
             self._transport.close()
+
+
+def _may_wait(known: Known, answer: Any) -> None:
+    """Note for how long the answer to this heartbeat may be kept next time."""
+    value: Any = known.keep_alive and known.keep_alive.value
+    if isinstance(value, ClassicGroup):
+        # Kafka Streams closes without leaving, and waits for the answer as static members do.
+        known.is_learnt = value.state is State.STABLE and value.protocol != STREAMS
+        known.is_static = value.members[known.member_id].instance_id is not None
+    else:
+        is_static = value.member.instance_id is not None
+        known.hold_ms = hold_ms(answer.heartbeat_interval_ms, is_static=is_static)

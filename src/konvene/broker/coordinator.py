@@ -270,9 +270,12 @@ class Coordinator:
         """Whether what a request rested on is as it was."""
         return self.state == "active" and known.core is self.core and self.core.holds(known.value)
 
-    def keep_alive(self, known: KeepAlive) -> bool:
-        """Do again what followed from a request; False where it has to be decided anew."""
-        if self._held or not self.holds(known):
+    def keep_alive(self, known: KeepAlive, *, before: bool = False) -> bool:
+        """Do again what followed from a request; False where it has to be decided anew.
+
+        Replies leave in their order, so none leaves while others wait for the disk. But where somebody has
+        been waiting for longer (`before`), it may: what it rests on is as it was when all was on the disk."""
+        if (self._held and not before) or not self.holds(known):
             return False
         self._set_timers(known.timers)
         return True

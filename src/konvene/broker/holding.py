@@ -12,8 +12,9 @@ the one before, is held: it was decided when it came, and is decided again when 
     the broker stops                      the same is answered; nothing is held from then on
     the connection is lost                nobody is answered
 
-How long an answer may be kept is `groups.intervals.hold_ms`; from whom, `konvene.heartbeat.hold.clients`:
-clients differ in what they do meanwhile, and others are never kept waiting. When a large group changes, its
+How long an answer may be kept is said in `groups.intervals`; from whom, by `konvene.heartbeat.hold.clients`
+and, for classic groups, `konvene.heartbeat.hold.classic.clients`: clients differ in what they do meanwhile,
+and others are never kept waiting. When a large group changes, its
 members are answered some at a time, so that nobody else waits for them.
 """
 
@@ -65,15 +66,15 @@ class Holding:
         """When each hold ends at the latest, in the loop's time."""
         return self._timers.deadlines
 
-    def hold(self, connection: Connection, known: Known, frame: bytes) -> bool:
-        """Keep the answer to this heartbeat; `release` gives it back to the connection.
+    def hold(self, connection: Connection, known: Known, frame: bytes, hold_ms: int) -> bool:
+        """Keep the answer to this heartbeat for so long; `release` gives it back to the connection.
 
         False where it is not kept, for the broker stops."""
         if self._closed:
             return False
         self._held[connection] = known, frame
         self._by_group.setdefault(known.group_id, OrderedDict())[connection] = None
-        self._timers.arm(connection, known.hold_ms)
+        self._timers.arm(connection, hold_ms)
         return True
 
     def release(self, connection: Any) -> None:

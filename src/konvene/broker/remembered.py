@@ -33,8 +33,8 @@ class Known:
     """A request that was answered. It is a heartbeat where `coordinator` says whose."""
 
     __slots__ = (
-        "_head", "_tail", "coordinator", "group_id", "hold_ms", "is_forgotten", "keep_alive", "member_id",
-        "software",
+        "_head", "_tail", "coordinator", "group_id", "hold_ms", "is_forgotten", "is_learnt", "is_static",
+        "keep_alive", "member_id", "software",
     )  # fmt: skip
 
     def __init__(self, sent: bytes) -> None:
@@ -44,6 +44,8 @@ class Known:
         self.group_id = self.member_id = ""
         self.hold_ms = 0
         """For how long its answer may be kept."""
+        self.is_learnt = self.is_static = False
+        """Whether that is to be learnt from its sender, and for static members, who wait less long."""
         self.software = ("", "")
         """Who asked, if this is ApiVersions: name and version."""
         self.is_forgotten = False
@@ -58,11 +60,11 @@ class Known:
             return not self.is_forgotten
         return not self.is_forgotten and self.coordinator.holds(self.keep_alive)
 
-    def again(self) -> bool:
-        """Do what follows from the request; False where it has to be decided anew."""
+    def again(self, *, before: bool = False) -> bool:
+        """Do what follows from the request; False where it has to be decided anew. `before`: it was held."""
         if self.coordinator is None or self.keep_alive is None:
             return not self.is_forgotten
-        return not self.is_forgotten and self.coordinator.keep_alive(self.keep_alive)
+        return not self.is_forgotten and self.coordinator.keep_alive(self.keep_alive, before=before)
 
 
 class Remembered:

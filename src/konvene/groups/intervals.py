@@ -11,10 +11,14 @@ rebalance waits for. Kafka tells everybody the configured one, always (`konvene.
 
 so that small clusters are quick and large ones behave as Kafka. Nothing of this is written down, and nothing
 rests on it: sessions are as long as configured.
+
+Members of classic groups are told nothing. They have an interval of their own, which can only be learnt from
+when their heartbeats come (`Spacing`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 RESPONSIVE = "responsive"
@@ -47,3 +51,48 @@ def hold_ms(told_ms: int, *, is_static: bool) -> int:
 
 
 MOST_STATIC_MS = 800
+
+
+def classic_hold_ms(learnt_ms: int, *, is_static: bool) -> int:
+    """The same for a member of a classic group, whose interval was learnt; 0: it is not known yet.
+
+    kafka-python's client spins from its interval on, and other requests time out at five seconds."""
+    longest_ms = min(learnt_ms * 9 // 10, MOST_CLASSIC_MS)
+    return min(longest_ms, MOST_STATIC_MS) if is_static else longest_ms
+
+
+MOST_CLASSIC_MS = 4500
+
+
+class Spacing:
+    """The interval of a client that nobody tells one: the shortest of the last gaps between its heartbeats.
+
+    A gap counts if the heartbeat before it was answered at once, for some clients count from the answer."""
+
+    __slots__ = ("_answered_ms", "_came_ms", "_gaps")
+
+    def __init__(self) -> None:
+        self._gaps: deque[int] = deque(maxlen=GAPS)
+        self._came_ms = self._answered_ms = 0
+
+    def __repr__(self) -> str:
+        return f"<a heartbeat every {self.learnt_ms} ms>" if self.learnt_ms else "<a spacing to be learnt>"
+
+    @property
+    def learnt_ms(self) -> int:
+        """0 while it is not known."""
+        return min(self._gaps) if len(self._gaps) == GAPS else 0
+
+    def came(self, now_ms: int, *, again: bool) -> None:
+        """A heartbeat came. `again`: the same as the one before, and none was between them."""
+        gap_ms = now_ms - self._came_ms
+        if again and (self._answered_ms - self._came_ms) * 10 <= gap_ms:
+            self._gaps.append(gap_ms)
+        self._came_ms = self._answered_ms = now_ms
+
+    def answered(self, now_ms: int) -> None:
+        """Only now, for it was held."""
+        self._answered_ms = now_ms
+
+
+GAPS = 3
