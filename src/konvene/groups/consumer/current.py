@@ -98,6 +98,8 @@ def advance(
 
 def _reconciled(current: Current, target: Target, owned: Partitions | None, epoch: int) -> Current:
     """The whole step. The member stays at `epoch` while it owes a revocation."""
+    if _has_it_all(current, target):
+        return Current(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = {
         (topic, p)
         for topic, partitions in target.partitions.items()
@@ -122,7 +124,23 @@ def _reconciled(current: Current, target: Target, owned: Partitions | None, epoc
     for topic, partition in sorted(parts.granted):
         kept.setdefault(topic, {})[partition] = target.epoch
     state = MemberState.UNRELEASED_PARTITIONS if parts.waits else MemberState.STABLE
-    return replace(current, state=state, assigned=kept, pending_revocation={}).at(target.epoch)
+    return Current(state, target.epoch, current.epoch, kept)
+
+
+def _has_it_all(current: Current, target: Target) -> bool:
+    """Seen at a glance: the member has the target and nothing else, as most do at most rebalances."""
+    assigned, wanted = current.assigned, target.partitions
+    return (
+        not current.pending_revocation
+        and len(assigned) == len(wanted)
+        and all(
+            topic in target.subscribed
+            and topic in assigned
+            and len(partitions) == len(assigned[topic])
+            and all(p in assigned[topic] for p in partitions)
+            for topic, partitions in wanted.items()
+        )
+    )
 
 
 def _without_unsubscribed(current: Current, target: Target, owned: Partitions | None) -> Current:

@@ -85,6 +85,13 @@ class Member:
     classic: ClassicSide | None = None
     current: Current = field(default_factory=Current)
 
+    def having(self, current: Current) -> Member:
+        """The same member, who has this now."""
+        return Member(
+            self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host,
+            self.rebalance_timeout_ms, self.topics, self.regex, self.assignor, self.classic, current,
+        )  # fmt: skip
+
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether it has all that it was meant to have at this epoch."""
         return self.current.state is MemberState.STABLE and self.current.epoch == epoch
@@ -329,5 +336,5 @@ class ConsumerGroup:
 
 
 def _same(old: Current, new: Current) -> bool:
-    """Whether two have the very same partitions, as values: then nobody's ownership changes."""
-    return old.assigned is new.assigned and old.pending_revocation is new.pending_revocation
+    """Whether two have the same partitions, since the same epochs: then nobody's ownership changes."""
+    return old.assigned == new.assigned and old.pending_revocation == new.pending_revocation

@@ -246,10 +246,7 @@ def _subscribe(step: Step, old: Member, new: Member, *, is_new: bool) -> bool:
     if new is not old:
         step.record(log.member_record(step.group.group_id, new))
     regex_changed, known = see_regex(step, old, new)
-    default = next(iter(offered(step.context)))
-    before = step.group.preferred_assignor() or default
-    preferred = step.group.preferred_assignor(old, new) or default
-    assignor_changed = (old.assignor != new.assignor or is_new) and before != preferred
+    assignor_changed = (old.assignor != new.assignor or is_new) and _prefers_another(step, old, new)
     if is_new:
         step.cause(causes.MEMBER_JOINED, new)
     elif names_changed or known:
@@ -258,6 +255,13 @@ def _subscribe(step: Step, old: Member, new: Member, *, is_new: bool) -> bool:
         step.cause(causes.ASSIGNOR_CHANGED, new)
     see_topics(step, old, new, bump=names_changed or known or assignor_changed)
     return names_changed or regex_changed
+
+
+def _prefers_another(step: Step, old: Member, new: Member) -> bool:
+    """Whether most members prefer another assignor now."""
+    default = next(iter(offered(step.context)))
+    before = step.group.preferred_assignor() or default
+    return before != (step.group.preferred_assignor(old, new) or default)
 
 
 # --- answer ----------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ before, the last record of its kind says what it is.
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from dataclasses import replace
 from typing import Any
 
 from konvene.codec.uuid import Uuid
@@ -52,6 +51,8 @@ from konvene.records.coordinator import Record
 
 Groups = MutableMapping[str, Any]
 """All groups of a shard, of whatever kind."""
+
+_STATES = {state.value: state for state in MemberState}
 
 LEFT = Current(epoch=-1, previous_epoch=-1)
 """What a member has whose record of it is gone."""
@@ -164,10 +165,11 @@ def _told(epochs: Epochs) -> tuple[TopicPartitions, ...]:
     return tuple(
         TopicPartitions(
             topic_id=topic,
-            partitions=tuple(sorted(epochs[topic])),
-            assignment_epochs=tuple(epochs[topic][p] for p in sorted(epochs[topic])),
+            partitions=tuple(partitions),
+            assignment_epochs=tuple(map(epochs[topic].__getitem__, partitions)),
         )
         for topic in sorted(epochs)
+        for partitions in (sorted(epochs[topic]),)
     )
 
 
@@ -250,18 +252,17 @@ def _current(groups: Groups, key: ConsumerGroupCurrentMemberAssignmentKey, value
     if value is not None:
         group = _group(groups, key.group_id)
         member = group.members.get(key.member_id) or Member(key.member_id)
-        group.put(replace(member, current=_read_current(value)))
+        group.put(member.having(_read_current(value)))
         return
     there = _known(groups, key.group_id)
     known = there.members.get(key.member_id) if there is not None else None
     if there is not None and known is not None:
-        there.put(replace(known, current=LEFT))
+        there.put(known.having(LEFT))
 
 
 def _read_current(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
-    known = {state.value for state in MemberState}
     return Current(
-        MemberState(value.state) if value.state in known else MemberState.UNKNOWN,
+        _STATES.get(value.state, MemberState.UNKNOWN),
         value.member_epoch,
         value.previous_member_epoch,
         _epochs(value.assigned_partitions, value.member_epoch),

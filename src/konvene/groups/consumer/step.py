@@ -144,7 +144,7 @@ class Step:
                 self.arm(key, member.rebalance_timeout_ms)
             else:
                 self.timers.append(Disarm(key))
-        return replace(member, current=current)
+        return member.having(current)
 
     def remove(self, member: Member) -> None:
         """Let go of all that is kept of a member."""
@@ -186,6 +186,8 @@ class Step:
         """One row where the epoch moved, and one when all members have what they are meant to have."""
         group, now = self.group, self.context.now_ms
         story = self.soft.story
+        if self.epoch == group.epoch and story is None and not self.causes:
+            return
         size = self._size()
         if self.epoch > group.epoch:
             self._row(self.epoch, State.ASSIGNING if size else State.EMPTY, Story(now, tuple(self.causes)))
@@ -218,8 +220,10 @@ class Step:
         reached = self._reached()
         if self.assignment_epoch > self.group.assignment_epoch:
             return size - len(reached)
-        before = sum(m in self.group.behind for m in self.settled.keys() | self.gone)
-        return len(self.group.behind) - before + len(self.settled) - len(reached)
+        behind = self.group.behind
+        before = sum(m in behind for m in self.settled)
+        before += sum(m in behind for m in self.gone if m not in self.settled)
+        return len(behind) - before + len(self.settled) - len(reached)
 
     def _row(self, epoch: int, state: State, story: Story) -> None:
         members: list[RebalancedMember] = []

@@ -11,7 +11,6 @@ What the log says is the same both ways: a record for each member whose target i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -196,4 +195,4 @@ def reconcile(
     current = advance(member.current, towards, owned, subscription_changed=subscription_changed)
     if current == member.current:
         return member
-    return step.settle(replace(member, current=current), current)
+    return step.settle(member, current)
