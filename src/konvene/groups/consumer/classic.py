@@ -240,9 +240,16 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context)
 
 
 def _has_to_rejoin(group: ConsumerGroup, member: Member) -> bool:
-    """Whether there is a new target, or something to revoke, or all that it waits for is free."""
+    """Whether there is a new target, or something to revoke, or all that it waits for is free.
+
+    Where nobody speaks the new protocol any more and the group may not be a classic one again, a join is all
+    that a target can be computed for. Kafka 4.4 waits for a heartbeat that never comes."""
     current = member.current
-    if current.epoch < group.assignment_epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
+    alone = group.classic_members == len(group.members)
+    if (
+        current.epoch < (group.epoch if alone else group.assignment_epoch)
+        or current.state is MemberState.UNREVOKED_PARTITIONS
+    ):
         return True
     return current.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member, current)
 

@@ -142,6 +142,16 @@ def refresh(step: Step, old: Member, new: Member) -> None:
         step.remember(resolving=True)
 
 
+def _hands_on(group: ConsumerGroup, expression: str) -> bool:
+    """Whether there is something to hand on even if the expression matches nothing: what its members were meant
+    to have when they read something else, or what nobody was since the group was a classic one. In Kafka 4.4
+    it stays where it is."""
+    unassigned = group.classic_members > 0 and not group.assignment_timestamp_ms
+    return unassigned or any(
+        m.regex == expression and group.targets.get(member_id) for member_id, m in group.members.items()
+    )
+
+
 def resolved(group: ConsumerGroup | None, answer: RegexesResolved, context: Context) -> Outcome:
     """It was found what expressions match. The epoch moves if that is news."""
     if group is None:
@@ -156,6 +166,7 @@ def resolved(group: ConsumerGroup | None, answer: RegexesResolved, context: Cont
         found = Resolved(frozenset(answer.matches[expression]), answer.version, context.now_ms)
         before = group.regexes.get(expression)
         changed |= found.topics != (before.topics if before is not None else frozenset())
+        changed |= before is None and _hands_on(group, expression)
         step.record(log.regex_record(group.group_id, expression, found))
     for expression in group.regex_users:
         before = group.regexes.get(expression)
