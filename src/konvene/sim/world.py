@@ -21,6 +21,7 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim import chaos
@@ -68,6 +69,16 @@ def consumer_settings(options: Options) -> dict[str, str]:
         "regex.refresh.interval.ms": options["regex.refresh.ms"],
     }
     return {f"group.consumer.{name}": str(value) for name, value in told.items()}
+
+
+def _is_no_keep_alive(request: Struct) -> bool:
+    """A heartbeat that says what its member owns or reads: it rests on the order in which a connection brings
+    requests. By one that is no more it would take back what was said since."""
+    return isinstance(request, ConsumerGroupHeartbeatRequest) and (
+        request.topic_partitions is not None
+        or request.subscribed_topic_names is not None
+        or request.subscribed_topic_regex is not None
+    )
 
 
 class Measure:
@@ -374,11 +385,13 @@ class World:
     def _arrive(
         self, client: Process, life: int, connection: int, number: int, request: Struct, version: int
     ) -> None:
-        if self.is_calm and (life, connection) != (client.life, client.connection):
+        late = (life, connection) != (client.life, client.connection)
+        if late and (self.is_calm or _is_no_keep_alive(request)):
             return
         self.happened(client.name, "->" if connection == client.connection else "-> late", request)
-        call = Call(version, client.name, "/10.0.0.1", (self._ids.fresh(client.name, request),))
         shell = self._coordinator_for(request)
+        fresh = self._ids.fresh(client.name, request, shell.core.groups)
+        call = Call(version, client.name, "/10.0.0.1", (fresh,))
         if shell is self.shell:
             chaos.append_faults(self, shell)
             self._late = connection != client.connection

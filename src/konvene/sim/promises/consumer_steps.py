@@ -369,7 +369,8 @@ class CommitsAreJudged(Promise):
 
 class ClassicMembersAreServed(Promise):
     """MG2: the generation of a member of the classic protocol is its epoch, and it is told to join again
-    exactly when there is something to learn: a newer target, something to give up, or what it waits for."""
+    exactly when there is something to learn: a newer target, something to give up, or what it waits for;
+    where nobody else is left who could have a target computed, already when the group's epoch moved."""
 
     def after(self, event: Event) -> None:
         if not event.asks("Heartbeat", "JoinGroup", "SyncGroup"):
@@ -396,7 +397,8 @@ class ClassicMembersAreServed(Promise):
 
     def _learns(self, group: ConsumerGroup, member: Member) -> bool:
         current = member.current
-        if current.epoch < group.assignment_epoch or current.state is OWES:
+        alone = all(m.classic is not None for m in group.members.values())
+        if current.epoch < (group.epoch if alone else group.assignment_epoch) or current.state is OWES:
             return True
         target = {(t, p) for t, some in group.targets.get(member.member_id, {}).items() for p in some}
         missing = target - units(current.assigned)

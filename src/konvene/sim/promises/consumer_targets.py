@@ -32,6 +32,8 @@ class TargetsAreWhole(Promise):
         for name, old, group in touched(event):
             if event.whole or (old is not None and old.assignment_epoch == group.assignment_epoch):
                 continue
+            if not group.assignment_timestamp_ms:
+                continue  # What a leader gave when it was a classic group.
             if group.assignment_epoch == group.epoch and group.members:
                 topics = event.shell.topics
                 if event.kind == "news":
