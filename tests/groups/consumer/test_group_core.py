@@ -30,18 +30,18 @@ VECTORS = Path(__file__).parents[2] / "vectors" / "hashes.jsonl.gz"
 
 
 def hashes() -> list[dict[str, Any]]:
-    """Kafka's hashes of topics of which each partition is in one and the same rack, or in none: as ours are."""
+    """Kafka's hashes of topics all of whose partitions are in one rack, or in none: as ours are."""
     told = (json.loads(line) for line in gzip.decompress(VECTORS.read_bytes()).splitlines())
     found = []
     for case in told:
         if case["kind"] == "metadata-hash" and case["topics"]:
             racks = {broker["id"]: broker["rack"] for broker in case["brokers"]}
             used = {
-                tuple(rack for rack in (racks.get(r) for r in replicas) if rack)
+                tuple(rack for rack in (racks[r] for r in replicas) if rack is not None)
                 for topic in case["topics"]
                 for replicas in topic["partitionReplicas"]
             }
-            if len(used) <= 1 and all(len(rack) <= 1 for rack in used):
+            if len(used) <= 1 and all(len(rack) <= 1 and "" not in rack for rack in used):
                 found.append(case | {"rack": next((rack[0] for rack in used if rack), "")})
     assert len(found) >= 20, "the vectors have hardly any such case"
     return found
