@@ -152,6 +152,10 @@ class ConsumerSpeaker(Speaker):
                 memory.member_id, memory.generation = answer.member_id, answer.member_epoch
             if answer.assignment is not None:
                 memory.assigned = {t.topic_id: t.partitions for t in answer.assignment.topic_partitions}
+        if kind == "ListGroupsResponse":
+            memory.kinds = {
+                g.group_id.removeprefix(self.tag): f"{g.group_type} {g.group_state}" for g in answer.groups
+            }
         if kind == "SyncGroupResponse" and answer.error_code == Errors.NONE:
             told = assignment(answer.assignment)
             if told is not None:

@@ -59,6 +59,17 @@ KNOWN = (
         r".* assignment=\{topic_partitions=\[\{topic_id=id\(orders\) \S+ partitions=\[0\]\}\]\} .*",
     ),
     Known(
+        "A classic group that has no room for the first member of the new protocol stays as it is, and who "
+        "waits in it waits on.",
+        r"y <- JoinGroup v9 REBALANCE_IN_PROGRESS .*",
+        "",
+    ),
+    Known(
+        "An empty consumer group is still there when a JoinGroup was refused.",
+        r"admin <- ListGroups v5 NONE groups=\[\]",
+        r"admin <- ListGroups v5 .* group_type='consumer'\}\]",
+    ),
+    Known(
         "Where as many members want one assignor as want another, the group stays with one of them.",
         r"admin <- ConsumerGroupDescribe v1 .* group_epoch=4 .* members=\[\{member_id='tied' .*",
         r"admin <- ConsumerGroupDescribe v1 .* group_epoch=3 .* members=\[\{member_id='tied' .*",

@@ -84,6 +84,8 @@ class Memory:
     assigned: dict[Uuid, tuple[int, ...]] = field(default_factory=dict)
     reads: tuple[str, ...] | None = ("orders",)
     regex: str | None = None
+    kinds: dict[str, str] = field(default_factory=dict)
+    """What kind groups were, and in what state, when it last asked."""
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tests.against.brokers import Broker, Kafka, Konvene
 from tests.differential import walks
+from tests.differential.consumer_walks import ConsumerWalk
 from tests.differential.differences import meant
 from tests.differential.playing import Player, ready
 from tests.differential.recordings import Conversation, Step
@@ -26,6 +27,8 @@ CONSUMER = PLAIN | {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.session.timeout.ms": "100",
     "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.session.timeout.ms": "300000",
+    "group.consumer.max.session.timeout.ms": "300000",
 }
 PROFILES = {
     "plain": PLAIN,
@@ -102,13 +105,12 @@ def first_played(stage: Stage, conversation: Conversation, name: str) -> list[St
         player.close()
 
 
-def first_walked(stage: Stage, seed: int, name: str) -> list[Step]:
+def first_walked(stage: Stage, walk: walks.Walk | ConsumerWalk, name: str) -> list[Step]:
     """Walk where a seed leads with this broker's answers."""
-    walk = walks.Walk(seed)
     player = stage.player(name)
     steps: list[Step] = []
     try:
-        while len(steps) < walks.STEPS:
+        while len(steps) < walk.steps:
             line = walk.line(player.speaker.of, player.waiting)
             answers = player.play(line)
             steps.append((line, answers))

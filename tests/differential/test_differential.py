@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.against.brokers import Broker, Kafka, Konvene, Unavailable, kafka_jars
 from tests.differential import walks
+from tests.differential.consumer_walks import ConsumerWalk
 from tests.differential.differences import KNOWN, MET
 from tests.differential.recordings import RECORDED, Conversation, Step, read, write, written
 from tests.differential.stage import (
@@ -26,6 +28,8 @@ from tests.differential.stage import (
 MODE = os.environ.get("KONVENE_DIFFERENTIAL", "recorded")
 ONLY = os.environ.get("KONVENE_DIFFERENTIAL_ONLY", "")
 RECORDED_SEEDS = range(1, 21)
+WALKS: dict[str, Callable[[int], walks.Walk | ConsumerWalk]] = {"walk": walks.Walk, "members": ConsumerWalk}
+"""How conversations that are made by chance begin, and from what."""
 TRIES = int(os.environ.get("KONVENE_DIFFERENTIAL_TRIES", "8"))
 """Kafka lets hash maps of random ids choose, among others who leads next. A conversation is begun again so
 many times until its choices are konvene's."""
@@ -40,7 +44,11 @@ def seeds() -> range:
 
 
 def conversations(profile: str) -> list[Conversation]:
-    walked = [Conversation(walks.Walk(s).profile, f"walk-{s}", (f"walk {s}",)) for s in seeds()]
+    walked = [
+        Conversation(WALKS[kind](s).profile, f"{kind}-{s}", (f"{kind} {s}",))
+        for s in seeds()
+        for kind in WALKS
+    ]
     return [c for c in [*written(), *walked] if c.profile == profile and ONLY in c.id]
 
 
@@ -75,8 +83,8 @@ def told_by_kafka(theatre: Theatre, conversation: Conversation, name: str) -> li
     first = conversation.lines[0].split()
     with ExitStack() as closing:
         stage = theatre.stage(Kafka, name, closing)
-        if first[0] == "walk":
-            return first_walked(stage, int(first[1]), name)
+        if first[0] in WALKS:
+            return first_walked(stage, WALKS[first[0]](int(first[1])), name)
         return first_played(stage, conversation, name)
 
 
@@ -92,7 +100,7 @@ def judged(theatre: Theatre, conversation: Conversation) -> str | None:
             return f"{conversation.id} is not recorded"
         steps = read(conversation.recording)
         said = tuple(line for line, _ in steps)
-        if conversation.lines[0].split()[0] != "walk" and said != conversation.lines:
+        if conversation.lines[0].split()[0] not in WALKS and said != conversation.lines:
             return f"{conversation.id} was changed and not recorded again"
         return compared(theatre, conversation.name, steps)
     for attempt in range(TRIES):

@@ -40,6 +40,8 @@ REJOIN = (Errors.REBALANCE_IN_PROGRESS, Errors.ILLEGAL_GENERATION, Errors.MEMBER
 class Walk:
     """One seed's conversation, a line at a time."""
 
+    steps = STEPS
+
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.profile = self.chance.choice(("plain", "plain", "plain", "crowded"))

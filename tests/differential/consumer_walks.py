@@ -1,0 +1,204 @@
+"""Conversations made by chance about one group that members of both protocols share.
+
+Most of the time a member does what a client would: it joins, says what it owns when it was told something
+new, gives up what it has to, joins again when it is fenced. The rest is everything else that can be asked.
+
+What Kafka leaves to its hash maps is kept out of the way: members of the new protocol have ids of one letter,
+which stand in the order of the alphabet with both; where there are classic members or several topics,
+everybody wants `range`, which goes by names; and a classic member that is new to a consumer group has an id
+of its own making. Known differences are as well: a static member does not join again under its own id, nor a
+classic one under any id while a consumer group is empty. Timeouts are so long that none runs out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.differential.language import Memory
+
+from konvene.errors import Errors
+
+STEPS = 70
+MODERN = ("a", "b", "c")
+CLASSIC = ("x", "y")
+READS = ("orders", "orders", "orders,audit", "audit", "own", "orders,own", "nowhere")
+OFFSETS = ("orders-0:5", "orders-1:7,orders-4:3", "orders-9:1", "audit-0:3", "nowhere-0:1", "orders-2:8:deep")
+OWNED = ("none", "orders-0", "orders-0,orders-1,orders-2", "orders-5", "audit-0", "-")
+LONG = "rebalance=300000"
+GONE = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID, Errors.GROUP_ID_NOT_FOUND)
+
+
+class ConsumerWalk:
+    """One seed's conversation, a line at a time."""
+
+    steps = STEPS
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.profile = self.chance.choice((*("consumer",) * 6, "upgrade", "downgrade", "small"))
+        self.modern = MODERN[: self.chance.choice((2, 3, 3))]
+        self.classic = CLASSIC[: self.chance.choice((0, 1, 2, 2))]
+        self.many_topics = self.chance.random() < 0.4
+        if self.profile == "small":
+            self.classic = ()  # Who waits in a group without room is a known difference.
+        self.by_name = bool(self.classic) or self.many_topics
+        self.static = {c: f"i{c}" for c in (*self.modern, *self.classic) if self.chance.random() < 0.35}
+        if self.classic and self.modern[0] in self.static:
+            self.static[self.classic[0]] = self.static[self.modern[0]]  # The same one, in two versions.
+        self.cooperative = {c for c in self.classic if self.chance.random() < 0.5}
+        self.sober = self.chance.choice((0.5, 0.7, 0.85))
+        self.told: dict[str, object] = {}
+        self.own = 0
+        self.joining: tuple[str, bool] | None = None
+
+    def line(self, memory: Callable[[str], Memory], waiting: set[str]) -> str:
+        """The next line, given what clients remember and who waits for an answer."""
+        if self.joining is not None:
+            return self._join_now(memory)
+        free = [c for c in (*self.modern, *self.classic) if c not in waiting]
+        if not free or self.chance.random() > self.sober:
+            return self._anything(free, memory)
+        who = self.chance.choice(free)
+        return self._modern(who, memory(who)) if who in self.modern else self._classic(who, memory)
+
+    # --- what clients do ---
+
+    def _modern(self, who: str, memory: Memory) -> str:
+        error = memory.last[1] if memory.last else None
+        static = who in self.static
+        fenced = error is Errors.FENCED_MEMBER_EPOCH and not static
+        if memory.generation <= 0 or fenced or error in GONE:
+            return self._join_modern(who)
+        said = self.told.get(who)
+        if self.chance.random() < 0.1:
+            return f"commit {who} {self.chance.choice(OFFSETS)} v={self.chance.choice((9, 10))}"
+        if memory.assigned != said and self.chance.random() < 0.8:
+            self.told[who] = memory.assigned
+            return f"beat {who} own=all"
+        return f"beat {who}" + self._maybe(0.15, f"own=all full=yes {LONG}")
+
+    def _join_modern(self, who: str) -> str:
+        self.told[who] = {}
+        line = f"beat {who} epoch=0 {LONG}"
+        if who in self.static:
+            line += f" static={self.static[who]}"
+        if self.by_name:
+            line += " assignor=range"
+        return line + (f" reads={self.chance.choice(READS)}" if self.many_topics else "")
+
+    def _classic(self, who: str, memory: Callable[[str], Memory]) -> str:
+        own = memory(who)
+        if own.last is None or own.last[1] in GONE:
+            return self._join_classic(who, new=True)
+        asked, error = own.last
+        if error is Errors.INCONSISTENT_GROUP_PROTOCOL:
+            return "picture admin g"
+        if error is not Errors.NONE:
+            return self._join_classic(who)
+        if asked == "JoinGroup":
+            return f"sync {who} assign=deal"
+        if self.chance.random() < 0.15:
+            return f"commit {who} {self.chance.choice(OFFSETS)}"
+        return f"heartbeat {who}"
+
+    def _join_classic(self, who: str, *, new: bool = False) -> str:
+        """How it joins depends on what the group is, so that is asked first."""
+        self.joining = who, new
+        return "list admin"
+
+    def _join_now(self, memory: Callable[[str], Memory]) -> str:
+        assert self.joining is not None
+        (who, new), self.joining = self.joining, None
+        kind, _, state = memory("admin").kinds.get("g", "").partition(" ")
+        reads = self.chance.choice(("orders", "orders", "orders,audit")) if self.many_topics else "orders"
+        line = f"join {who} group=g reads={reads} session=300000 {LONG}"
+        line += " own=all sub=3" if who in self.cooperative else ""
+        anew = new or not memory(who).member_id or (kind == "consumer" and state == "Empty")
+        if who in self.static:
+            return line + (f" member=- static={self.static[who]}" if anew else "")
+        if not anew:
+            return line
+        return line + (f" member=!{who}" if kind == "consumer" and state != "Empty" else " member=- v=3")
+
+    # --- anything else ---
+
+    def _maybe(self, odds: float, *options: str) -> str:
+        return " " + self.chance.choice(options) if self.chance.random() < odds else ""
+
+    def _anything(self, free: list[str], memory: Callable[[str], Memory]) -> str:
+        modern = [c for c in self.modern if c in free and memory(c).member_id]
+        classic = [c for c in self.classic if c in free and memory(c).member_id]
+        makers: dict[Callable[[], str], int] = {self._look: 6, self._administer: 3}
+        if modern:
+            makers |= {lambda: self._odd_beat(self.chance.choice(modern)): 12}
+            makers |= {lambda: self._odd_commit(self.chance.choice(modern)): 4}
+        if classic:
+            makers |= {lambda: self._odd_classic(self.chance.choice(classic)): 5}
+            makers |= {lambda: self._odd_commit(self.chance.choice(classic)): 2}
+        if self.many_topics:
+            makers |= {self._topic: 3}
+        return self.chance.choices(list(makers), list(makers.values()))[0]()
+
+    def _odd_beat(self, who: str) -> str:
+        odd = [
+            "epoch=next", "epoch=last", "epoch=last own=all", "epoch=1 own=none", "epoch=last own=orders-0",
+            "epoch=-1", "epoch=-1", "epoch=77", f"own={self.chance.choice(OWNED)}",
+            f"own={self.chance.choice(OWNED)}", "rack=r1", "member=!nobody", "full=yes own=all",
+        ]  # fmt: skip
+        odd += (
+            ["epoch=-2", "epoch=-2"] if who in self.static else ["epoch=0 own=none", "epoch=0 own=orders-0"]
+        )
+        if self.many_topics:
+            odd += [f"reads={self.chance.choice(READS)}"] * 4
+        chosen = self.chance.choice(odd)
+        if chosen == "member=!nobody":
+            return f"commit {who} orders-0:9 member=!nobody"
+        return f"beat {who} {chosen}"
+
+    def _odd_commit(self, who: str) -> str:
+        line = f"commit {who} {self.chance.choice(OFFSETS)} v={self.chance.choice((8, 9, 9, 10))}"
+        return line + self._maybe(
+            0.8, "generation=last", "generation=last", "generation=next", "generation=-1"
+        )
+
+    def _odd_classic(self, who: str) -> str:
+        odd = self.chance.choice(
+            (
+                f"sync {who} assign=deal", f"heartbeat {who} generation=last", f"heartbeat {who}",
+                f"leave {who}", f"sync {who} protocol=other", f"heartbeat {who} generation=next", "join",
+            )
+        )  # fmt: skip
+        return self._join_classic(who) if odd == "join" else odd
+
+    def _look(self) -> str:
+        return self.chance.choice(
+            (
+                "picture admin g", "picture admin g", "picture admin g v=0", "describe admin g", "list admin",
+                "fetch admin all", "fetch admin orders-0,orders-1 v=10", "list admin states=stable,Assigning",
+                "fetch a all member=a generation=last", "fetch b all member=b",
+            )
+        )  # fmt: skip
+
+    def _administer(self) -> str:
+        named = self.chance.choice([*self.modern, *self.classic, "!nobody"])
+        if named in self.static and self.chance.random() < 0.5:
+            named = f"-|{self.static[named]}"
+        return self.chance.choice(
+            (
+                f"leave admin group=g members={named}",
+                "delete admin g",
+                "forget admin orders-0,audit-0,orders-2",
+            )
+        )
+
+    def _topic(self) -> str:
+        chosen = self.chance.choice(("topic", "grow", "untopic"))
+        if not self.own:
+            self.own = 1
+            return "topic own 1"
+        if chosen == "untopic":
+            self.own = 0
+            return "untopic own"
+        self.own += 1
+        return f"grow own {self.own}"
