@@ -197,10 +197,12 @@ def downgraded(
     moved = ClassicStep(classic, context)
     for classic_member in classic.members.values():
         moved.arm_session(classic_member)
+    step.causes.insert(0, step.told(causes.DOWNGRADED, leaving[0]))
+    moved.group.story = Story(context.now_ms, tuple(step.causes))
     if rebalance:
-        step.causes.insert(0, step.told(causes.DOWNGRADED, leaving[0]))
-        moved.group.story = Story(context.now_ms, tuple(step.causes))
         moved.start_rebalance()
+    else:
+        moved.tell(ClassicState.STABLE)
     then = moved.outcome()
     return Outcome(
         (*step.replies, *then.replies),

@@ -24,6 +24,7 @@ from konvene.groups.consumer.current import Current, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, Soft, SoftIs, State, Story
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.coordinator import Record
+from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Effect, Outcome, Rebalance, Reply, Waiter
 
 __all__ = ["Step", "join_key", "revocation_key", "session_key", "sync_key"]
@@ -192,6 +193,9 @@ class Step:
         if self.epoch > group.epoch:
             self._row(self.epoch, State.ASSIGNING if size else State.EMPTY, Story(now, tuple(self.causes)))
             story = (story or Story(now)).with_causes(self.causes) if size else None
+        elif any(cause.kind == causes.UPGRADED for cause in self.causes):
+            # A static member came back with the new protocol: nothing moves, but for what the group is.
+            self._row(self.epoch, group.state, Story(now, tuple(self.causes)))
         if story is not None and self.assignment_epoch > group.assignment_epoch:
             story = replace(story, targeted_ms=now)
         touched = bool(self.settled or self.gone) and self.epoch == self.assignment_epoch
