@@ -250,16 +250,18 @@ class Coordinator:
                 self._release(_Held(0, outcome.replies, outcome.effects, ()))
         return answer
 
-    def inform(self, news: Any) -> None:
-        """Decide what nobody waits for, such as what came of work; dropped where the shard is not active."""
+    def inform(self, news: Any) -> bool:
+        """Decide what nobody waits for, such as what came of work; dropped where the shard is not active.
+
+        False where the outcome does not fit into the log, and nothing has changed."""
         if self.state != "active":
-            return
+            return True
         try:
             outcome = self.core.handle(news, self._nobody_asks())
         except Exception:
             log.exception("%s: %s could not be decided", self.name, type(news).__name__)
-        else:
-            self._carry_out(outcome, None)
+            return True
+        return self._carry_out(outcome, None)
 
     def keeps_alive(self, request: Struct) -> KeepAlive | None:
         """For a request that was just accepted: what would follow from it again, if it is always the same."""

@@ -29,6 +29,7 @@ from konvene.groups.consumer.work import (
     AssignmentToCompute,
     RegexesResolved,
     RegexesToResolve,
+    given_up,
 )
 from konvene.shard.contract import Core, Effect
 
@@ -67,8 +68,8 @@ class GroupWork:
         self, coordinator: Coordinator, core: Core, work: Callable[[], RegexesResolved | AssignmentComputed]
     ) -> None:
         came = await self._loop.run_in_executor(self._threads, work)
-        if coordinator.core is core:
-            coordinator.inform(came)
+        if coordinator.core is core and coordinator.inform(came) is False:
+            coordinator.inform(given_up(came))
 
     async def close(self) -> None:
         """Wait for nothing that is under way, and tell nobody what would come of it."""

@@ -15,6 +15,7 @@ from konvene.codec.compile import decode, encode
 from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
+from konvene.groups.consumer.work import given_up
 from konvene.groups.kinds import Group
 from konvene.groups.shard import GroupShard
 from konvene.shard.contract import Effect, Rebalance
@@ -159,7 +160,8 @@ class Life:
 
     def inform(self, news: Any) -> None:
         """Tell the coordinator what came of work that was wanted."""
-        self.shell.inform(news)
+        if not self.shell.inform(news):
+            self.shell.inform(given_up(news))
         self.look()
 
     def ring_now(self, key: tuple[str, ...]) -> bool:

@@ -277,10 +277,11 @@ class Shell:
         later.listen(lambda answer: self._leaves(waiter, answer, answered))
         self.finish()
 
-    def inform(self, news: Any) -> None:
-        """Tell the shard what came of work that it asked for."""
-        self.coordinator.inform(news)
+    def inform(self, news: Any) -> bool:
+        """Tell the shard what came of work that it asked for; False where that does not fit into the log."""
+        fits = self.coordinator.inform(news)
         self.finish()
+        return fits
 
     def _turned_away(self, state: str, answer: Struct | Errors) -> None:
         """L7: who reads its log says so, and who lost it sends to another coordinator."""

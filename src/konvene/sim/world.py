@@ -21,6 +21,7 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.work import given_up
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
@@ -246,7 +247,8 @@ class World:
             self.happened("work", "is done", came)
             if shell is self.shell:
                 chaos.append_faults(self, shell)
-            shell.inform(came)
+            if not shell.inform(came):
+                shell.inform(given_up(came))
 
     def group(self, group_id: str) -> ClassicGroup:
         """The classic group of that name, or an empty one."""

@@ -35,6 +35,19 @@ def test_an_expression_that_matches_nothing_hands_on_what_was_read_before() -> N
     assert "assignment=orders:0-5" in said[-1], said
 
 
+@pytest.mark.parametrize("what", ["topics=orders", "regex=ord.*"])
+def test_work_that_does_not_fit_into_the_log_is_done_again(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came of it is refused whole; the group asks once more, and does not wait for ever."""
+    monkeypatch.setattr("konvene.groups.consumer.targets.HEAVY", 1)
+    said = played(
+        f"consumer-heartbeat ann join {what}", "too-large", "work", "consumer-heartbeat ann", "work"
+    )
+    assert sum(line.startswith("work ") for line in said) == 2, said
+    assert any(line.startswith(("record assignment", "record regex")) for line in said), said
+
+
 @pytest.mark.parametrize("policy", ["upgrade", "bidirectional"])
 def test_classic_members_who_are_left_alone_are_assigned_anew(policy: str) -> None:
     """The last member of the new protocol leaves; whether or not the group may be a classic one again, who is

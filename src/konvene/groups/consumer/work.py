@@ -8,7 +8,7 @@ answer says what it was computed for, and is dropped where that is no longer so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from konvene.groups.assignors import Assignor, GroupAssignment, GroupSpec, PartitionAssignorError
 from konvene.shard.image import Topics
@@ -59,3 +59,10 @@ class AssignmentComputed:
     epoch: int
     assignor: str
     given: GroupAssignment | PartitionAssignorError
+
+
+def given_up(came: RegexesResolved | AssignmentComputed) -> RegexesResolved | AssignmentComputed:
+    """The same as nothing: what came does not fit into the log, and the group must not wait for it."""
+    if isinstance(came, RegexesResolved):
+        return replace(came, matches={})
+    return replace(came, given=PartitionAssignorError("The assignment does not fit into the log."))
