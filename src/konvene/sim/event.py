@@ -111,6 +111,19 @@ class Event:
     def asked_of_after(self) -> ClassicGroup:
         return self.after.group(self.request.group_id)
 
+    @property
+    def of_consumers(self) -> bool:
+        """Whether what is asked or rings is about a group that is or was a consumer group."""
+        if self.request is not None:
+            name = getattr(self.request, "group_id", "")
+        else:
+            name = self.key[1] if self.key is not None and len(self.key) > 1 else ""
+        return any(isinstance(view.groups.get(name), ConsumerGroup) for view in (self.before, self.after))
+
+    def asks_classic(self, *apis: str) -> bool:
+        """Whether it is such a request, and of a classic group, before and after."""
+        return self.asks(*apis) and not self.of_consumers
+
     def asks(self, *apis: str) -> bool:
         """Whether it is a request of one of these APIs that was decided."""
         return self.kind == "asked" and self.api in apis

@@ -13,9 +13,10 @@ from typing import Any, TypeGuard
 from konvene.broker.coordinator import RING_AGAIN_MS
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.sim.event import NOTHING, Event, Promise
 
-KINDS = ("classic", "static")
+KINDS = ("classic", "static", "migration")
 
 SETTLED = (State.STABLE, State.EMPTY)
 """The states that a record tells of. In the others a group is on its way; the log still has the last one."""
@@ -212,7 +213,11 @@ class SilentMembersGo(Promise):
             for name, group in classic(event):
                 self._group(event, name, group, now_ms)
             for name, old in event.before.groups.items():
+                if not isinstance(old, ClassicGroup):
+                    continue
                 gone = event.after.groups.get(name)
+                if not isinstance(gone, ClassicGroup):
+                    gone = None
                 for member_id in (*old.members, *sorted(old.pending_joins)):
                     kept = gone is not None and (member_id in gone.members or member_id in gone.pending_joins)
                     if not kept:
@@ -262,7 +267,7 @@ class HeardMembersHaveTheirSession(Promise):
     def after(self, event: Event) -> None:
         if event.outcome is None:
             return
-        if event.asks("Heartbeat"):
+        if event.asks_classic("Heartbeat"):
             group = event.asked_of_after
             self._has(event, group, group.members[event.request.member_id])
         elif event.changed and event.kind != "loaded":
@@ -281,7 +286,7 @@ class HeardMembersHaveTheirSession(Promise):
                 and {before.join_waiter, before.sync_waiter} & answered
             ):
                 self._has(event, group, member)
-        if event.asks("JoinGroup"):
+        if event.asks_classic("JoinGroup"):
             known = {who_is(m) for m in old.members.values()}
             for member in group.members.values():
                 if member.is_new and who_is(member) not in known:
@@ -305,6 +310,8 @@ class HeartbeatsChangeNothing(Promise):
         if event.kind != "asked":
             return
         same = event.shell.core.same_again(event.request, event.context)
+        if event.of_consumers:
+            return
         if event.api != "Heartbeat":
             assert same is None, f"{event.api} is said to be the same again"
             return
@@ -324,9 +331,11 @@ HEARS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit")
 
 
 def classic(event: Event) -> Iterator[tuple[str, ClassicGroup]]:
-    """The classic groups that an event touched, after it."""
+    """The classic groups that an event touched, after it. One that was a consumer group until now began with
+    what that had: `migration` looks after it."""
     for name, group in event.after.groups.items():
-        if isinstance(group, ClassicGroup):
+        was_another = not event.whole and isinstance(event.before.groups.get(name), ConsumerGroup)
+        if isinstance(group, ClassicGroup) and not was_another:
             yield name, group
 
 

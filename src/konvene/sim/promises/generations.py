@@ -9,12 +9,13 @@ from konvene.broker.coordinator import RING_AGAIN_MS
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import SHORTEST_INITIAL_DELAY_MS
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.messages.join_group import JoinGroupResponse
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.sim.event import NOTHING, Event, Promise
 from konvene.sim.promises.classic import SETTLED, classic, is_member, who_is
 
-KINDS = ("classic", "static")
+KINDS = ("classic", "static", "migration")
 
 MADE_BY_A_REBALANCE = (State.COMPLETING_REBALANCE, State.EMPTY)
 """The states into which a group comes when its rebalance completes: with members, and without any."""
@@ -34,7 +35,7 @@ class GenerationsRise(Promise):
                 made = group.state in MADE_BY_A_REBALANCE and group.state is not old.state
                 assert step or not made, f"{old!r} became {group!r}, in the same generation"
         for _, answer in event.answered:
-            if type(answer) is JoinGroupResponse and not answer.error_code:
+            if type(answer) is JoinGroupResponse and not answer.error_code and not event.of_consumers:
                 self._answered(event, answer)
 
     def _answered(self, event: Event, answer: JoinGroupResponse) -> None:
@@ -54,7 +55,7 @@ class OtherGenerationsAreRefused(Promise):
     """C2: a member's SyncGroup, Heartbeat or OffsetCommit with another generation: ILLEGAL_GENERATION."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("SyncGroup", "Heartbeat", "OffsetCommit"):
+        if not event.asks_classic("SyncGroup", "Heartbeat", "OffsetCommit"):
             return
         said, group, error = event.request, event.asked_of, event.error
         commits = event.api == "OffsetCommit"
@@ -73,7 +74,7 @@ class OnlyMembersAreHeard(Promise):
     refused says whether a rebalance is under way."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("SyncGroup", "Heartbeat"):
+        if not event.asks_classic("SyncGroup", "Heartbeat"):
             return
         said, group = event.request, event.asked_of
         if not is_member(group, said.member_id, said.group_instance_id):
@@ -95,8 +96,10 @@ class MembersHoldWhatTheLeaderGave(Promise):
             self._believe(event)
         if not (event.changed or event.whole):
             return
-        if event.batch is not None and event.asks("SyncGroup"):
+        if event.batch is not None and event.asks_classic("SyncGroup"):
             self._write(event)
+        for name, group in downgraded(event):
+            self.given[name, group.generation] = {who_is(m): m.assignment for m in group.members.values()}
         for name, group in classic(event):
             if group.state is not State.STABLE:
                 continue
@@ -109,7 +112,7 @@ class MembersHoldWhatTheLeaderGave(Promise):
                 holds = member.assignment
                 assert holds == gave, f"{group!r}: {member.member_id} holds {holds!r}, was given {gave!r}"
         for _, answer in event.answered:
-            if type(answer) is SyncGroupResponse and not answer.error_code:
+            if type(answer) is SyncGroupResponse and not answer.error_code and not event.of_consumers:
                 self._answered(event, answer)
 
     def _believe(self, event: Event) -> None:
@@ -192,7 +195,7 @@ class GroupsAreNotTooLarge(Promise):
     """C5: no more members are let in than `group.max.size`. Static ones that stayed away count when back."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("JoinGroup"):
+        if not event.asks_classic("JoinGroup"):
             return
         most, before, group = event.shell.config["group.max.size"], event.asked_of, event.asked_of_after
         if before.state in (State.COMPLETING_REBALANCE, State.STABLE):
@@ -215,9 +218,19 @@ class EveryGenerationWasToldWhy(Promise):
             return
         if event.kind == "loaded" and event.before is NOTHING:
             self.told.update((name, group.generation) for name, group in classic(event))
+        self.told.update((name, group.generation) for name, group in downgraded(event))
         for rebalance in event.outcome.why if event.outcome is not None else ():
             assert rebalance.story.causes, f"{rebalance.group_id} moved to {rebalance.story.epoch}: no cause"
             self.told.add((rebalance.group_id, rebalance.story.epoch))
         for name, group in classic(event):
             if group.state in SETTLED and group.generation:
                 assert (name, group.generation) in self.told, f"nobody was told why there is {group!r}"
+
+
+def downgraded(event: Event) -> list[tuple[str, ClassicGroup]]:
+    """Groups that were consumer groups until now: their members begin with what they were meant to have."""
+    return [
+        (name, group)
+        for name, group in event.after.groups.items()
+        if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), ConsumerGroup)
+    ]

@@ -17,7 +17,7 @@ from konvene.sim.event import Event, Promise
 from konvene.sim.promises.classic import classic, who_is
 from konvene.sim.promises.static import rebalance_timeout_ms
 
-KINDS = ("classic", "static")
+KINDS = ("classic", "static", "migration")
 
 
 class RejoinsStartRebalances(Promise):
@@ -25,7 +25,7 @@ class RejoinsStartRebalances(Promise):
     who says something new; who says what it said before is told the generation that stands, at once."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("JoinGroup") or event.error not in (None, Errors.NONE):
+        if not event.asks_classic("JoinGroup") or event.error not in (None, Errors.NONE):
             return
         said, before, group = event.request, event.asked_of, event.asked_of_after
         member = before.members.get(said.member_id)
@@ -46,7 +46,7 @@ class MembersAreAsTheySay(Promise):
     whatever it said before."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("JoinGroup") or event.outcome is None:
+        if not event.asks_classic("JoinGroup") or event.outcome is None:
             return
         said, group = event.request, event.asked_of_after
         member = self._joins(event, group)
@@ -215,6 +215,8 @@ class CausesAreToldOnce(Promise):
 
     def after(self, event: Event) -> None:
         for rebalance in event.outcome.why if event.outcome is not None else ():
+            if rebalance.story.group_type == "consumer":
+                continue  # Told when its epoch moves, and once more when all have followed.
             name, now = rebalance.group_id, rebalance.story.causes
             again = [cause for cause in now if any(cause is old for old in self.told.get(name, ()))]
             assert not again, f"{name} moved to {rebalance.story.epoch}; told before: {again}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.classic.group import State
+from konvene.groups.classic.group import ClassicGroup, State
 from konvene.sim.event import NOTHING, Event, Promise
 from konvene.sim.promises.classic import SETTLED, classic
 
-KINDS = ("static",)
+KINDS = ("static", "migration")
 
 
 class InstancesAreMembers(Promise):
@@ -25,7 +25,7 @@ class InstancesAreMembers(Promise):
             assert group.instances == named, f"{group!r}: instances {group.instances}, members {named}"
             static = sum(m.instance_id is not None for m in group.members.values())
             assert static == len(named), f"{group!r}: two members of one instance id: {named}"
-        if event.asks("JoinGroup") and event.request.group_instance_id is not None:
+        if event.asks_classic("JoinGroup") and event.request.group_instance_id is not None:
             self._came_back(event)
 
     def _came_back(self, event: Event) -> None:
@@ -47,7 +47,7 @@ class OldMemberIdsAreFenced(Promise):
     ST8: so that a member that uses the id it was told last is never fenced."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"):
+        if not event.asks_classic("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"):
             return
         said = event.request
         if said.group_instance_id is None:
@@ -80,7 +80,7 @@ class StaticMembersKeepTheirs(Promise):
     another protocol would be chosen. ST6: what it says of itself anew takes effect."""
 
     def after(self, event: Event) -> None:
-        if event.api != "JoinGroup" or event.kind != "asked" or event.request.member_id:
+        if not event.asks_classic("JoinGroup") or event.request.member_id:
             return
         said, before, group = event.request, event.asked_of, event.asked_of_after
         holder = before.instances.get(said.group_instance_id)
@@ -122,7 +122,8 @@ class StaticMembersStay(Promise):
             return
         for name, group in event.before.groups.items():
             held = getattr(group, "instances", None)
-            if not held:
+            left = event.after.groups.get(name, group)
+            if not held or not (isinstance(group, ClassicGroup) and isinstance(left, ClassicGroup)):
                 continue
             gone = held.keys() - event.after.group(name).instances.keys()
             for instance in sorted(gone):
@@ -158,7 +159,7 @@ class OneRebalanceForMany(Promise):
     """ST7: however many members one request takes out, one rebalance follows at most."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("LeaveGroup"):
+        if not event.asks_classic("LeaveGroup"):
             return
         before, after = event.asked_of, event.asked_of_after
         step = after.generation - before.generation
