@@ -37,7 +37,7 @@ def hashes() -> list[dict[str, Any]]:
         if case["kind"] == "metadata-hash" and case["topics"]:
             racks = {broker["id"]: broker["rack"] for broker in case["brokers"]}
             used = {
-                tuple(rack for rack in (racks[r] for r in replicas) if rack is not None)
+                tuple(rack for rack in (racks.get(r) for r in replicas) if rack is not None)
                 for topic in case["topics"]
                 for replicas in topic["partitionReplicas"]
             }

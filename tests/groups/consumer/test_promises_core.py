@@ -32,7 +32,7 @@ from konvene.groups.consumer.group import ConsumerGroup, Member, State
 from konvene.shard.image import Topic, Topics
 
 LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
-MOST_CLASSIC = 3
+MOST_CLASSIC = 2
 """`group.max.size`."""
 
 WHO = st.integers(0, 3)
@@ -62,7 +62,7 @@ class Lives(RuleBasedStateMachine):
         self.heavy = targets.HEAVY
 
     @initialize(
-        elsewhere=st.booleans(), classic=st.sampled_from((0, 0, 1, 2)), interval=st.sampled_from((0, 0, 5))
+        elsewhere=st.booleans(), classic=st.sampled_from((0, 1, 2, 3)), interval=st.sampled_from((0, 0, 5))
     )
     def begin(self, elsewhere: bool, classic: int, interval: int) -> None:
         """Whether targets are computed elsewhere; how many speak the classic protocol; how often."""
@@ -115,6 +115,13 @@ class Lives(RuleBasedStateMachine):
                 f"M6: {old.member_id} gave up {released} by a heartbeat that says nothing"
             )
             assert not released & said, f"M6: {old.member_id} still has {released & said}"
+        for topic, epochs in new.current.assigned.items() if not away else ():
+            since = old.current.assigned.get(topic, {})
+            for p, epoch in epochs.items():
+                expected = since.get(p, self.room.group.assignment_epoch)
+                assert epoch == expected, (
+                    f"KIP-1251: {old.member_id} has {topic}-{p} since {epoch}, not {expected}"
+                )
         if new.current.state is MemberState.UNREVOKED_PARTITIONS:
             got = units(new.current.assigned) - holds(old)
             assert not got, f"M5: {new.member_id} owes a revocation and was given {got}"
@@ -171,8 +178,13 @@ class Lives(RuleBasedStateMachine):
         known = group.members.get(client.member_id) if isinstance(group, ConsumerGroup) else None
         joins = client.epoch <= 0
         said = set(client.owns) if says or client.unsure or joins else None
+        epoch = client.epoch
         with self.step(client, said):
             answer = client.beat(self.room, lost=lost, slow=slow, says=says)
+            if known is not None and 0 < epoch < known.current.epoch and error(answer) is Errors.NONE:
+                assert said is not None, f"M10: {client.name} is behind and does not say what it owns"
+                extra = said - units(known.current.assigned)
+                assert not extra, f"M10: {client.name} is behind and owns {extra}"
             if known is not None and joins and client.instance is None:
                 assert error(answer) is Errors.NONE, f"M10: {client.name} may not come back: {answer}"
 
@@ -184,7 +196,8 @@ class Lives(RuleBasedStateMachine):
         member = group.members.get(client.member_id) if isinstance(group, ConsumerGroup) else None
         if member is None or error(answer) not in (Errors.NONE, Errors.REBALANCE_IN_PROGRESS):
             return
-        behind = member.current.epoch < group.assignment_epoch
+        alone = group.classic_members == len(group.members)  # A join is all that a target is computed for.
+        behind = member.current.epoch < (group.epoch if alone else group.assignment_epoch)
         owes = member.current.state is MemberState.UNREVOKED_PARTITIONS
         if behind or owes:
             assert error(answer) is Errors.REBALANCE_IN_PROGRESS, f"MG2: {client.name} hears of nothing"
@@ -223,6 +236,14 @@ class Lives(RuleBasedStateMachine):
         client.forget(anew=True)
         client.classic, client.eager = classic, client.instance is None
         self.waits = {waiter: told for waiter, told in self.waits.items() if told[0] is not client}
+
+    @rule(classic=st.booleans(), leaves=st.booleans())
+    def rolling(self, classic: bool, leaves: bool) -> None:
+        """One process after another comes back with the same protocol: an upgrade, a downgrade, a bounce."""
+        for who in range(4):
+            self.comes_anew(who, leaves=leaves, classic=classic)
+            self.a_group_is_of_one_protocol()
+            self.all_act(rounds=2, ms=500)
 
     @rule(who=st.sampled_from((1, 3)))
     def leaves_for_a_while(self, who: int) -> None:
@@ -394,8 +415,8 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=LIVES or 40,
-    stateful_step_count=60,
+    max_examples=LIVES or 120,
+    stateful_step_count=40,
     deadline=None,
     derandomize=not LIVES,
     database=None,
