@@ -68,3 +68,27 @@ def test_what_a_group_refuses_is_refused_without_the_members_id(
     assert (outcome.records, outcome.timers) == ((), ())
     with pytest.raises(GroupError, match="INVALID_SESSION_TIMEOUT"):
         shard.handle(join_request("x", instance_id, session_timeout_ms=1), context(9))
+
+
+def test_who_comes_back_with_the_classic_protocol_is_taken_out_of_the_consumer_group_once() -> None:
+    """Its old id goes when it is replaced, its new one with the group, before the group itself, as in Kafka."""
+    shard = of_one()
+    outcome = shard.handle(join_request("", "i1"), context(9))
+    gone = [
+        (type(r.key).__name__.removesuffix("Key"), getattr(r.key, "member_id", None))
+        for r in outcome.records
+        if r.value is None
+    ]
+    members = ("CurrentMemberAssignment", "TargetAssignmentMember", "MemberMetadata")
+    current, target, metadata = (f"ConsumerGroup{kind}" for kind in members)
+    assert gone == [
+        *((kind, "a") for kind in (current, target, metadata)),
+        *((kind, "fresh") for kind in (current, target)),
+        ("ConsumerGroupTargetAssignmentMetadata", None),
+        (metadata, "fresh"),
+        ("ConsumerGroupPartitionMetadata", None),
+        ("ConsumerGroupMetadata", None),
+    ]
+    for record in outcome.records:
+        shard.replay(record)
+    assert list(shard.groups["g"].members) == ["fresh"]

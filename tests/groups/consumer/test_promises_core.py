@@ -366,7 +366,7 @@ class Lives(RuleBasedStateMachine):
         for client in self.clients:
             member = group.members.get(client.member_id)
             if member is not None and client.epoch > 0 and member.current.epoch > 0:
-                reads = client.owns - holds(member)
+                reads = (client.owns & self.exist()) - holds(member)
                 assert not reads, f"M6: {client.name} reads {reads}, it holds {holds(member)}"
 
     @invariant()
