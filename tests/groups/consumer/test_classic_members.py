@@ -71,7 +71,7 @@ def test_what_a_group_refuses_is_refused_without_the_members_id(
 
 
 def test_who_comes_back_with_the_classic_protocol_is_taken_out_of_the_consumer_group_once() -> None:
-    """Its old id goes when it is replaced, its new one with the group, before the group itself, as in Kafka."""
+    """Its old id goes when it is replaced; its new one goes with the group, before the group itself."""
     shard = of_one()
     outcome = shard.handle(join_request("", "i1"), context(9))
     gone = [

@@ -186,9 +186,8 @@ def downgraded(
 ) -> Outcome:
     """The group as a classic one, without who leaves, or with `joining` in the place of who leaves."""
     group, context = step.group, step.context
-    step.records += log.group_tombstones(group)
-    if joining is not None:
-        step.records += log.member_tombstones(group.group_id, joining.member_id)
+    replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
+    step.records += log.group_tombstones(group, replaced)
     stay = [member for member in group.members.values() if member not in leaving]
     classic = _classic(group, [*stay, *([joining] if joining is not None else [])], leaving, context)
     step.record(classic_log.to_record(classic))

@@ -145,9 +145,14 @@ def regex_tombstone(group_id: str, regex: str) -> Record:
     return Record(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
-def group_tombstones(group: ConsumerGroup) -> list[Record]:
-    """All that is kept of a group goes, in Kafka's order: its members, then itself."""
+def group_tombstones(group: ConsumerGroup, replaced: tuple[str, str] | None = None) -> list[Record]:
+    """All that is kept of a group goes, in Kafka's order: its members, then itself.
+
+    `replaced`: a member id whose records are gone already, and that of who took its place."""
     name, members = group.group_id, list(group.members)
+    if replaced is not None:
+        old, new = replaced
+        members = [new if member == old else member for member in members]
     current = [ConsumerGroupCurrentMemberAssignmentKey(group_id=name, member_id=m) for m in members]
     target = [ConsumerGroupTargetAssignmentMemberKey(group_id=name, member_id=m) for m in members]
     metadata = [ConsumerGroupMemberMetadataKey(group_id=name, member_id=m) for m in members]
