@@ -100,9 +100,11 @@ class Running:
 
     def cpu_s(self) -> float:
         """CPU seconds that the process and its threads have used."""
-        text = Path(f"/proc/{self.process.pid}/stat").read_text()
-        fields = text.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * TICK_S
+        return _spent_s(f"/proc/{self.process.pid}/stat")
+
+    def loop_s(self) -> float:
+        """CPU seconds of its first thread alone: in our broker, what its event loop has used."""
+        return _spent_s(f"/proc/{self.process.pid}/task/{self.process.pid}/stat")
 
     def rss_mib(self) -> float:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
@@ -112,6 +114,11 @@ class Running:
 
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+
+def _spent_s(path: str) -> float:
+    fields = Path(path).read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
 class Lab:
