@@ -64,6 +64,8 @@ class Scope:
 
     check: str = "sim"
     groups: str = "classic,static"
+    consumers: str = "consumer,consumer-static,migration"
+    """The kinds of groups that show the bugs of consumer groups."""
     seeds: str = "0..99"
     steps: int = 5000
     whole_seeds: str = "0..29"
@@ -71,12 +73,15 @@ class Scope:
 
     def command(self, level: int) -> list[str]:
         told = {
-            "groups": self.groups,
+            "groups": self.consumers if level == 3 else self.groups,
             "seeds": self.seeds,
             "steps": str(self.steps),
             "whole_seeds": self.whole_seeds,
         }
-        return [sys.executable, *(word.format_map(told) for word in CHECKS[self.check][level])]
+        return [
+            sys.executable,
+            *(word.format_map(told) for word in CHECKS[self.check][2 if level == 2 else 1]),
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ IDS = (
         GROUPS + "shard.py",
         ("G11", "KAFKA-16663"),
         "DeleteGroups leaves the timers of the member ids that the group had handed out.",
-        "        if group is not None and tombstones:\n"
+        "        if isinstance(group, ClassicGroup) and forgotten:\n"
         "            timers += (Disarm(session_key(group_id, member)) for member in sorted(group.pending_joins))\n",
         "",
     ),
@@ -202,7 +202,7 @@ STATIC = (
         CLASSIC + "join.py",
         ("ST6", "KAFKA-14009"),
         "A member that comes back with another rebalance timeout is held to the one it had before.",
-        "            rebalance_timeout_ms=_rebalance_timeout_ms(request),\n",
+        "            rebalance_timeout_ms=rebalance_timeout_ms(request),\n",
         "",
     ),
     Mutant(

@@ -168,8 +168,8 @@ LOADING = (
         GROUPS + "shard.py",
         ("G2", "G8", "KAFKA-17306"),
         "A compacted log begins with the tombstone of a group, and cannot be loaded.",
-        "        shard.groups.pop(key.group, None)\n",
-        "        del shard.groups[key.group]\n",
+        "    elif isinstance(shard.groups.get(key.group), ClassicGroup):\n        del shard.groups[key.group]\n",
+        "    else:\n        del shard.groups[key.group]\n",
     ),
     Mutant(
         "tombstone-makes-a-group",

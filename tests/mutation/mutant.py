@@ -11,6 +11,7 @@ from pathlib import Path
 
 GROUPS = "groups/"
 CLASSIC = "groups/classic/"
+CONSUMER = "groups/consumer/"
 OFFSETS = "groups/offsets/"
 BROKER = "broker/"
 LOG = "log/"
@@ -34,7 +35,8 @@ class Mutant:
     old: str
     new: str
     level: int = 1
-    """1: coordinators and members show it. 2: only a run of a whole broker can, and so no other is made."""
+    """1: coordinators and members show it. 2: only a run of a whole broker can, and so no other is made.
+    3: members of consumer groups show it."""
     would_be_caught_by: str = ""
     """Of a survivor: what would have to be checked, or done, to find it."""
 

@@ -153,7 +153,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("O5",),
         "A group that did not commit for long loses its offsets the moment it is empty (before KIP-211).",
-        "    empty_ms = -1 if group.is_simple or group.state is not State.EMPTY else group.state_timestamp_ms\n",
+        "    empty_ms = _empty_since_ms(group)\n",
         "    empty_ms = -1\n",
     ),
     Mutant(
@@ -201,7 +201,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("O6",),
         "A group with members that have not committed is deleted under them.",
-        "    if everything and group.state is State.EMPTY:\n",
+        "    if everything and is_empty(group):\n",
         "    if everything:\n",
     ),
     Mutant(
@@ -209,7 +209,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("G11", "KAFKA-16663"),
         "A group that is let go of leaves the timers of the member ids that it had handed out.",
-        "            if not isinstance(record, OffsetCommitted):\n"
+        "            if not isinstance(record, OffsetCommitted) and isinstance(group, ClassicGroup):\n"
         "                timers += (Disarm(session_key(group.group_id, m)) for m in sorted(group.pending_joins))\n",
         "",
     ),
@@ -221,16 +221,16 @@ DELETING = (
         GROUPS + "views.py",
         ("O6", "G12"),
         "DeleteGroups deletes a group whose members are just joining.",
-        "    if group.state is not State.EMPTY:\n",
-        "    if group.state is State.STABLE:\n",
+        "    if not is_empty(group):\n",
+        "    if group.state == State.STABLE:\n",
     ),
     Mutant(
         "deleted-group-leaves-its-offsets",
         GROUPS + "views.py",
         ("O6", "G1"),
         "A group that was deleted and made again begins where the old one was.",
-        "    return DeletableGroupResult(group_id=group_id), (*forget(group_id, offsets), log.tombstone(group_id))\n",
-        "    return DeletableGroupResult(group_id=group_id), (log.tombstone(group_id),)\n",
+        "    return DeletableGroupResult(group_id=group_id), (*forget(group_id, offsets), *tombstones(group))\n",
+        "    return DeletableGroupResult(group_id=group_id), (*tombstones(group),)\n",
     ),
     Mutant(
         "offsets-of-what-is-read-are-deleted",
@@ -245,7 +245,7 @@ DELETING = (
         OFFSETS + "delete.py",
         ("O5",),
         "OffsetDelete takes offsets of members that are no consumers, though nobody knows what they read.",
-        "    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:\n",
+        "    if isinstance(group, ClassicGroup) and group.state is not State.EMPTY and group.protocol_type != CONSUMER:\n",
         "    if group.state is State.DEAD:\n",
     ),
     Mutant(
