@@ -21,6 +21,7 @@ honest.
 | test_admin.py | topics, configs, groups and offsets through every admin client |
 | test_tools.py | Kafka's own command line tools say of konvene what they say of Kafka |
 | test_kills.py | fifty kills under load take nothing back |
+| test_held_heartbeats.py | members whose heartbeats are held wait in peace, seen through a tap (tap.py) |
 | test_history.py | konvene tells why each of these rebalances happened |
 | consumer_groups/ | the same for consumer groups (KIP-848), and for groups that change their protocol |
 """

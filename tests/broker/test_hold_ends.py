@@ -264,6 +264,7 @@ def test_the_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
             await until(lambda: coordinator._held)
             beat = len(a.asked)
             a.send(METADATA, 12, MetadataRequest(topics=None))
+            broker.loop.call_later(5, slow.may_go_on.set)  # Or else a broker that waits would do so for ever.
             assert (await a.answer())[0] == beat
             assert coordinator._held
             assert (await a.answer())[0] == beat + 1
