@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.broker.holds import responsive
-from tests.broker.lines import JAVA, RDKAFKA, Direct
+from tests.broker.lines import JAVA, RDKAFKA, Direct, until
 
 from konvene.broker.broker import Broker
 from konvene.broker.coordinator import Call
@@ -120,6 +120,20 @@ def test_the_shortest_gap_counts(tmp_path: Path) -> None:
         group.beat(3)
         group.release(0.0)
         assert group.beat(3) == 2.7
+
+    play(tmp_path, story)
+
+
+def test_a_hold_may_be_shorter_than_a_turn(tmp_path: Path) -> None:
+    """A client that heartbeats every few milliseconds: the hold ends, and the next one too."""
+
+    async def story(group: Classic) -> None:
+        for _ in range(4):
+            group.beat(0.004)
+        for _ in range(20):
+            told = len(group.passed)
+            await until(lambda: len(group.passed) == told + 1)  # noqa: B023 - it is over before the next round
+            group.beat(0.004)
 
     play(tmp_path, story)
 

@@ -115,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
             del self._broker.connections[self]
             self._broker.admission.leave(self._host)
             self._broker.telemetry.forget(self)
-            self._broker.holding.forget(self)
+            self._broker.holding.drop(self)
             self._broker.groups.disconnected(self)
         self._ahead = b""
         if self._filling is not None:

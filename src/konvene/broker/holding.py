@@ -24,10 +24,9 @@ import re
 from collections import OrderedDict
 from functools import lru_cache
 from itertools import chain, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.remembered import Known
-from konvene.broker.timers import Timers
 from konvene.groups.shard import group_of
 from konvene.shard.contract import Outcome
 
@@ -37,9 +36,16 @@ if TYPE_CHECKING:
 
     from konvene.broker.connection import Connection
 
+TOGETHER_MS = 1
+"""Holds end at multiples of this."""
+
 AT_ONCE = 50
 PAUSE_S = 0.002
 """So many are answered at a time, with so much time for everybody else in between."""
+
+TURN_S = 0.02
+"""Holds that end within so much time end together, at its beginning: a thousand a second wake the loop fifty
+times."""
 
 
 class Holding:
@@ -47,10 +53,11 @@ class Holding:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._held: dict[Connection, tuple[Known, bytes]] = {}
+        self._held: dict[Connection, tuple[Known, bytes, int]] = {}
+        self._turns: dict[int, dict[Connection, None]] = {}
+        """By the turn in which their holds end."""
         self._by_group: dict[str, OrderedDict[Connection, None]] = {}
         """Who came first is first. Those who are leaving come before those who are not."""
-        self._timers = Timers(loop, self.release)
         self._leaving: OrderedDict[Connection, None] = OrderedDict()
         self._goes_on = False
         self._closed = False
@@ -64,7 +71,7 @@ class Holding:
     @property
     def ends(self) -> Mapping[Hashable, float]:
         """When each hold ends at the latest, in the loop's time."""
-        return self._timers.deadlines
+        return {connection: turn * TURN_S for connection, (_, _, turn) in self._held.items()}
 
     def hold(self, connection: Connection, known: Known, frame: bytes, hold_ms: int) -> bool:
         """Keep the answer to this heartbeat for so long; `release` gives it back to the connection.
@@ -72,15 +79,22 @@ class Holding:
         False where it is not kept, for the broker stops."""
         if self._closed:
             return False
-        self._held[connection] = known, frame
+        turn = int((self._loop.time() + hold_ms / 1000) / TURN_S)
+        self._held[connection] = known, frame, turn
         self._by_group.setdefault(known.group_id, OrderedDict())[connection] = None
-        self._timers.arm(connection, hold_ms)
+        there = self._turns.get(turn)
+        if there is None:
+            there = self._turns[turn] = {}
+            self._loop.call_at(turn * TURN_S, self._end, turn)
+        there[connection] = None
         return True
 
-    def release(self, connection: Any) -> None:
-        """Let the connection answer now.
+    def _end(self, turn: int) -> None:
+        for connection in self._turns.pop(turn):
+            self.release(connection)
 
-        Its timer is left alone: it rings at the end of whatever is held then."""
+    def release(self, connection: Connection) -> None:
+        """Let the connection answer now."""
         held = self.drop(connection)
         if held is not None:
             connection.answer_held(*held)
@@ -90,18 +104,15 @@ class Holding:
         held = self._held.pop(connection, None)
         if held is None:
             return None
+        known, frame, turn = held
+        if turn in self._turns:
+            self._turns[turn].pop(connection, None)
         self._leaving.pop(connection, None)
-        group_id = held[0].group_id
-        there = self._by_group[group_id]
+        there = self._by_group[known.group_id]
         del there[connection]
         if not there:
-            del self._by_group[group_id]
-        return held
-
-    def forget(self, connection: Connection) -> None:
-        """It is lost."""
-        self.drop(connection)
-        self._timers.disarm(connection)
+            del self._by_group[known.group_id]
+        return known, frame
 
     # --- news ---
 
@@ -139,7 +150,6 @@ class Holding:
         self._closed = True
         for connection in list(self._held):
             self.release(connection)
-        self._timers.clear()
 
 
 @lru_cache(maxsize=256)
