@@ -64,12 +64,12 @@ class Scope:
 
     check: str = "sim"
     groups: str = "classic,static"
-    consumers: str = "consumer,consumer-static,migration"
-    """The kinds of groups that show the bugs of consumer groups."""
     seeds: str = "0..99"
     steps: int = 5000
     whole_seeds: str = "0..29"
     """Of whole brokers."""
+    consumers: str = "consumer,consumer-static,migration"
+    """The kinds of groups that show the bugs of consumer groups."""
 
     def command(self, level: int) -> list[str]:
         told = {

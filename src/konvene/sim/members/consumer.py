@@ -240,6 +240,9 @@ class ConsumerMember(Member):
         self._interval_ms = answer.heartbeat_interval_ms
         if answer.assignment is not None:
             given = units_of(answer.assignment)
+            if given == self.held and self._target is not None and not self._busy:
+                self._owes_ack = True  # It was told something else before, and did not get to it.
+                self._carried_out += 1
             self._target = given if given != self.held or self._busy else None
         jitter = self.world.random.uniform(0.9, 1.0)
         self._beat_later(1 if self._owes_ack else max(1, round(self._interval_ms * jitter)))

@@ -159,14 +159,14 @@ class RebalancesEnd(Promise):
             return
         if event.kind == "loaded":
             self.since.clear()
-        for name, group in classic(event):
+        for name, group in [*classic(event), *downgraded(event)]:
             if group.state in SETTLED:
                 # A stable group may still wait for members to ask for what they were given.
                 self.since.pop(name, None)
             else:
                 self._under_way(event, name, group)
         for name in event.before.groups:
-            if name not in event.after.groups:
+            if not isinstance(event.after.groups.get(name), ClassicGroup):
                 self.since.pop(name, None)
 
     def _under_way(self, event: Event, name: str, group: ClassicGroup) -> None:

@@ -164,7 +164,7 @@ class FirstGenerationsWait(Promise):
             elif name in self.waits:
                 self._goes_on(event, name, old, group)
         for name in event.before.groups:
-            if name not in event.after.groups:
+            if not isinstance(event.after.groups.get(name), ClassicGroup):
                 self.waits.pop(name, None)
 
     def _begins(self, event: Event, name: str, group: ClassicGroup) -> None:
