@@ -34,6 +34,8 @@ ELSEWHERE: tuple[Row, ...] = (
     ("NothingIsSkipped", "oracle", "O2: nobody goes on behind a record that nobody has read."),
     ("GroupsBecomeStable", "calm", "L3, L4: once it is calm a group is stable within two rebalance timeouts,"
      " with exactly the members that live, and every partition is somebody's."),
+    ("MembersConverge", "calm", "L1: once it is calm all members of a consumer group are at the new target"
+     " within four heartbeats and the assignment interval of a change, or of the end of a session."),
     ("EverythingIsRead", "calm", "L6: once it is calm everything that there is gets read and committed."),
     ("NothingMovesInTheEnd", "calm", "L5: then three sessions pass without another generation."),
     ("LeftGroupsAreEmpty", "calm", "G11: a group that all have left is empty."),
@@ -90,7 +92,7 @@ def _page() -> Iterator[str]:
     yield from _table(("Fault", "Weight", "What happens"), faults)
     yield "## Promises\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
-    yield "groups, ST static members, O offsets, L liveness.\n"
+    yield "groups, ST static members, M consumer groups, MG moves between the protocols, O offsets, L liveness.\n"
     promises = ((f"`{name}`", file, sentence) for name, file, sentence in promise_rows())
     yield from _table(("Promise", "Looked after in", "What holds"), promises)
 
