@@ -21,7 +21,10 @@ RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 MADE = re.compile(r"[A-Za-z0-9_-]{22}")
 """The ids that consumer groups give: Kafka writes them as it writes those of topics."""
 LONG = 200
-LEFT_OUT = {"throttle_time_ms"}
+LEFT_OUT = {"throttle_time_ms", "current_state_timestamp", "commit_timestamp"}
+LEFT_OUT_OF = {
+    ("ConsumerGroupRegularExpressionValue", "version"), ("ConsumerGroupRegularExpressionValue", "timestamp"),
+}  # fmt: skip
 UNORDERED = {
     ("ConsumerGroupDescribeResponse", "groups"), ("JoinGroupResponse", "members"),
     ("DescribedGroup", "members"), ("ListGroupsResponse", "groups"),
@@ -32,13 +35,20 @@ UNORDERED = {
     ("OffsetDeleteResponseTopic", "partitions"), ("Assignment", "topic_partitions"),
     ("TopicPartitions", "partitions"), ("Member", "subscribed_topic_names"),
     ("ConsumerProtocolAssignment", "assigned_partitions"),
-    ("ConsumerProtocolAssignmentTopicPartition", "partitions"),
+    ("ConsumerProtocolSubscription", "owned_partitions"),
+    ("ConsumerProtocolAssignmentTopicPartition", "partitions"), ("GroupMetadataValue", "members"),
+    ("ConsumerGroupTargetAssignmentMemberValue", "topic_partitions"), ("TopicPartition", "partitions"),
+    ("ConsumerGroupCurrentMemberAssignmentValue", "assigned_partitions"),
+    ("ConsumerGroupCurrentMemberAssignmentValue", "partitions_pending_revocation"),
+    ("ConsumerGroupRegularExpressionValue", "topics"),
+    ("ConsumerGroupMemberMetadataValue", "subscribed_topic_names"),
 }  # fmt: skip
 """Lists whose order is nobody's promise."""
 
 READ: dict[str, Callable[[bytes], Any]] = {
     "assignment": consumers.assignment, "member_assignment": consumers.assignment,
     "metadata": consumers.subscription, "member_metadata": consumers.subscription,
+    "subscription": consumers.subscription,
 }  # fmt: skip
 """Fields whose bytes may be a structure of clients."""
 
@@ -51,6 +61,7 @@ class Reader:
     port: int
     topic_names: dict[Uuid, str] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+    hashes: dict[int, int] = field(default_factory=dict)
 
     def meet(self, answer: Struct) -> None:
         """Number the member id that an answer is addressed to, before all others in it."""
@@ -60,9 +71,9 @@ class Reader:
 
     def tell(self, answer: Struct, version: int) -> str:
         name = type(answer).__name__.removesuffix("Response")
-        return f"{name} v{version} " + self._named(self._struct(answer, version)[1:-1])
+        return f"{name} v{version} " + self.named(self.struct(answer, version)[1:-1])
 
-    def _named(self, told: str) -> str:
+    def named(self, told: str) -> str:
         def number(found: re.Match[str]) -> str:
             return f"#{self.numbers.setdefault(found[0], len(self.numbers) + 1)}"
 
@@ -70,10 +81,16 @@ class Reader:
             told = told.replace(met, f"#{known}")
         return RANDOM.sub(number, told)
 
-    def _struct(self, value: Struct, version: int) -> str:
+    def struct(self, value: Struct, version: int) -> str:
+        if getattr(value, "assignment_epochs", None):
+            value = _in_order(value)
         parts = []
         for f in type(value).__fields__:
-            if version not in f.versions or f.name in LEFT_OUT:
+            if (
+                version not in f.versions
+                or f.name in LEFT_OUT
+                or (type(value).__name__, f.name) in LEFT_OUT_OF
+            ):
                 continue
             content: Any = getattr(value, f.name)
             if f.name == "error_code":
@@ -98,24 +115,39 @@ class Reader:
         def known(found: re.Match[str]) -> str:
             return f"{self.numbers.get(found[0], 9999):04}"
 
-        return RANDOM.sub(known, MADE.sub(lambda m: known(m) if m[0] in self.numbers else m[0], told))
+        for met, number in self.numbers.items():
+            told = told.replace(met, f"{number:04}")
+        return RANDOM.sub(known, told)
 
     def _value(self, name: str, content: Any, version: int) -> str:
         if isinstance(content, Struct):
-            return self._struct(content, version)
+            return self.struct(content, version)
         if content is None:
             return "null"
         if isinstance(content, bool):
             return "yes" if content else "no"
+        if name == "metadata_hash" and content:
+            return f"hash-{self.hashes.setdefault(content, len(self.hashes) + 1)}"
+        if name == "assignment_timestamp" and content:
+            return "TIME"
         if isinstance(content, int):
             return "PORT" if name == "port" and content == self.port else str(content)
         if name == "topic_id":
             return self.topic_names.get(Uuid(content), str(Uuid(content)))
         told = READ[name](content) if name in READ and isinstance(content, bytes) else None
         if told is not None:
-            return self._struct(told, int.from_bytes(content[:2], "big")).replace(self.tag, "")
+            return self.struct(told, int.from_bytes(content[:2], "big")).replace(self.tag, "")
         said = content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else str(content)
         said = said.replace(self.tag, "")
         if len(said) > LONG:
             said = f"{said[:20]}..{said[-40:]}({len(said)})"
         return repr(said)
+
+
+def _in_order(value: Any) -> Struct:
+    """Partitions and their epochs belong together."""
+    partitions, epochs = zip(
+        *sorted(zip(value.partitions, value.assignment_epochs, strict=True)), strict=True
+    )
+    ordered: Struct = value.replace(partitions=partitions, assignment_epochs=epochs)
+    return ordered

@@ -7,6 +7,7 @@
     sync WHO ... assign=deal|WHO@TOPIC-P+TOPIC-P[|DATA],...        real assignments; `deal` deals `orders` out
     config g NAME=VALUE ...                                         settings of a group
     grow TOPIC PARTITIONS                                           a topic has more of them
+    written                                                         what is new in the log (`written.py`)
 
 A member's own id is WHO unless it says otherwise; `-` is none. Epochs are numbers, `next` or `last`; who is
 not in a group joins, reads `orders` and has 30 s to revoke. Whatever is not named is left out, as clients do
@@ -57,7 +58,7 @@ class ConsumerSpeaker(Speaker):
         elif "regex" in o and epoch == 0:
             memory.reads = None
         if "regex" in o:
-            memory.regex = None if o["regex"] == "-" else self.tag + text(o["regex"])
+            memory.regex = {"-": None, "": ""}.get(o["regex"], self.tag + text(o["regex"]))
         own = "none" if epoch == 0 else "all" if full else "-"
         rebalance = int(o.get("rebalance", REBALANCE_MS if full else -1))
         names = memory.reads if full or "reads" in o else None

@@ -70,6 +70,12 @@ KNOWN = (
         r"admin <- ListGroups v5 .* group_type='consumer'\}\]",
     ),
     Known(
+        "Classic members that are left alone in a consumer group, which may not become a classic one, are "
+        "told to join again.",
+        r"alone <- Heartbeat v4 NONE ?",
+        r"alone <- Heartbeat v4 REBALANCE_IN_PROGRESS ?",
+    ),
+    Known(
         "Where as many members want one assignor as want another, the group stays with one of them.",
         r"admin <- ConsumerGroupDescribe v1 .* group_epoch=4 .* members=\[\{member_id='tied' .*",
         r"admin <- ConsumerGroupDescribe v1 .* group_epoch=3 .* members=\[\{member_id='tied' .*",

@@ -18,6 +18,7 @@ from typing import Any
 from tests.differential.answers import Reader
 from tests.differential.consumers import ConsumerSpeaker
 from tests.differential.language import Line, Memory, text
+from tests.differential.written import Log
 
 from konvene.codec.compile import decode, encode
 from konvene.codec.schema import Struct
@@ -120,7 +121,9 @@ class Player:
     def __post_init__(self) -> None:
         self.speaker = ConsumerSpeaker(self.tag)
         self.reader = Reader(self.tag, self.port)
+        self.log = Log(self.tag, self.reader)
         self._meet()
+        self.log.begin(self.probe.ask)
 
     def _meet(self) -> None:
         self.probe = Wire(self.port)
@@ -143,14 +146,15 @@ class Player:
         if told.who:
             memory = self.speaker.of(told.who)
             self._send(told, memory)
-        else:
+        elif told.verb != "written":
             getattr(self, f"_do_{told.verb}")(*told.plain)
         deadline = time.monotonic() + LATE_S
         while expected is not None and len(answers) < expected and time.monotonic() < deadline:
             answers += self._listen(0.2)
         self._barrier()
         answers += self._listen(self.settle_s, every=True)
-        return self._tell(answers)
+        written = self.log.read(self.probe.ask) if told.verb == "written" else []
+        return self._tell(answers) + written
 
     def _send(self, line: Line, memory: Memory) -> None:
         wire = self.wires.get(line.who)

@@ -48,7 +48,7 @@ PROFILES = {
 
 ONLY = {
     Kafka: {"num.io.threads": "1", "num.network.threads": "1", "group.coordinator.append.linger.ms": "0"},
-    Konvene: {"konvene.log.fsync.internal": "false"},
+    Konvene: {"konvene.log.fsync.internal": "false", "konvene.heartbeat.policy": "kafka"},
 }
 """Requests are taken in the order in which they were sent; disks are not what is compared."""
 
@@ -116,6 +116,7 @@ def first_walked(stage: Stage, walk: walks.Walk | ConsumerWalk, name: str) -> li
             steps.append((line, answers))
             if any(a.startswith(walks.HASTY) for a in answers) or line.split()[1] == walks.HASTY:
                 steps.append((walks.AFTERWARDS, player.play(walks.AFTERWARDS)))
+        steps += [(line, player.play(line)) for line in walk.last]
     finally:
         player.close()
     return steps

@@ -28,6 +28,11 @@ from tests.differential.stage import (
 MODE = os.environ.get("KONVENE_DIFFERENTIAL", "recorded")
 ONLY = os.environ.get("KONVENE_DIFFERENTIAL_ONLY", "")
 RECORDED_SEEDS = range(1, 21)
+TIMED = ["plain", "delayed", "expiring", "crowded", "restart"]
+"""Profiles with timeouts of tenths of a second: they have the machine for themselves."""
+
+BROKERS_AT_ONCE = len(TIMED)
+
 WALKS: dict[str, Callable[[int], walks.Walk | ConsumerWalk]] = {"walk": walks.Walk, "members": ConsumerWalk}
 """How conversations that are made by chance begin, and from what."""
 TRIES = int(os.environ.get("KONVENE_DIFFERENTIAL_TRIES", "8"))
@@ -135,8 +140,10 @@ def test_konvene_answers_as_kafka(tmp_path: Path) -> None:
             os.environ.setdefault("KONVENE_AGAINST_KAFKA_JARS", str(kafka_jars()))
         except Unavailable as missing:
             pytest.skip(f"Kafka is missing: {missing}")
-    brokers_at_once = len(PROFILES) if MODE == "recorded" else 1
-    by_profile = at_once(partial(differences, tmp_path), list(PROFILES), brokers_at_once)
+    brokers_at_once = BROKERS_AT_ONCE if MODE == "recorded" else 1
+    by_profile = []
+    for profiles in (TIMED, [p for p in PROFILES if p not in TIMED]):
+        by_profile += at_once(partial(differences, tmp_path), profiles, brokers_at_once)
     found = [told for several in by_profile for told in several]
     assert not found, f"{len(found)} conversations differ\n\n" + "\n\n".join(found)
     assert ONLY or MODE == "live" or set(KNOWN) == MET, "a known difference that nothing shows"

@@ -41,6 +41,7 @@ class Walk:
     """One seed's conversation, a line at a time."""
 
     steps = STEPS
+    last: tuple[str, ...] = ()
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)

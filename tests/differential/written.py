@@ -1,0 +1,85 @@
+"""What a broker wrote to `__consumer_offsets` about the groups of a conversation: a line for each batch.
+
+Records of one kind that follow one another in a batch are sorted, as Kafka writes members in the order of its
+hash maps; the order of the kinds is compared. Times are left out, and hashes of topics are numbered: the ids
+of topics are random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any
+
+from tests.differential.answers import Reader
+
+from konvene.codec import batches
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from konvene.records.coordinator import GROUP_RECORDS, decode_record, value_version
+
+INTERNAL = "__consumer_offsets"
+MOST_BYTES = 50_000_000
+AHEAD = 12
+"""Offset and length stand in front of a batch."""
+
+LAST_DELTA = slice(23, 27)
+"""Where a batch says how far its last offset is from its first."""
+
+
+class Log:
+    """Reads on from where it has read to."""
+
+    def __init__(self, tag: str, reader: Reader) -> None:
+        self.tag = tag
+        self.reader = reader
+        self.offset = 0
+
+    def read(self, ask: Callable[[FetchRequest, int], Any]) -> list[str]:
+        """The batches that are new, each as a line."""
+        lines: list[str] = []
+        while data := bytes(self._fetch(ask, MOST_BYTES).records or b""):
+            for batch in whole(data):
+                if self.tag.encode() in batch:
+                    lines += self._tell(batches.records(batch))
+                self.offset = 1 + int.from_bytes(batch[:8], "big") + int.from_bytes(batch[LAST_DELTA], "big")
+        return lines
+
+    def begin(self, ask: Callable[[FetchRequest, int], Any]) -> None:
+        """Pass over what is there already."""
+        self.offset = self._fetch(ask, 1).high_watermark
+
+    def _fetch(self, ask: Callable[[FetchRequest, int], Any], most: int) -> Any:
+        asked = FetchPartition(partition=0, fetch_offset=self.offset, partition_max_bytes=most)
+        topic = FetchTopic(topic=INTERNAL, partitions=(asked,))
+        answer = ask(FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=most, topics=(topic,)), 12)
+        return answer.responses[0].partitions[0]
+
+    def _tell(self, records: list[batches.Record]) -> list[str]:
+        told = [t for r in records if (t := self._record(r.key or b"", r.value))]
+        if not told:
+            return []
+        runs = (sorted(run, key=self.reader.rank) for _, run in groupby(told, key=lambda t: t.split()[0]))
+        return ["log <- " + self.reader.named("; ".join(record for run in runs for record in run))]
+
+    def _record(self, key: bytes, value: bytes | None) -> str:
+        kind = GROUP_RECORDS[int.from_bytes(key[:2], "big")]
+        record: Any = decode_record(key, value, GROUP_RECORDS)
+        group = record.key.group_id if hasattr(record.key, "group_id") else record.key.group
+        if not group.startswith(self.tag):
+            return ""
+        told = f"{kind.name} {self.reader.struct(record.key, 0)[1:-1]}"
+        if record.value is None or value is None:
+            return f"{told} tombstone"
+        version = value_version(kind, value)
+        return f"{told} v{version} {self.reader.struct(record.value, version)}"
+
+
+def whole(data: bytes) -> Iterator[bytes]:
+    """The batches of a fetch; the last one may be cut."""
+    at = 0
+    while at + AHEAD <= len(data):
+        end = at + AHEAD + int.from_bytes(data[at + 8 : at + AHEAD], "big")
+        if end > len(data):
+            return
+        yield data[at:end]
+        at = end
