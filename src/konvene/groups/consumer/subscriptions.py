@@ -143,9 +143,10 @@ def refresh(step: Step, old: Member, new: Member) -> None:
 
 
 def _hands_on(group: ConsumerGroup, expression: str) -> bool:
-    """Whether there is something to hand on even if the expression matches nothing: what its members were meant
-    to have when they read something else, or what nobody was since the group was a classic one. In Kafka 4.4
-    it stays where it is."""
+    """Whether there is something to hand on even if the expression matches nothing.
+
+    What its members were meant to have when they read something else, or what nobody was since the group was
+    a classic one. In Kafka 4.4 it stays where it is."""
     unassigned = group.classic_members > 0 and not group.assignment_timestamp_ms
     return unassigned or any(
         m.regex == expression and group.targets.get(member_id) for member_id, m in group.members.items()
