@@ -375,9 +375,8 @@ def _syncs_of_strangers(patch: Patch) -> None:
     """A SyncGroup of another generation is answered."""
     real = sync.sync
 
-    def taken(groups: Any, request: Any, context: Any) -> Any:
-        group = groups.get(request.group_id)
-        return real(groups, request.replace(generation_id=group.generation) if group else request, context)
+    def taken(group: Any, request: Any, context: Any) -> Any:
+        return real(group, request.replace(generation_id=group.generation) if group else request, context)
 
     patch.setattr("konvene.groups.shard.sync", taken)
 

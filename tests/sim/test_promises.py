@@ -410,11 +410,16 @@ def test_each_file_speaks_for_its_kinds() -> None:
     """`promises_of` gives the promises of a kind and of all kinds, each made anew."""
     files = {cls.__module__.rpartition(".")[2] for cls in classes_of(["classic"])}
     assert files == {"classic", "generations", "log", "offsets", "rebalances"}
-    assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {"static"}
+    assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {
+        "static", "consumer", "consumer_steps", "consumer_targets", "migration",
+    }  # fmt: skip
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of(["no such kind"])} == {"log", "offsets"}
     first, second = promises_of(["static"]), promises_of(["static"])
     assert [type(p) for p in first] == [type(p) for p in second]
     assert not any(a is b for a, b in zip(first, second, strict=True))
+
+
+NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L")
 
 
 def test_each_promise_says_which_it_is() -> None:
@@ -422,7 +427,7 @@ def test_each_promise_says_which_it_is() -> None:
     said = Counter((cls.__doc__ or "").partition(":")[0] for cls in classes_of())
     for numbers in said:
         for one in numbers.split(", "):
-            assert one == "Ours" or one.rstrip("0123456789") in ("G", "C", "ST", "O", "L"), numbers
+            assert one == "Ours" or one.rstrip("0123456789") in NUMBERS, numbers
 
 
 def test_a_broken_promise_says_who_and_what() -> None:

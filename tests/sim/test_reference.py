@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from konvene.sim.chaos import STRIKE
-from konvene.sim.faults import FAULTS, KNOBS
+from konvene.sim.faults import ALL_FAULTS, ALL_KNOBS
 from konvene.sim.reference import ELSEWHERE, promise_rows, render_reference
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +35,10 @@ def test_every_row_has_its_sentence() -> None:
     """No name comes twice, and none is without a word."""
     rows = promise_rows()
     assert len({name for name, _, _ in rows}) == len(rows) > 25
-    for sentence in [*(row[2] for row in rows), *(k.sentence for k in KNOBS), *(f.sentence for f in FAULTS)]:
+    for sentence in [
+        *(row[2] for row in rows),
+        *(k.sentence for k in ALL_KNOBS),
+        *(f.sentence for f in ALL_FAULTS),
+    ]:
         assert len(sentence) > 10
-    assert {fault.name for fault in FAULTS} == set(STRIKE)
+    assert {fault.name for fault in ALL_FAULTS} == set(STRIKE)

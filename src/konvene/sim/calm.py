@@ -173,6 +173,8 @@ def _consumers_stable(world: World, group: ConsumerGroup, members: list[Member])
         return False
     if not all(m.settled and m.epoch == group.epoch for m in members):
         return False
+    if not all(expression in group.regexes for expression in group.regex_users):
+        return False
     owned = [tp for member in members for tp in member.owned]
     counts = world.partition_counts()
     wanted = {(topic, p) for m in members for topic in read_by(world, m) for p in range(counts.get(topic, 0))}

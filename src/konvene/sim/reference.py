@@ -92,7 +92,7 @@ def _page() -> Iterator[str]:
     yield from _table(("Fault", "Weight", "What happens"), faults)
     yield "## Promises\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
-    yield "groups, ST static members, M consumer groups, MG moves between the protocols, O offsets, L liveness.\n"
+    yield "groups, ST static members, M consumer groups, MG moves of them, O offsets, L liveness.\n"
     promises = ((f"`{name}`", file, sentence) for name, file, sentence in promise_rows())
     yield from _table(("Promise", "Looked after in", "What holds"), promises)
 

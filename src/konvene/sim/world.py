@@ -57,15 +57,17 @@ def may(call: Call, operation: Operation, resource: Resource) -> bool:
     return not resource.name.startswith(SECRET)
 
 
-def consumer_settings(options: Options) -> dict[str, str]:
-    """What groups run with whose coordinator assigns. The limits of the limits are out of the way."""
+def consumer_settings(options: Options, both: bool) -> dict[str, str]:
+    """What groups run with whose coordinator assigns. The limits of the limits are out of the way.
+
+    `both`: classic members are among them, whose groups may be smaller."""
     told = {
         "min.session.timeout.ms": 1,
         "min.heartbeat.interval.ms": 1,
         "session.timeout.ms": options["session.ms"],
         "heartbeat.interval.ms": min(options["heartbeat.ms"], options["session.ms"] // 3),
         "assignment.interval.ms": options["assignment.interval.ms"],
-        "max.size": options["max.size"],
+        "max.size": 1000 if both else options["max.size"],
         "migration.policy": options["policy"],
         "regex.refresh.interval.ms": options["regex.refresh.ms"],
     }
@@ -136,7 +138,7 @@ class World:
             ]
         )
         if assigns(self.kinds):
-            self.settings |= consumer_settings(options) | dict(settings)
+            self.settings |= consumer_settings(options, "migration" in self.kinds) | dict(settings)
         self._settings_at_first = {
             n: v[0] for n, v in (*chaos.SETTINGS, *chaos.CONSUMER_SETTINGS)
         } | self.settings

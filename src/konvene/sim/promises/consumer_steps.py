@@ -207,21 +207,22 @@ class NothingIsTakenUnheard(Promise):
                 before = old.members.get(member_id)
                 gone = has(before) - has(member) if before is not None else set()
                 if gone:
-                    kept = self._kept(event, member_id)
+                    kept = self._kept(event, member_id, before)
                     assert kept is not None, (
                         f"{name}: {sorted(gone)} are taken from {member_id} by {by(event)}"
                     )
                     still = kept & gone
                     assert not still, f"{name}: {sorted(still)} are taken from {member_id}, who has them"
 
-    def _kept(self, event: Event, member_id: str) -> set[Unit] | None:
-        """What the member says that it still has; None where it says nothing."""
+    def _kept(self, event: Event, member_id: str, before: Member | None) -> set[Unit] | None:
+        """What the member says that it still has; None where it says nothing. M13: who leaves for a while
+        gives up what it owes, and keeps the rest."""
         said = event.request
         if said is None or said.member_id != member_id:
             return None
         if event.api == HEARTBEAT:
-            if said.member_epoch == LEFT_FOR_A_WHILE:
-                return set()
+            if said.member_epoch == LEFT_FOR_A_WHILE and before is not None:
+                return units(before.current.assigned)
             return None if said.topic_partitions is None else owned_by(said)
         if event.api == "JoinGroup":
             return owned_by_join(event)
