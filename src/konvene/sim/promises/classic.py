@@ -255,7 +255,8 @@ class SilentMembersGo(Promise):
         for member_id in sorted(group.pending_joins):
             known = self.heard.get((name, member_id))
             if known is None:
-                known = self.heard[name, member_id] = now_ms, event.request.session_timeout_ms
+                told_ms = getattr(event.request, "session_timeout_ms", NEW_MEMBER_MS)
+                known = self.heard[name, member_id] = now_ms, told_ms
             silent = now_ms - known[0]
             assert silent <= known[1], f"{group!r}: {member_id} was handed out {silent} ms ago"
 
