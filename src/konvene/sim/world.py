@@ -305,8 +305,13 @@ class World:
             self.others.append(SimpleClient(self, f"s{number + 1}", "g1"))
         self.shell.load()
         for process in (*self.members, *self.others):
-            self.agenda.after(self.random.randint(0, 2_000), process.start)
+            self.agenda.after(self.random.randint(0, 2_000), self._start, process)
         self.agenda.after(PRODUCE_EVERY_MS, self._produce)
+
+    def _start(self, process: Process) -> None:
+        """Unless somebody else has its name by now."""
+        if process in self.members or process in self.others:
+            process.start()
 
     def step(self) -> None:
         """The next thing happens."""
