@@ -44,7 +44,7 @@ KNOWN = (
     Known(
         "A classic group whose first generation is still being made may become a consumer group.",
         r"a <- ConsumerGroupHeartbeat v1 UNKNOWN_SERVER_ERROR .*",
-        r"a <- ConsumerGroupHeartbeat v1 NONE .* member_epoch=1 .*",
+        r"a <- ConsumerGroupHeartbeat v1 NONE .* member_epoch=2 .*",
     ),
     Known(
         "A partition that a classic leader gave to two members is one's only, from the moment when the group "

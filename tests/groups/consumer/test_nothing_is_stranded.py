@@ -64,3 +64,16 @@ def test_classic_members_who_are_left_alone_are_assigned_anew(policy: str) -> No
         "heartbeat old",
     )
     assert said[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS", said
+
+
+def test_a_group_whose_first_generation_is_still_being_made_is_not_upgraded_to_an_epoch_of_0() -> None:
+    """Who came with an expression that is not resolved yet moves no epoch, and must not be told 0: that would
+    be a join each time."""
+    said = played(
+        "config group.initial.rebalance.delay.ms=3000",
+        f"join ann {RANGE} version=3",
+        "consumer-heartbeat bob join regex=ord.* topics=-",
+        "consumer-heartbeat bob",
+    )
+    assert any("ann <- JoinGroup REBALANCE_IN_PROGRESS" in line for line in said), said
+    assert "member_epoch=1" in said[-1], said

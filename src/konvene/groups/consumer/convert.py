@@ -42,7 +42,7 @@ from konvene.groups.classic.subscriptions import (
 )
 from konvene.groups.consumer import log
 from konvene.groups.consumer.current import Current, MemberState, Partitions
-from konvene.groups.consumer.group import ClassicSide, ConsumerGroup, Member
+from konvene.groups.consumer.group import FIRST_EPOCH, ClassicSide, ConsumerGroup, Member
 from konvene.groups.consumer.step import Step
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.messages.sync_group import SyncGroupResponse
@@ -110,9 +110,14 @@ def _check_upgrade(classic: ClassicGroup, context: Context) -> None:
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"{head} {why}")
 
 
+def _epoch(classic: ClassicGroup) -> int:
+    """The generation. One that is still being made is none, and 0 is no epoch that a member could be at."""
+    return max(classic.generation, FIRST_EPOCH)
+
+
 def _records(classic: ClassicGroup, context: Context) -> list[Any]:
     """What the group is as a consumer group, in Kafka's order."""
-    group_id, epoch = classic.group_id, classic.generation
+    group_id, epoch = classic.group_id, _epoch(classic)
     taken: set[tuple[Uuid, int]] = set()
     members = [_member(classic, member, taken, context.topics) for member in classic.members.values()]
     names = {name for member in members for name in member.topics}
@@ -140,7 +145,7 @@ def _member(
             f"{head} an unsupported custom assignor is in use. Please refer to the documentation or "
             "switch to a default assignor before re-attempting the upgrade.",
         )
-    epoch = classic.generation
+    epoch = _epoch(classic)
     assigned: dict[Uuid, dict[int, int]] = {}
     for name, partitions in given.partitions:
         for partition in partitions:
