@@ -56,6 +56,7 @@ MOST_LINES = 500
 LONG_FOR_A_REASON = {
     "src/konvene/codec/batches.py": "one format, read and written side by side; both ways share its layout",
     "src/konvene/codec/compile.py": "the reader and the writer of each kind of field stand side by side",
+    "src/konvene/sim/world.py": "one world: members, network, disk and coordinators share an agenda",
     "src/konvene/log/partition.py": "append, read, truncate and roll guard one set of invariants",
 }
 

@@ -13,7 +13,7 @@ from konvene.testing import Konvene
 LIBRARIES = ("confluent-kafka", "kafka-python", "aiokafka")
 POLL_MS = 200
 """kafka-python 3.0 can stand still for good where a poll ends while it looks up its position."""
-SESSION_MS = 3_000
+SESSION_MS = 10_000
 HEARTBEAT_MS = 100
 
 
