@@ -7,7 +7,7 @@ from typing import Any
 from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.consumer.group import ConsumerGroup, Member
+from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT
 from konvene.shard.image import Topics
 from konvene.sim.event import Event, Promise
@@ -75,7 +75,7 @@ class EpochsMoveOnce(Promise):
             if old is not None:
                 first = old.epoch
             elif isinstance(before, ClassicGroup) and before.members:
-                first = before.generation
+                first = max(before.generation, FIRST_EPOCH)
             moved = group.epoch - first
             assert moved in (0, 1), f"{name} moved from {first} to {group.epoch} at once"
             if old is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import log as consumer_log
-from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup
 from konvene.records.commits import OffsetCommitted
 from konvene.sim.event import Event, Promise
 from konvene.sim.promises.consumer import units
@@ -32,7 +32,7 @@ class UpgradesTakeOver(Promise):
             gone -= {m.instance_id or i for i, m in group.members.items()}
             assert not gone, f"{old!r} is upgraded without {sorted(gone)}"
             # Who takes its own place, or reads by an expression that is still looked at, moves nothing.
-            moved = group.epoch - old.generation
+            moved = group.epoch - max(old.generation, FIRST_EPOCH)
             assert moved in (0, 1), f"{old!r} is upgraded to {group!r}"
             joined = len(group.members.keys() - old.members.keys())
             assert joined <= 1, f"{old!r} is upgraded, {joined} joined at once"
