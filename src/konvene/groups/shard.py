@@ -142,25 +142,16 @@ def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Out
     return made._replace(records=(*tombstones(group), *made.records))
 
 
-def _sync(shard: GroupShard, request: SyncGroupRequest, context: Context) -> Outcome:
-    group = shard.groups.get(request.group_id)
-    if isinstance(group, ConsumerGroup):
-        return classic_members.sync(group, request, context)
-    return sync(group, request, context)
+def _by_kind(
+    of_classic: Callable[[Any, Any, Context], Outcome], of_consumer: Callable[[Any, Any, Context], Outcome]
+) -> Callable[[GroupShard, Any, Context], Outcome]:
+    """A request of the classic protocol, to a group of either kind."""
 
+    def decide(shard: GroupShard, request: Any, context: Context) -> Outcome:
+        group = shard.groups.get(request.group_id)
+        return (of_consumer if isinstance(group, ConsumerGroup) else of_classic)(group, request, context)
 
-def _heartbeat(shard: GroupShard, request: HeartbeatRequest, context: Context) -> Outcome:
-    group = shard.groups.get(request.group_id)
-    if isinstance(group, ConsumerGroup):
-        return classic_members.heartbeat(group, request, context)
-    return classic_heartbeat.heartbeat(group, request, context)
-
-
-def _leave(shard: GroupShard, request: LeaveGroupRequest, context: Context) -> Outcome:
-    group = shard.groups.get(request.group_id)
-    if isinstance(group, ConsumerGroup):
-        return classic_members.leave(group, request, context)
-    return leave(group, request, context)
+    return decide
 
 
 def _consumer_describe(shard: GroupShard, request: ConsumerGroupDescribeRequest, context: Context) -> Outcome:
@@ -214,9 +205,9 @@ def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -
 
 HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
     JoinGroupRequest: _join,
-    SyncGroupRequest: _sync,
-    HeartbeatRequest: _heartbeat,
-    LeaveGroupRequest: _leave,
+    SyncGroupRequest: _by_kind(sync, classic_members.sync),
+    HeartbeatRequest: _by_kind(classic_heartbeat.heartbeat, classic_members.heartbeat),
+    LeaveGroupRequest: _by_kind(leave, classic_members.leave),
     ConsumerGroupHeartbeatRequest: lambda shard, request, context: consumer_heartbeat.heartbeat(
         shard.groups, request, context
     ),

@@ -17,9 +17,10 @@ from konvene.errors import Errors
 from konvene.groups.classic import log
 from konvene.groups.classic.group import CAN_REBALANCE, ClassicGroup, GroupIs, Member, State, Story
 from konvene.groups.classic.subscriptions import topics_of_generation
+from konvene.groups.telling import came_out, cause_of
 from konvene.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from konvene.messages.sync_group import SyncGroupResponse
-from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
+from konvene.records.audit import RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Rebalance, Reply, Waiter
@@ -134,14 +135,7 @@ class Step:
         now = self.context.now_ms
         if self.group.state is State.COMPLETING_REBALANCE:
             self.tell(SUPERSEDED)
-        told = Cause(kind=kind, at_ms=now, reason=reason)
-        if member is not None:
-            told = told.replace(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-            )
+        told = cause_of(kind, now, member, reason=reason)
         story = self.group.story or Story(now, ())
         self.group.story = replace(story, causes=(*story.causes, told))
 
@@ -163,16 +157,7 @@ class Step:
                     protocol=group.protocol,
                     leader=group.leader,
                     causes=story.causes,
-                    members=tuple(
-                        RebalancedMember(
-                            member_id=m.member_id,
-                            instance_id=m.instance_id,
-                            client_id=m.client_id,
-                            client_host=m.client_host,
-                            joined_ms=m.joined_ms,
-                        )
-                        for m in group.members.values()
-                    ),
+                    members=tuple(came_out(m, m.joined_ms) for m in group.members.values()),
                 ),
             )
         )

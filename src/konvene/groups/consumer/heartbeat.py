@@ -29,7 +29,7 @@ from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.consumer import convert, log
 from konvene.groups.consumer.current import Current, Epochs, Partitions
 from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
-from konvene.groups.consumer.leave import known_member, leave, static_member
+from konvene.groups.consumer.leave import LEAVE_STATIC, known_member, leave, static_member
 from konvene.groups.consumer.step import Step, offered, session_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import reconcile, retarget
@@ -46,7 +46,6 @@ from konvene.shard.errors import GroupError
 
 JOIN = 0
 LEAVE = -1
-LEAVE_STATIC = -2
 FIRST_VERSION_WITH_MEMBER_IDS_OF_CLIENTS = 1
 
 Groups = MutableMapping[str, Any]

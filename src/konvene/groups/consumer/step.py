@@ -22,6 +22,7 @@ from konvene.groups.classic.step import session_key
 from konvene.groups.consumer import log
 from konvene.groups.consumer.current import Current, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, Soft, SoftIs, State, Story
+from konvene.groups.telling import came_out, cause_of
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.shard import causes
@@ -173,15 +174,7 @@ class Step:
 
     def told(self, kind: str, member: Member | None, *, reason: str | None = None) -> Cause:
         """A cause, and who it was."""
-        told = Cause(kind=kind, at_ms=self.context.now_ms, reason=reason)
-        if member is not None:
-            told = told.replace(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-            )
-        return told
+        return cause_of(kind, self.context.now_ms, member, reason=reason)
 
     def _tell(self) -> None:
         """One row where the epoch moved, and one when all members have what they are meant to have."""
@@ -237,13 +230,7 @@ class Step:
             reached_ms = self.group.reached_ms | self._reached()
             known = [m for m in self.group.members.values() if m.member_id not in self.gone]
             members = [
-                RebalancedMember(
-                    member_id=m.member_id,
-                    instance_id=m.instance_id,
-                    client_id=m.client_id,
-                    client_host=m.client_host,
-                    joined_ms=reached_ms.get(m.member_id, -1),
-                )
+                came_out(m, reached_ms.get(m.member_id, -1))
                 for m in {m.member_id: m for m in (*known, *self.arrived)}.values()
             ]
         value = RebalanceValue(

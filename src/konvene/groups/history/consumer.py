@@ -31,9 +31,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from konvene.groups import telling
 from konvene.groups.consumer.group import MOST_CAUSES, ConsumerGroup, Member, Resolved, State
 from konvene.groups.consumer.log import replay
-from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
+from konvene.groups.telling import came_out
+from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -257,14 +259,7 @@ class ConsumerHistory:
             causes=tuple(story.causes),
             causes_left_out=story.causes_left_out,
             members=tuple(
-                RebalancedMember(
-                    member_id=m.member_id,
-                    instance_id=m.instance_id,
-                    client_id=m.client_id,
-                    client_host=m.client_host,
-                    joined_ms=memory.reached_ms.get(m.member_id, -1),
-                )
-                for _, m in sorted(group.members.items())
+                came_out(m, memory.reached_ms.get(m.member_id, -1)) for _, m in sorted(group.members.items())
             ),
         )
 
@@ -430,17 +425,7 @@ def _key(record: Record) -> Any:
 
 
 def cause_of(kind: str, member: Member | None, at: At, topic: str | None = None) -> Cause:
-    if member is None:
-        return Cause(kind=kind, at_ms=at.timestamp_ms, topic=topic)
-    return Cause(
-        kind=kind,
-        at_ms=at.timestamp_ms,
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        topic=topic,
-    )
+    return telling.cause_of(kind, at.timestamp_ms, member, topic=topic)
 
 
 Take = Callable[[ConsumerHistory, ConsumerGroup, _Memory, Record, At], RebalanceValue | None]

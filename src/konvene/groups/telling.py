@@ -1,0 +1,49 @@
+"""Members of any kind of group as the audit tells of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from konvene.records.audit import Cause, RebalancedMember
+
+
+class Named(Protocol):
+    """What a member of any kind is known by."""
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def instance_id(self) -> str | None: ...
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+
+def cause_of(
+    kind: str, at_ms: int, member: Named | None, *, reason: str | None = None, topic: str | None = None
+) -> Cause:
+    """A cause, and who it was; no member: the group."""
+    told = Cause(kind=kind, at_ms=at_ms, reason=reason, topic=topic)
+    if member is None:
+        return told
+    return told.replace(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+    )
+
+
+def came_out(member: Named, joined_ms: int) -> RebalancedMember:
+    """A member of what came out of a rebalance."""
+    return RebalancedMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        joined_ms=joined_ms,
+    )
