@@ -14,11 +14,11 @@ import pytest
 import konvene
 from konvene.broker.router import HANDLERS
 from konvene.groups.classic.group import GroupIs
-from konvene.groups.consumer.group import SoftIs
 from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
 from konvene.groups.shard import REPLAYS, TIMERS
+from konvene.groups.story import SoftIs
 from konvene.messages import API_KEYS
 from konvene.records.commits import COMMIT_KEYS, OffsetCommitted, OffsetsCommitted
 from konvene.records.coordinator import GROUP_RECORDS

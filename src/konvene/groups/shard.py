@@ -24,7 +24,7 @@ from konvene.groups.consumer import leave as consumer_leave
 from konvene.groups.consumer import log as consumer_log
 from konvene.groups.consumer.commits import check_fetcher
 from konvene.groups.consumer.describe import described as consumer_group_described
-from konvene.groups.consumer.group import ConsumerGroup, SoftIs
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.subscriptions import resolved
 from konvene.groups.consumer.targets import computed
@@ -36,6 +36,7 @@ from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.deleted_topics import topics_deleted
 from konvene.groups.offsets.expiry import armed, retention
 from konvene.groups.offsets.fetch import fetch
+from konvene.groups.story import SoftIs, take
 from konvene.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -292,9 +293,9 @@ def _group_metadata(shard: GroupShard, record: Record) -> None:
 
 
 def _soft_is(shard: GroupShard, record: SoftIs) -> None:
-    group = _consumer_group(shard, record.group_id)
-    if group is not None:
-        group.take(record)
+    group = shard.groups.get(record.group_id)
+    if group is not None and not isinstance(group, ClassicGroup):
+        take(group, record)
 
 
 def _group_is(shard: GroupShard, record: GroupIs) -> None:

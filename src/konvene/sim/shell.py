@@ -17,8 +17,9 @@ from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
-from konvene.groups.consumer.group import ConsumerGroup, SoftIs
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.shard import GroupShard
+from konvene.groups.story import SoftIs
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
 from konvene.shard.contract import Context, Effect, Outcome

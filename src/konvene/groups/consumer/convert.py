@@ -45,6 +45,7 @@ from konvene.groups.consumer.current import Current, MemberState, Partitions
 from konvene.groups.consumer.group import FIRST_EPOCH, ClassicSide, ConsumerGroup, Member
 from konvene.groups.consumer.step import Step
 from konvene.groups.consumer.subscriptions import hash_of
+from konvene.groups.telling import cause_of
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
@@ -201,7 +202,7 @@ def downgraded(
     moved = ClassicStep(classic, context)
     for classic_member in classic.members.values():
         moved.arm_session(classic_member)
-    step.causes.insert(0, step.told(causes.DOWNGRADED, leaving[0]))
+    step.causes.insert(0, cause_of(causes.DOWNGRADED, context.now_ms, leaving[0]))
     moved.group.story = Story(context.now_ms, tuple(step.causes))
     if rebalance:
         moved.start_rebalance()

@@ -55,6 +55,10 @@ class Current:
     assigned: Epochs = field(default_factory=dict)
     pending_revocation: Epochs = field(default_factory=dict)
 
+    def is_at(self, epoch: int) -> bool:
+        """Whether it is all that the member was meant to have at this epoch."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
     def at(self, epoch: int) -> Current:
         """The same at this epoch; the one before is remembered, for a member that did not hear of it."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch)

@@ -21,15 +21,15 @@ take the partition from the successor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
-from konvene.groups.consumer.current import NOBODY, Current, Epochs, MemberState, Partitions
-from konvene.records.audit import Cause
+from konvene.groups.consumer.current import NOBODY, Current, Epochs, Partitions
+from konvene.groups.story import Story
 from konvene.shard.image import Topics
 
 FIRST_EPOCH = 1
@@ -37,10 +37,6 @@ FIRST_EPOCH = 1
 
 NO_EPOCH = -1
 """The assignment's epoch where the log has none any more."""
-
-
-MOST_CAUSES = 100
-"""So many causes of one rebalance are told; of the others, how many."""
 
 
 class State(StrEnum):
@@ -94,7 +90,7 @@ class Member:
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether it has all that it was meant to have at this epoch."""
-        return self.current.state is MemberState.STABLE and self.current.epoch == epoch
+        return self.current.is_at(epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +100,6 @@ class Resolved:
     topics: frozenset[str]
     version: int
     timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What is to be told of a rebalance under way."""
-
-    started_ms: int
-    causes: tuple[Cause, ...] = ()
-    causes_left_out: int = 0
-    targeted_ms: int = -1
-    """When the latest target was computed."""
-
-    def with_causes(self, causes: Sequence[Cause]) -> Story:
-        """With more of them, as long as there is room."""
-        room = max(MOST_CAUSES - len(self.causes), 0)
-        left_out = self.causes_left_out + max(len(causes) - room, 0)
-        return replace(self, causes=(*self.causes, *causes[:room]), causes_left_out=left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +113,6 @@ class Soft:
     computing: int = 0
     """The epoch for which a target is being computed elsewhere; 0: none is."""
     story: Story | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SoftIs:
-    """The soft record of consumer groups."""
-
-    group_id: str
-    soft: Soft
-    reached_ms: Mapping[str, int] = field(default_factory=dict)
-    """Who came to the target, and when."""
 
 
 @dataclass(slots=True)
@@ -246,14 +215,6 @@ class ConsumerGroup:
         return found
 
     # --- taken in by replay ---
-
-    def take(self, record: SoftIs) -> None:
-        """What is kept beside the log is now this."""
-        before, after = self.soft.story, record.soft.story
-        self.soft = record.soft
-        if after is None or before is None or before.targeted_ms != after.targeted_ms:
-            self.reached_ms.clear()
-        self.reached_ms.update(record.reached_ms)
 
     def put(self, member: Member) -> None:
         """Add a member, or set one anew."""

@@ -1,39 +1,20 @@
-"""A decision about a consumer group while it is being made.
-
-A group of ten thousand is not copied for a heartbeat. A `Step` reads the group as it is before the decision
-and collects what follows: records, replies, timers, effects, the causes. Only the replay of its records
-changes the group, so a request that is refused half-way leaves no trace. What a decision has changed so far
-(`epoch`, `metadata_hash`, the member at hand) is therefore handed on by the functions that share a step, and
-not read back from the group.
-
-A group that does not exist yet, or that a classic group is becoming, is a private one: the records that make
-it are in the step already.
-"""
+"""A decision about a consumer group while it is being made: what `groups.step` says, and its own moves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
-from konvene.codec.schema import Struct
 from konvene.groups.assignors import OFFERED, Assignor
-from konvene.groups.classic.step import session_key
 from konvene.groups.consumer import log
 from konvene.groups.consumer.current import Current, MemberState
-from konvene.groups.consumer.group import ConsumerGroup, Member, Soft, SoftIs, State, Story
-from konvene.groups.telling import came_out, cause_of
-from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
-from konvene.records.coordinator import Record
+from konvene.groups.consumer.group import ConsumerGroup, Member
+from konvene.groups.step import EpochStep, revocation_key, session_key
 from konvene.shard import causes
-from konvene.shard.contract import Arm, Context, Disarm, Effect, Outcome, Rebalance, Reply, Waiter
+from konvene.shard.contract import Context, Disarm
 
 __all__ = ["Step", "join_key", "revocation_key", "session_key", "sync_key"]
-
-
-def revocation_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Runs while a member owes a revocation."""
-    return ("revocation", group_id, member_id)
 
 
 def join_key(group_id: str, member_id: str) -> tuple[str, str, str]:
@@ -51,55 +32,18 @@ def offered(context: Context) -> Mapping[str, Assignor]:
     return context.assignors or OFFERED
 
 
-class Step:
+class Step(EpochStep[ConsumerGroup]):
     """One decision about one group."""
 
-    __slots__ = (
-        "arrived", "assignment_epoch", "causes", "config", "context", "effects", "epoch", "gone", "group",
-        "metadata_hash", "records", "replies", "settled", "soft", "timers", "why",
-    )  # fmt: skip
+    group_type: ClassVar[str] = "consumer"
+
+    __slots__ = ("metadata_hash",)
 
     def __init__(self, group: ConsumerGroup, context: Context) -> None:
-        self.group = group
-        self.context = context
-        self.config = context.group_configs.of(group.group_id)
-        self.epoch = group.epoch
+        super().__init__(group, context)
         self.metadata_hash = group.metadata_hash
-        self.assignment_epoch = group.assignment_epoch
-        self.soft: Soft = group.soft
-        self.arrived: list[Member] = []
-        """Members that are new, or not as they were."""
-        self.gone: set[str] = set()
-        """Members that will not be in the group any more."""
-        self.settled: dict[str, Current] = {}
-        """What members will have, where that changes."""
-        self.records: list[Any] = []
-        self.replies: list[Reply] = []
-        self.timers: list[Arm | Disarm] = []
-        self.effects: list[Effect] = []
-        self.causes: list[Cause] = []
-        self.why: list[Rebalance] = []
-
-    def outcome(self) -> Outcome:
-        self._tell()
-        soft: tuple[SoftIs, ...] = ()
-        if self.soft is not self.group.soft or (self.settled and self.soft.story is not None):
-            soft = (SoftIs(self.group.group_id, self.soft, self._reached()),)
-        return Outcome(
-            tuple(self.replies), tuple(self.records), soft, tuple(self.timers), tuple(self.effects),
-            tuple(self.why),
-        )  # fmt: skip
 
     # --- what follows ---
-
-    def reply(self, waiter: Waiter, response: Struct) -> None:
-        self.replies.append(Reply(waiter, response))
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-
-    def arm(self, key: tuple[str, str, str], after_ms: int, *, unless_armed: bool = False) -> None:
-        self.timers.append(Arm(key, after_ms, unless_armed))
 
     def arm_session(self, member: Member) -> None:
         """Count the member's session from now on."""
@@ -122,10 +66,6 @@ class Step:
 
     def revocation_key(self, member: Member) -> tuple[str, str, str]:
         return revocation_key(self.group.group_id, member.member_id)
-
-    def remember(self, **known: Any) -> None:
-        """Note what is kept beside the log."""
-        self.soft = replace(self.soft, **known)
 
     # --- moves that requests share ---
 
@@ -168,81 +108,9 @@ class Step:
 
     # --- the story ---
 
-    def cause(self, kind: str, member: Member | None = None, *, reason: str | None = None) -> None:
-        """Remember why the epoch moves."""
-        self.causes.append(self.told(kind, member, reason=reason))
+    def _protocol(self) -> str:
+        return self.group.preferred_assignor() or next(iter(offered(self.context)))
 
-    def told(self, kind: str, member: Member | None, *, reason: str | None = None) -> Cause:
-        """A cause, and who it was."""
-        return cause_of(kind, self.context.now_ms, member, reason=reason)
-
-    def _tell(self) -> None:
-        """One row where the epoch moved, and one when all members have what they are meant to have."""
-        group, now = self.group, self.context.now_ms
-        story = self.soft.story
-        if self.epoch == group.epoch and story is None and not self.causes:
-            return
-        size = self._size()
-        if self.epoch > group.epoch:
-            self._row(self.epoch, State.ASSIGNING if size else State.EMPTY, Story(now, tuple(self.causes)))
-            story = (story or Story(now)).with_causes(self.causes) if size else None
-        elif any(cause.kind == causes.UPGRADED for cause in self.causes):
-            # A static member came back with the new protocol: nothing moves, but for what the group is.
-            self._row(self.epoch, group.state, Story(now, tuple(self.causes)))
-        if story is not None and self.assignment_epoch > group.assignment_epoch:
-            story = replace(story, targeted_ms=now)
-        touched = bool(self.settled or self.gone) and self.epoch == self.assignment_epoch
-        if story is not None and story.targeted_ms >= 0 and touched and not self._behind(size):
-            self._row(self.epoch, State.STABLE, story)
-            story = None
-        if story is not self.soft.story:
-            self.remember(story=story)
-
-    def _size(self) -> int:
-        """How many members there will be."""
-        known = self.group.members
-        left = sum(m in known for m in self.gone)
-        return len(known) - left + sum(m not in known or m in self.gone for m in self.settled)
-
-    def _reached(self) -> dict[str, int]:
-        """Who comes to the target with this decision."""
-        return {
-            member_id: self.context.now_ms
-            for member_id, current in self.settled.items()
-            if current.state is MemberState.STABLE and current.epoch == self.assignment_epoch
-        }
-
-    def _behind(self, size: int) -> int:
-        """How many members will not be where they should be."""
-        reached = self._reached()
-        if self.assignment_epoch > self.group.assignment_epoch:
-            return size - len(reached)
-        behind = self.group.behind
-        before = sum(m in behind for m in self.settled)
-        before += sum(m in behind for m in self.gone if m not in self.settled)
-        return len(behind) - before + len(self.settled) - len(reached)
-
-    def _row(self, epoch: int, state: State, story: Story) -> None:
-        members: list[RebalancedMember] = []
-        protocol = None
-        if state is State.STABLE:
-            protocol = self.group.preferred_assignor() or next(iter(offered(self.context)))
-            reached_ms = self.group.reached_ms | self._reached()
-            known = [m for m in self.group.members.values() if m.member_id not in self.gone]
-            members = [
-                came_out(m, reached_ms.get(m.member_id, -1))
-                for m in {m.member_id: m for m in (*known, *self.arrived)}.values()
-            ]
-        value = RebalanceValue(
-            group_type="consumer",
-            epoch=epoch,
-            state=state,
-            started_ms=story.started_ms,
-            joined_ms=story.targeted_ms,
-            ended_ms=self.context.now_ms,
-            protocol=protocol,
-            causes=story.causes,
-            causes_left_out=story.causes_left_out,
-            members=tuple(members),
-        )
-        self.why.append(Rebalance(self.group.group_id, value))
+    def _moved_without_epoch(self) -> bool:
+        """A static member came back with the new protocol: nothing moves, but for what the group is."""
+        return any(cause.kind == causes.UPGRADED for cause in self.causes)

@@ -32,8 +32,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from konvene.groups import telling
-from konvene.groups.consumer.group import MOST_CAUSES, ConsumerGroup, Member, Resolved, State
+from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved, State
 from konvene.groups.consumer.log import replay
+from konvene.groups.story import MOST_CAUSES
 from konvene.groups.telling import came_out
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.consumer import (
