@@ -64,6 +64,7 @@ final class AdminRole implements Driver.Role {
             case "describe_groups": return describeGroups(command);
             case "describe_classic_groups": return describeClassicGroups(command);
             case "describe_epochs": return describeEpochs(command);
+            case "describe_streams": return StreamsGroups.described(admin, command.text("group"));
             case "group_offsets":
                 return quads(admin.listConsumerGroupOffsets(command.text("group")).partitionsToOffsetAndMetadata().get());
             case "alter_group_offsets":

@@ -171,6 +171,7 @@ public final class Driver {
             case "producer": return new ProducerRole(command);
             case "admin": return new AdminRole(command);
             case "streams": return new StreamsRole(command);
+            case "streams_apps": return new StreamsApps(command);
             default: throw new Unsupported("role " + command.text("role"));
         }
     }

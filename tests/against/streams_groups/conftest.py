@@ -1,0 +1,53 @@
+"""The broker of this folder, whose bounds on sessions and heartbeats are low, and applications that run on it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..brokers import Broker
+from ..clients import fleet_of
+from ..conftest import a_broker
+from .app import Application, Stage
+
+SETTINGS = {
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.heartbeat.interval.ms": "300",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "100",
+}
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all tests of this folder; each uses topics and groups of its own."""
+    broker = a_broker(tmp_path_factory.mktemp("broker"), SETTINGS)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def stage(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    directory = tmp_path_factory.mktemp("stage")
+    with fleet_of(broker.bootstrap, directory) as fleet:
+        stage = Stage(broker, fleet, directory)
+        try:
+            yield stage
+        finally:
+            stage.end()
+
+
+@pytest.fixture
+def app(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Application]:
+    """An application of this test's own; what it does is said by `does`."""
+    words = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))
+    app = Application(f"{words.strip('-')[:40].strip('-')}-{os.getpid()}", stage, tmp_path)
+    try:
+        yield app
+    finally:
+        app.end()
