@@ -53,7 +53,11 @@ def hash_with(step: Step, old: Member, new: Member, resolved: dict[str, Resolved
 
 
 def _reads_the_same(group: ConsumerGroup, old: Member, new: Member) -> bool:
-    """Whether the group reads what it did, seen at a glance: nothing is new, and nobody was the only one."""
+    """Whether the group reads what it did, seen at a glance: nothing is new, and nobody was the only one.
+
+    While an expression is looked at, the hash may be of what its members read before it."""
+    if len(group.regexes) != len(group.regex_users):
+        return False
     if old.regex or new.regex:
         return old.regex == new.regex and old.topics == new.topics
     if old.topics == new.topics:
