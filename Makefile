@@ -46,6 +46,7 @@ mutants: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m konvene.configs.reference docs/reference/configs.md
 	$(BIN)/python -m konvene.sim.reference docs/reference/simulator.md
+	$(BIN)/python -m konvene.broker.metrics.reference docs/reference/metrics.md
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "konvene needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (make PYTHON=... chooses another)")'
@@ -53,7 +54,7 @@ $(VENV)/bin/python:
 
 # Where google-re2 has no wheel, a broker is served without it: fewer regular expressions are understood.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(PIP) --only-binary google-re2 --editable '.[re2]' || $(PIP) --editable .
+	$(PIP) --only-binary google-re2 --editable '.[re2,metrics]' || $(PIP) --editable '.[metrics]'
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python

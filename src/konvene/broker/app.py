@@ -32,6 +32,7 @@ from konvene.log.files import RealDisk
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
+    from konvene.broker.metrics.server import MetricsServer
 
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 9092
@@ -62,6 +63,7 @@ def serve(
     overrides: list[tuple[str, str]] | None = None,
     progress: Progress | None = None,
     assignors: Sequence[str] = (),
+    metrics_port: int | None = None,
 ) -> int:
     """Run a broker until it is told to stop. The exit status: 0, or 1 with a message on stderr.
 
@@ -75,6 +77,8 @@ def serve(
     try:
         settings, notices = _configuration(config, overrides or [])
         said = _offered(settings, assignors)
+        if metrics_port is not None:
+            said.append(("konvene.metrics.port", str(metrics_port)))
         overrides = [*(overrides or []), *said]
         address = _address(settings, host, port)
         for notice in notices:
@@ -82,6 +86,7 @@ def serve(
         with _directory(settings, data_dir, ephemeral) as path:
             chosen = _chosen(settings, address, path, by_option=host is not None or port is not None)
             settings, _ = _configuration(config, [*overrides, *chosen])
+            _can_be_measured(settings)
             return _run(settings, address, path, ephemeral, began, progress)
     except (CannotStart, ConfigError, LogError) as error:
         sys.stderr.write(f"konvene: {error}\n")
@@ -109,6 +114,15 @@ def _offered(config: BrokerConfig, more: Sequence[str]) -> list[tuple[str, str]]
     offered = (*config[ASSIGNORS], *more)
     load_assignors(offered)
     return [(ASSIGNORS, ",".join(offered))] if more else []
+
+
+def _can_be_measured(config: BrokerConfig) -> None:
+    """Metrics that are asked for can be served."""
+    if config["konvene.metrics.port"] >= 0:
+        from konvene.broker.metrics import page
+
+        if not page.is_installed():
+            raise CannotStart(page.MISSING)
 
 
 def _chosen(config: BrokerConfig, address: Address, path: Path, *, by_option: bool) -> list[tuple[str, str]]:
@@ -233,6 +247,7 @@ async def _main(
         directory.told = lambda partition: told(str(partition))
     broker = Broker(config, directory, loop)
     server = Server(broker)
+    metrics: MetricsServer | None = None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -248,6 +263,7 @@ async def _main(
                 f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
                 " (another broker may run there; --port chooses another port)"
             ) from None
+        metrics = await _metrics(broker)
         broker.advertised = (
             address.advertised_host or "localhost",
             address.advertised_port or server.port,
@@ -256,14 +272,39 @@ async def _main(
         kept = " (ephemeral: gone when it stops)" if ephemeral else ""
         sys.stdout.write(
             f"konvene {__version__} listens on {broker.advertised[0]}:{server.port}, data in {path}{kept}:"
-            f" {_found(directory)}, {took:.2f} s\n"
+            f" {_found(directory)}, {took:.2f} s{_told(metrics)}\n"
         )
         sys.stdout.flush()
         await stop.wait()
         settling.cancel()
     finally:
+        if metrics is not None:
+            await metrics.close()
         await server.close()
         await broker.stop()
+
+
+async def _metrics(broker: Broker) -> MetricsServer | None:
+    """Serve metrics, if they are asked for."""
+    if broker.meter is None:
+        return None
+    from konvene.broker.metrics.server import MetricsServer
+
+    host, port = broker.config["konvene.metrics.host"], broker.config["konvene.metrics.port"]
+    metrics = MetricsServer(broker, broker.meter)
+    try:
+        await metrics.listen(host, port)
+    except OSError as error:
+        raise CannotStart(
+            f"cannot serve metrics on {host}:{port}: {error.strerror or error}"
+            " (--metrics-port chooses another port)"
+        ) from None
+    return metrics
+
+
+def _told(metrics: MetricsServer | None) -> str:
+    """Where metrics are."""
+    return "" if metrics is None else f", metrics at {metrics.url}"
 
 
 LOOK_FOR_GARBAGE = (50_000, 20, 20)

@@ -51,6 +51,8 @@ class Audit:
             base_offset=explained.base_offset,
             last_offset=explained.last_offset,
         )
+        if self._broker.meter is not None:
+            self._broker.meter.rebalance(group_id, story)
         self._write(group_id, story)
         if log.isEnabledFor(logging.INFO):
             log.info("%s", _line(group_id, story))

@@ -61,6 +61,7 @@ from konvene.shard.image import Topics
 
 if TYPE_CHECKING:
     from konvene.broker.connection import Connection
+    from konvene.broker.metrics.meter import Meter
 
 log = logging.getLogger("konvene.broker")
 
@@ -112,6 +113,7 @@ class Broker:
         self.partitions = Partitions()
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.remembered = Remembered()
+        self.meter = _meter(config)
         self.holding = Holding(loop)
         self.telemetry = Telemetry(self.wall_clock_ms, self._fresh_id, config["telemetry.max.bytes"])
         self.intake = Intake(
@@ -427,6 +429,15 @@ class Broker:
             yield
         except LogError as error:
             log.error("%s could not be done: %s", what, error)
+
+
+def _meter(config: BrokerConfig) -> Meter | None:
+    """What counts, if somebody is to see it."""
+    if config["konvene.metrics.port"] < 0:
+        return None
+    from konvene.broker.metrics.meter import Meter
+
+    return Meter(config["konvene.metrics.groups"])
 
 
 def _warn(*warnings: str) -> None:

@@ -254,7 +254,11 @@ class Connection(asyncio.BufferedProtocol):
             self._told = known
             if hold_ms and broker.holding.hold(self, known, frame, hold_ms):
                 self._holds = True
+                if broker.meter is not None:
+                    broker.meter.held += 1
                 return
+        if broker.meter is not None:
+            broker.meter.answered_again(known)
         self._transport.write(known.answer(frame))
         self._busy = False
 
@@ -287,6 +291,8 @@ class Connection(asyncio.BufferedProtocol):
             self._told = None
             self._decide(frame, len(frame))
             return
+        if self._broker.meter is not None:
+            self._broker.meter.answered_again(known)
         self._transport.write(known.answer(frame))
         self._busy = False
         if self._ahead and not self._going:
@@ -374,6 +380,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(parts))
             else:
                 self._transport.writelines(parts)
+        if self._broker.meter is not None:
+            self._broker.meter.answered(route.api.key, response)
         self._busy = False
         if self._ahead and not self._going:
             self._go_on()

@@ -121,7 +121,7 @@ class Groups:
             return None
         return Coordinator(
             f"{OFFSETS_TOPIC}-{index}",
-            GroupShard,
+            GroupShard if broker.meter is None else broker.meter.make_shard,
             self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
             GROUP_SPEECH,
             config=lambda: broker.config,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator, Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from konvene.cluster.names import INTERNAL_TOPICS
@@ -134,12 +135,16 @@ class Partition:
         except LogError as error:
             raise Refused(Errors(error.code), str(error)) from None
         if not done.duplicate:
+            if self._broker.meter is not None:
+                self._broker.meter.appended(self.topic, done.size)
             self._grown()
         return done
 
     def append(self, pairs: list[tuple[bytes | None, bytes | None]], now_ms: int) -> Appended:
         """Append records of the broker's own as one batch. Raises `LogError`."""
         done = self.log.append_built(pairs, self.leader_epoch, now_ms)
+        if self._broker.meter is not None:
+            self._broker.meter.appended(self.topic, done.size)
         self._grown()
         return done
 
@@ -151,7 +156,10 @@ class Partition:
     async def sync(self) -> None:
         """Make what is written durable. Raises `LogError`."""
         self.synced_ms = self._broker.wall_clock_ms()
+        began_s = perf_counter()
         await asyncio.get_running_loop().run_in_executor(self._broker.disk_thread, self.log.sync)
+        if self._broker.meter is not None:
+            self._broker.meter.synced(self.topic, perf_counter() - began_s)
         if self._shows_synced:
             self._grown()
 

@@ -34,11 +34,13 @@ class Known:
 
     __slots__ = (
         "_head", "_tail", "coordinator", "group_id", "hold_ms", "is_forgotten", "is_learnt", "is_static",
-        "keep_alive", "member_id", "software",
+        "keep_alive", "kind", "member_id", "software",
     )  # fmt: skip
 
-    def __init__(self, sent: bytes) -> None:
+    def __init__(self, sent: bytes, kind: tuple[int, int] = (0, 0)) -> None:
         self._head, self._tail = sent[:4], sent[8:]
+        self.kind = kind
+        """The API's key, and the interval that the answer tells, or 0: what it is counted as."""
         self.coordinator: Coordinator | None = None
         self.keep_alive: KeepAlive | None = None
         self.group_id = self.member_id = ""
@@ -110,7 +112,9 @@ class Remembered:
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         version = int.from_bytes(frame[6:8], "big")
-        known = self._known[frame[4:8] + frame[12:]] = Known(b"".join(route.write(version, 0, answer)))
+        kind = route.api.key, getattr(answer, "heartbeat_interval_ms", 0)
+        known = Known(b"".join(route.write(version, 0, answer)), kind)
+        self._known[frame[4:8] + frame[12:]] = known
         return known
 
     def forget(self) -> None:

@@ -38,9 +38,14 @@ from konvene.cli.output import Progress
     metavar="NAME",
     help="One more server-side assignor, such as module:function; repeatable.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Port to serve metrics on, for Prometheus; 0 takes a free one [default: none].",
+)
 def serve(
     host: str | None, port: int | None, data_dir: Path | None, ephemeral: bool, config: Path | None,
-    overrides: tuple[str, ...], assignors: tuple[str, ...],
+    overrides: tuple[str, ...], assignors: tuple[str, ...], metrics_port: int | None,
 ) -> None:  # fmt: skip
     """Run a broker.
 
@@ -61,7 +66,7 @@ def serve(
         from konvene.broker.app import serve as run_broker
     except ImportError as error:
         fail(f"the broker cannot be loaded: {error}", "Is the installation whole? Try to reinstall konvene.")
-    status = run_broker(host, port, data_dir, ephemeral, config, pairs, _progress, assignors)
+    status = run_broker(host, port, data_dir, ephemeral, config, pairs, _progress, assignors, metrics_port)
     raise click.exceptions.Exit(status)
 
 

@@ -14,6 +14,7 @@ from konvene.configs.broker_cluster import CLUSTER_ROWS
 from konvene.configs.broker_groups import GROUP_ROWS
 from konvene.configs.broker_konvene import KONVENE_ROWS
 from konvene.configs.broker_log import LOG_ROWS
+from konvene.configs.broker_metrics import METRICS_ROWS
 from konvene.configs.broker_node import NODE_ROWS
 from konvene.configs.broker_security import SECURITY_ROWS
 from konvene.configs.broker_transactions import TRANSACTION_ROWS
@@ -32,6 +33,7 @@ BROKER_TABLES: Final[dict[str, tuple[Setting, ...]]] = {
     "Cluster": CLUSTER_ROWS,
     "Upkeep": UPKEEP_ROWS,
     "konvene": KONVENE_ROWS,
+    "Metrics": METRICS_ROWS,
 }
 
 BROKER: Final[dict[str, Setting]] = {row.name: row for rows in BROKER_TABLES.values() for row in rows}

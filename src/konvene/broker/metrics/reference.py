@@ -1,0 +1,73 @@
+"""The reference page, rendered from the rows: `python -m konvene.broker.metrics.reference FILE` writes it.
+
+A test compares the page in the repository with what this renders, so that no row changes unseen.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from konvene.broker.metrics.kinds import KINDS
+from konvene.broker.metrics.meter import DECISION_S, REBALANCE_S, SYNC_S, TOLD_S
+from konvene.broker.metrics.rows import INSTEAD, KAFKAS, MBEAN, OURS, Metric
+
+__all__ = ["render_reference"]
+
+HEAD = """# Metrics
+
+Every metric that `konvene` serves, rendered from the table in `konvene.broker.metrics.rows`; change it
+there and run `python -m konvene.broker.metrics.reference docs/reference/metrics.md`.
+[Metrics](../metrics.md) tells how to have them.
+"""
+
+BOUNDS = {
+    "konvene_rebalance_seconds": REBALANCE_S,
+    "konvene_heartbeat_told_interval_seconds": TOLD_S,
+    "konvene_coordinator_decision_seconds": DECISION_S,
+    "konvene_log_sync_seconds": SYNC_S,
+}
+
+
+def render_reference() -> str:
+    """The whole page, ending in a newline."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield HEAD
+    yield "## As in Kafka\n"
+    yield f"Attributes of the MBean `{MBEAN}`, under the names that the JMX exporter gives them.\n"
+    yield from _table(KAFKAS, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
+    yield "States are Kafka's, and each has a line also where no group is in it:\n"
+    yield "| Protocol | States |"
+    yield "| --- | --- |"
+    for name, kind in KINDS.items():
+        yield f"| {name} | {', '.join(kind.states)} |"
+    yield ""
+    yield "What Kafka has besides, and where to look:\n"
+    yield "| Kafka's | Here |"
+    yield "| --- | --- |"
+    for names, instead in INSTEAD:
+        yield f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {instead} |"
+    yield ""
+    yield "## What Kafka lacks\n"
+    yield from _table(OURS, "Buckets, in seconds", _bounds)
+
+
+def _table(metrics: Iterable[Metric], last: str, cell: Callable[[Metric], str]) -> Iterator[str]:
+    yield f"| Name | Type | Labels | Meaning | {last} |"
+    yield "| --- | --- | --- | --- | --- |"
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.type} | {labels} | {metric.sentence} | {cell(metric)} |"
+    yield ""
+
+
+def _bounds(metric: Metric) -> str:
+    return ", ".join(f"{bound:g}" for bound in BOUNDS.get(metric.name, ()))
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(render_reference(), encoding="utf-8")

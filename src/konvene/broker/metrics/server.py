@@ -1,0 +1,162 @@
+"""HTTP, as much of it as a scrape needs: GET and HEAD of `/metrics`, one answer to a connection.
+
+It listens on the broker's own loop. What a stranger can cost is bounded: so many connections, so many bytes
+of a request, so many seconds for all of it; and there is one look at the groups at a time, which all who ask
+meanwhile share. Nothing that a request says is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from konvene.broker.metrics import page
+from konvene.broker.metrics.census import taken
+from konvene.broker.metrics.rows import Seen
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.metrics.meter import Meter
+
+log = logging.getLogger("konvene.metrics")
+
+PATH = "/metrics"
+LOOPBACK = "localhost"
+PLAIN = "text/plain; charset=utf-8"
+END = b"\r\n\r\n"
+
+MOST_CONNECTIONS = 16
+MOST_BYTES = 8 * 1024
+MOST_SECONDS = 10.0
+
+Answer = tuple[HTTPStatus, str, bytes]
+"""Status, content type, body."""
+
+
+class MetricsServer:
+    """The listener of a broker's metrics. `most_seconds`: how long a connection may take."""
+
+    def __init__(self, broker: Broker, meter: Meter, most_seconds: float = MOST_SECONDS) -> None:
+        self._broker = broker
+        self._meter = meter
+        self._most_seconds = most_seconds
+        self._servers: list[asyncio.Server] = []
+        self._open: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[page.Page] | None = None
+        self._host = LOOPBACK
+        self.port = 0
+
+    def __repr__(self) -> str:
+        return f"<metrics on port {self.port}: {len(self._open)} connections>"
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        host = self._host or LOOPBACK
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}{PATH}"
+
+    async def listen(self, host: str, port: int) -> None:
+        """Accept connections. Raises OSError where the address cannot be had."""
+        self._host = host
+        if host != LOOPBACK:
+            await self._listen_at(host or None, port)
+            return
+        await self._listen_at("127.0.0.1", port)
+        try:
+            await self._listen_at("::1", self.port)
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+
+    async def _listen_at(self, host: str | None, port: int) -> None:
+        server = await asyncio.start_server(self._accept, host, port, limit=MOST_BYTES, reuse_address=True)
+        self._servers.append(server)
+        self.port = server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        under_way = [*self._open, *([self._looking] if self._looking is not None else [])]
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    # --- a connection ---
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(self._most_seconds):
+                writer.write(await self._answered(reader))
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            pass  # Whoever asked does not wait, or does not read.
+        finally:
+            writer.transport.abort()
+
+    async def _answered(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(END)
+        except asyncio.LimitOverrunError:
+            return _written(_refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+        first, *fields = head[: -len(END)].decode("latin-1").split("\r\n")
+        words = first.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _written(_refused(HTTPStatus.BAD_REQUEST))
+        method, target, _ = words
+        if target.partition("?")[0] != PATH:
+            answer = _refused(HTTPStatus.NOT_FOUND)
+        elif method not in ("GET", "HEAD"):
+            answer = _refused(HTTPStatus.METHOD_NOT_ALLOWED)
+        else:
+            answer = await self._page(_accepts(fields))
+        return _written(answer, body=method != "HEAD")
+
+    async def _page(self, accept: str) -> Answer:
+        try:
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.get_running_loop().create_task(self._look())
+            found = await asyncio.shield(self._looking)
+            body, content_type = await asyncio.to_thread(page.text, found, accept)
+        except Exception:
+            log.exception("metrics could not be read")
+            return _refused(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return HTTPStatus.OK, content_type, body
+
+    async def _look(self) -> page.Page:
+        census = await taken(self._broker, self._meter)
+        return page.lines(Seen(self._broker, self._meter, census))
+
+
+def _accepts(fields: list[str]) -> str:
+    """What the header `Accept` says; empty where there is none."""
+    for field in fields:
+        name, _, value = field.partition(":")
+        if name.lower() == "accept":
+            return value.strip()
+    return ""
+
+
+def _refused(status: HTTPStatus) -> Answer:
+    return status, PLAIN, f"{status.phrase}. Metrics are at {PATH}.\n".encode()
+
+
+def _written(answer: Answer, *, body: bool = True) -> bytes:
+    status, content_type, content = answer
+    allow = "Allow: GET, HEAD\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(content)}\r\n{allow}Connection: close\r\n\r\n"
+    )
+    return head.encode() + (content if body else b"")

@@ -1,0 +1,116 @@
+"""Plain numbers that grow: histograms, rates as Kafka reckons them, and the bounded set of group labels.
+
+Adding to one costs a fraction of a microsecond and takes no lock, for all of it happens on the broker's loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+OTHER: Final = "__other__"
+"""The label of all groups that have none of their own."""
+
+LONGEST_LABEL: Final = 255
+"""A group with a longer id has none of its own."""
+
+WINDOW_S: Final = 30.0
+WINDOWS: Final = 2
+"""Kafka's `metrics.sample.window.ms` and `metrics.num.samples`."""
+
+
+class Buckets:
+    """A histogram: how many values were at most as large as each bound, and their sum."""
+
+    __slots__ = ("_counts", "bounds", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def __repr__(self) -> str:
+        return f"<{self.count} values, {self.total:g} in all>"
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def add(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Bounds as Prometheus writes them, each with the number of values up to it."""
+        names = [*map(_bound, self.bounds), "+Inf"]
+        found, so_far = [], 0
+        for name, count in zip(names, self._counts, strict=True):
+            so_far += count
+            found.append((name, float(so_far)))
+        return found
+
+
+def _bound(bound: float) -> str:
+    return repr(float(bound))
+
+
+class Paced:
+    """A count, and how fast it grows: over the last two windows of 30 seconds, as Kafka's meters do."""
+
+    __slots__ = ("_windows", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._windows: deque[list[float]] = deque(maxlen=WINDOWS)
+
+    def __repr__(self) -> str:
+        return f"<{self.count}, of late in {len(self._windows)} windows>"
+
+    def add(self, times: int, now_s: float) -> None:
+        self.count += times
+        if not self._windows or now_s - self._windows[-1][0] >= WINDOW_S:
+            self._windows.append([now_s, 0])
+        self._windows[-1][1] += times
+
+    def rate(self, now_s: float) -> float:
+        """A second; the first window counts as a whole one until it is."""
+        late = [window for window in self._windows if now_s - window[0] < WINDOW_S * WINDOWS]
+        if not late:
+            return 0.0
+        elapsed_s = now_s - late[0][0]
+        return sum(count for _, count in late) / (elapsed_s + (WINDOW_S if elapsed_s < WINDOW_S else 0))
+
+
+class GroupLabels:
+    """Which groups have lines of their own: the first that have something to tell, so many at most.
+
+    A place is free again when its group is gone. What was told of others under `OTHER` stays there."""
+
+    __slots__ = ("_known", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<{len(self._known)} groups of {self._most}>"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._known
+
+    def of(self, group_id: str) -> str:
+        """The label of a group."""
+        if group_id in self._known:
+            return group_id
+        if len(self._known) >= self._most or len(group_id) > LONGEST_LABEL:
+            return OTHER
+        self._known[group_id] = None
+        return group_id
+
+    def forget(self, group_id: str) -> None:
+        self._known.pop(group_id, None)

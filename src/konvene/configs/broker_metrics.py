@@ -1,0 +1,23 @@
+"""What a broker is told about its metrics: where they are served, and how many groups they name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konvene.configs.setting import INT, STRING, Setting
+
+__all__ = ["METRICS_ROWS"]
+
+# fmt: off
+METRICS_ROWS: Final[tuple[Setting, ...]] = (
+    Setting("konvene.metrics.port", INT, -1,
+            "Port on which metrics are served, at `/metrics`; -1: nowhere, and nothing is counted.",
+            at_least=-1, at_most=65_535,
+            note="0 takes a free port. Needs the extra `metrics`."),
+    Setting("konvene.metrics.host", STRING, "localhost",
+            "Address on which metrics are served.",
+            note="Whoever reaches it reads the ids of groups; there is no password."),
+    Setting("konvene.metrics.groups", INT, 100,
+            "Groups that have metrics under their own ids; those of all others stand under `__other__`.",
+            at_least=0, at_most=10_000),
+)
