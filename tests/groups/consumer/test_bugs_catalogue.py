@@ -1,13 +1,7 @@
 """What once went wrong with consumer groups, in Kafka and elsewhere: 19 to 44 and 97 of the catalogue.
 
-Each test says what the bug was, and that it does not happen here. Some are not the coordinator's:
-
-    19       errors of the offset APIs: the differential tests play them against Apache Kafka
-    26       heartbeat intervals beside session timeouts: settings are checked before a group runs with them
-    28       whoever resolves expressions asks the authorizer, for each topic (`broker.group_work`)
-    36-39    clients that leave, rejoin and lose something: the client's own machine
-    43       a client that heard of a topic with old metadata in its hands; the last test but one is our side
-    98       120,000 partitions after a node was killed: a load test
+Each test says what the bug was, and that it does not happen here. `test_bugs_around.py` has 19, 26, 28, 36 to
+39, 43 and 98: those of offset APIs, settings, authorizers, clients, and of very large groups.
 """
 
 from __future__ import annotations

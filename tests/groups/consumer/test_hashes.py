@@ -8,8 +8,8 @@ from konvene.groups.consumer.subscriptions import hash_of
 
 
 def test_an_epoch_that_moves_while_an_expression_is_looked_at_has_the_hash_of_what_is_read_then() -> None:
-    """`bob` changes from an expression that is known to one that nobody has looked at. Until somebody does, he
-    reads nothing; an epoch that moves for another's sake must not keep the hash of what he read before.
+    """`bob` changes from an expression that is known to one that nobody has looked at. Until somebody does,
+    he reads nothing; an epoch that moves for another's sake must not keep the hash of what he read before.
 
     Found by the simulator: `migration`, seed 3, TheHashIsOfTheTopics."""
     room = Room()
