@@ -1,5 +1,5 @@
-"""Unchanged Kafka Streams applications with `group.protocol=streams` (KIP-1071): the broker makes their internal
-topics, assigns their tasks and standbys, and tells each instance where the others are.
+"""Unchanged Kafka Streams applications with `group.protocol=streams` (KIP-1071): the broker makes their
+internal topics, assigns their tasks and standbys, and tells each instance where the others are.
 
 The harness is that of the folder above, and so is the choice of the broker: `KONVENE_AGAINST=kafka` runs all
 this against Apache Kafka, which is how it was written and how it is kept honest. Only the broker's own
@@ -15,8 +15,8 @@ each record counts once; where not, no fewer times than once.
 | --- | --- |
 | app.py | an application at work: its topics, its instances, what it was given and what it made of it |
 | test_topologies.py | what applications can do: no state, counts, joins, several subtopologies |
-| test_topics.py | internal topics as the broker makes them; source topics that are missing, wrong or a pattern |
-| test_instances.py | instances and threads come, leave, die and are rolled; standbys; one that fails for all |
+| test_topics.py | internal topics as the broker makes them; source topics that are missing or wrong |
+| test_instances.py | instances and threads come, leave, die and are rolled; standbys; failures |
 | test_queries.py | interactive queries: each instance knows where every key is |
 | test_operators.py | what the admin client and Kafka's own tools tell of streams groups, and do to them |
 | test_restart.py | the broker is killed under an application |

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..brokers import Broker
-from ..clients import Client, Event, Fleet, eventually
+from ..clients import Client, Event, Fleet, Refused, eventually
 from ..tools import Said, Tools
 
 SESSION_MS = 3000
@@ -154,8 +154,8 @@ class Application:
     def is_shared_by(
         self, *instances: Instance, tasks: Iterable[str], within_s: float = 30
     ) -> dict[str, set[str]]:
-        """Wait until every task is one instance's, none has more than one more than another, and the broker says
-        so, too; tell whose is which."""
+        """Wait until every task is one instance's, none has more than one more than another, and the broker
+        says so, too; tell whose is which."""
         wanted = sorted(tasks)
 
         def shared() -> dict[str, set[str]] | None:
@@ -211,7 +211,11 @@ class Application:
 
     def becomes(self, state: str, members: int) -> dict[str, Any]:
         def become() -> dict[str, Any] | None:
-            told = self.told()
+            try:
+                told = self.told()
+            except Refused as refused:
+                assert refused.name == "GROUP_ID_NOT_FOUND"  # nobody has come yet
+                return None
             return told if (told["state"], len(told["members"])) == (state, members) else None
 
         return eventually(f"{state} group of {members}", become, 30, among=self._processes(self.instances))

@@ -1,4 +1,4 @@
-"""The broker of this folder, whose bounds on sessions and heartbeats are low, and applications that run on it."""
+"""The broker of this folder, whose bounds on sessions and heartbeats are low, and what runs on it."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What applications can do: no state, counts behind a repartition topic, joins, subtopologies of several sizes."""
+"""What applications can do: no state, counts behind a repartition topic, joins, several subtopologies."""
 
 from collections import Counter
 

@@ -63,7 +63,7 @@ final class StreamsInstance {
         settings.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, 500);
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
         settings.put(StreamsConfig.consumerPrefix("metadata.max.age.ms"), 2000);
-        command.map("settings").forEach(settings::put);
+        command.map("settings").forEach((name, value) -> settings.put(name, value.toString()));
         return settings;
     }
 

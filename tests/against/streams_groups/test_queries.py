@@ -1,0 +1,115 @@
+"""Interactive queries: the broker tells each instance where the others are and which partitions they have, so
+that any of them can say who has a key; what that one has is the right count."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from ..brokers import Broker
+from ..clients import eventually
+from .app import Application, Instance, names
+
+pytestmark = pytest.mark.java
+
+KEYS = [f"k{n}" for n in range(20)]
+PARTITIONS = 4
+
+
+def at(port: int) -> dict[str, str]:
+    return {"application.server": f"localhost:{port}"}
+
+
+def agree(*instances: Instance) -> dict[str, Any]:
+    """Wait until all instances know the same of all of them, and what that is."""
+
+    def known() -> dict[str, Any] | None:
+        told = [instance.ask("everybody") for instance in instances]
+        same = all(each == told[0] for each in told) and len(told[0]) == len(instances)
+        return told[0] if same and owned(told[0]) == PARTITIONS else None
+
+    return eventually("knowledge of each other", known, 30, among=[instances[0].process])
+
+
+def owned(everybody: dict[str, Any]) -> int:
+    """How many partitions of the source are somebody's."""
+    return sum(topic.endswith("-lines") for each in everybody.values() for topic, _ in each["active"])
+
+
+def owners(*instances: Instance) -> dict[str, Any]:
+    """Who has each key; all instances must say the same."""
+    told = [instance.ask("owners", keys=KEYS) for instance in instances]
+    assert all(each == told[0] for each in told)
+    return told[0]  # type: ignore[no-any-return]
+
+
+def test_each_instance_knows_where_every_key_is(app: Application) -> None:
+    """Both instances name the same owner for every key, each key is found there with the right count, and
+    nowhere else. When one has left, the other knows itself to have all."""
+    app.does("keys", lines=PARTITIONS, counts=1)
+    app.write("lines", [(None, key, "x") for key in KEYS * 3])
+    one, two = app.start("one", **at(7001)), app.start("two", **at(7002))
+    app.is_shared_by(one, two, tasks=names(0, PARTITIONS))
+    app.has_counted(Counter(KEYS * 3))
+    everybody = agree(one, two)
+    assert {server: len(each["active"]) for server, each in everybody.items()} == {
+        "localhost:7001": 2,
+        "localhost:7002": 2,
+    }
+    found = {"localhost:7001": one.ask("counts"), "localhost:7002": two.ask("counts")}
+    whose = owners(one, two)
+    for key in KEYS:
+        server, standbys = whose[key]
+        assert found[server][key] == 3
+        assert standbys == []
+    assert sorted(found["localhost:7001"] | found["localhost:7002"]) == sorted(KEYS)
+    assert len(found["localhost:7001"]) + len(found["localhost:7002"]) == len(KEYS)
+    endpoints = {member["endpoint"] for member in app.told()["members"]}
+    assert endpoints == {"localhost:7001", "localhost:7002"}
+    one.close()
+    assert list(agree(two)) == ["localhost:7002"]
+    assert owners(two) == {key: ["localhost:7002", []] for key in KEYS}
+
+
+def test_standbys_are_known_too(app: Application) -> None:
+    """With a standby for each task, every key has a second place, which is the other instance."""
+    app.is_set(num_standby_replicas=1)
+    app.does("keys", lines=PARTITIONS, counts=1)
+    app.write("lines", [(None, key, "x") for key in KEYS])
+    one, two = app.start("one", **at(7001)), app.start("two", **at(7002))
+    app.is_shared_by(one, two, tasks=names(0, PARTITIONS))
+
+    def doubled() -> bool:
+        told = one.ask("owners", keys=KEYS), two.ask("owners", keys=KEYS)
+        everywhere = {"localhost:7001", "localhost:7002"}
+        return told[0] == told[1] and all({a, *others} == everywhere for a, others in told[0].values())
+
+    eventually("second place for each key", doubled, 30, among=[app.apps])
+
+
+def test_an_instance_that_tells_no_address(app: Application) -> None:
+    """It is in nobody's list, but it knows the others."""
+    app.does("keys", lines=PARTITIONS, counts=1)
+    app.write("lines", [(None, key, "x") for key in KEYS])
+    one, two = app.start("one", **at(7001)), app.start("two")
+    app.is_shared_by(one, two, tasks=names(0, PARTITIONS))
+
+    def known() -> bool:
+        return [list(instance.ask("everybody")) for instance in (one, two)] == [["localhost:7001"]] * 2
+
+    eventually("knowledge of the one that has an address", known, 30, among=[app.apps])
+
+
+def test_an_address_while_a_source_topic_is_missing(app: Application, broker: Broker) -> None:
+    """An instance with an address waits for its topic like any other. Kafka 4.4.0 answers it with an
+    unexpected error, which ends it: there is no configured topology whose partitions could be told."""
+    app.is_set(heartbeat_interval_ms=5000)
+    app.does("keys", counts=1)
+    one = app.start("one", **at(7001))
+    if broker.name == "kafka":
+        assert "UnknownServerException" in one.fails()
+        return
+    app.becomes("NotReady", 1)
+    app.has(lines=PARTITIONS)
+    app.is_shared_by(one, tasks=names(0, PARTITIONS))
+    assert list(agree(one)) == ["localhost:7001"]
