@@ -66,6 +66,25 @@ def test_classic_members_who_are_left_alone_are_assigned_anew(policy: str) -> No
     assert said[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS", said
 
 
+def test_classic_members_who_are_alone_see_new_partitions() -> None:
+    """Nobody of the new protocol is left to see that the topic grew, and the group may not be a classic one
+    again: the next heartbeat tells to rejoin, and the new partition is somebody's."""
+    said = played(
+        "config group.consumer.migration.policy=upgrade group.consumer.assignment.interval.ms=0",
+        "consumer-heartbeat ann join",
+        *(f"join old {RANGE}",) * 2,
+        "consumer-heartbeat ann leave",
+        *("heartbeat old", f"join old {RANGE} owns=orders:0-5", "sync old", "heartbeat old"),
+        "topic orders partitions=7",
+        *("heartbeat old", f"join old {RANGE} owns=orders:0-5", "sync old", "heartbeat old"),
+    )
+    said = [line for line in said if line.startswith("old <-")]
+    assert [line.split()[2:4] for line in said if "Heartbeat" in line] == [
+        ["Heartbeat", "REBALANCE_IN_PROGRESS"], ["Heartbeat", "NONE"],
+    ] * 2, said  # fmt: skip
+    assert "assignment=orders:0-6" in said[-2], said
+
+
 def test_a_group_whose_first_generation_is_still_being_made_is_not_upgraded_to_an_epoch_of_0() -> None:
     """Who came with an expression that is not resolved yet moves no epoch, and must not be told 0: that would
     be a join each time."""

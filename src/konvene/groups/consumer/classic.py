@@ -100,7 +100,7 @@ def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> 
 
 
 def _check_join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> None:
-    if str(context.config["group.consumer.migration.policy"]).lower() == DISABLED:
+    if _is_closed(context):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     most: int = context.config["group.consumer.max.size"]
     known = request.group_instance_id in group.instances or request.member_id in group.members
@@ -112,6 +112,11 @@ def _check_join(group: ConsumerGroup, request: JoinGroupRequest, context: Contex
     )
     if request.protocol_type != CONSUMER or not supported:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _is_closed(context: Context) -> bool:
+    """Whether nobody of the classic protocol may join a consumer group, not even once more."""
+    return str(context.config["group.consumer.migration.policy"]).lower() == DISABLED
 
 
 def _updated(old: Member, request: JoinGroupRequest, said: Subscription, context: Context) -> Member:
@@ -231,23 +236,30 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context)
     member = _member(group, request.member_id, request.group_instance_id, request.generation_id)
     step = Step(group, context)
     step.arm_session(member)
+    if _is_alone(group) and not _is_closed(context):
+        see_topics(step, member, member, bump=False)
     error = Errors.NONE
-    if _has_to_rejoin(group, member):
+    if _has_to_rejoin(step, member):
         error = Errors.REBALANCE_IN_PROGRESS
         step.arm(join_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
     step.reply(context.waiter, HeartbeatResponse(error_code=error))
     return step.outcome()
 
 
-def _has_to_rejoin(group: ConsumerGroup, member: Member) -> bool:
+def _is_alone(group: ConsumerGroup) -> bool:
+    """Whether nobody speaks the new protocol any more, and the group may not be a classic one again."""
+    return group.classic_members == len(group.members)
+
+
+def _has_to_rejoin(step: Step, member: Member) -> bool:
     """Whether there is a new target, or something to revoke, or all that it waits for is free.
 
-    Where nobody speaks the new protocol any more and the group may not be a classic one again, a join is all
-    that a target can be computed for. Kafka 4.4 waits for a heartbeat that never comes."""
-    current = member.current
-    alone = group.classic_members == len(group.members)
+    Where members of the classic protocol are alone, a join is all that a target can be computed for, and a
+    heartbeat all that can see that topics have changed. Kafka 4.4 waits for one of the new protocol, which
+    never comes."""
+    group, current = step.group, member.current
     if (
-        current.epoch < (group.epoch if alone else group.assignment_epoch)
+        current.epoch < (step.epoch if _is_alone(group) else group.assignment_epoch)
         or current.state is MemberState.UNREVOKED_PARTITIONS
     ):
         return True
