@@ -197,9 +197,10 @@ class SilentMembersGo(Promise):
         if event.kind == "loaded":
             self.heard.clear()
         if event.kind == "timer" and event.outcome is None and event.key[0] == "session":
-            # What was decided did not fit: it rings again.
-            known = self.heard[event.key[1:]]
-            self.heard[event.key[1:]] = now_ms, known[1] + RING_AGAIN_MS
+            # What was decided did not fit: it rings again. Members of consumer groups are not looked at here.
+            known = self.heard.get(event.key[1:])
+            if known is not None:
+                self.heard[event.key[1:]] = now_ms, known[1] + RING_AGAIN_MS
         if event.kind == "timer" and event.changed and event.key[0] == "session":
             self._ended(event)
         if event.kind == "asked" and event.outcome is not None and event.api in HEARS:
