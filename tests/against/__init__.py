@@ -24,4 +24,5 @@ honest.
 | test_held_heartbeats.py | members whose heartbeats are held wait in peace, seen through a tap (tap.py) |
 | test_history.py | konvene tells why each of these rebalances happened |
 | consumer_groups/ | the same for consumer groups (KIP-848), and for groups that change their protocol |
+| streams_groups/ | Kafka Streams applications as streams groups (KIP-1071) |
 """

@@ -17,6 +17,7 @@ each record counts once; where not, no fewer times than once.
 | test_topologies.py | what applications can do: no state, counts, joins, several subtopologies |
 | test_topics.py | internal topics as the broker makes them; source topics that are missing or wrong |
 | test_instances.py | instances and threads come, leave, die and are rolled; standbys; failures |
+| test_migration.py | classic applications become streams groups and come back |
 | test_queries.py | interactive queries: each instance knows where every key is |
 | test_operators.py | what the admin client and Kafka's own tools tell of streams groups, and do to them |
 | test_restart.py | the broker is killed under an application |

@@ -147,6 +147,26 @@ def test_nothing_is_lost_when_an_instance_is_killed_at_work(counting: Counting, 
     assert set(counted) == set(counting.truth)
 
 
+def test_an_instance_that_slept_too_long(counting: Counting, app: Application) -> None:
+    """Its session ends while its whole machine stands still, and the other one has its tasks. When it wakes
+    it is fenced, gives up what it had and is given a share again: nothing is lost, and what it had read and
+    committed before is not counted again."""
+    app.is_set(session_timeout_ms=SESSION_MS)
+    one, two = app.start("one", alone=True), app.start("two")
+    app.is_shared_by(one, two, tasks=TASKS)
+    counting.more()
+    counting.is_right()
+    one.process.sleep()
+    app.is_shared_by(two, tasks=TASKS)
+    counting.more()
+    counting.is_right()
+    one.process.wake()
+    app.is_shared_by(one, two, tasks=TASKS)
+    counting.more()
+    counting.is_right()
+    assert one.of("error") == []
+
+
 def test_standbys_take_over(counting: Counting, app: Application) -> None:
     """With one standby for each task, nobody has both copies of a task. When an instance is killed, all its
     tasks go to who has kept their copies, whose counts are the right ones; what has gone with it is made up

@@ -110,6 +110,29 @@ def test_a_source_topic_that_grows(app: Application) -> None:
     app.makes("capitals", [f"LINE {n}" for n in range(5)])
 
 
+def test_a_source_topic_that_is_deleted(app: Application) -> None:
+    """The group is no longer ready, and the client ends with an error that names the topic."""
+    app.does("upper", lines=2, capitals=1)
+    one = app.start("one")
+    app.is_shared_by(one, tasks=names(0, 2))
+    app.apps.call("delete_topics", topics=[app.topic("lines")])
+    assert f"Missing source topics: Source topics {app.topic('lines')} are missing." in one.fails()
+
+
+def test_another_topology_in_the_same_group(app: Application) -> None:
+    """An instance that does something else than the others is refused, and they go on."""
+    app.does("upper", lines=2, more=2, capitals=1, counts=1)
+    one = app.start("one")
+    app.is_shared_by(one, tasks=names(0, 2))
+    app.topology = "both"
+    other = app.start("other")
+    assert "InvalidRequestException" in (told := other.fails())
+    assert "topology" in told.lower()
+    app.write("lines", [(0, None, "on it goes")])
+    app.makes("capitals", ["ON IT GOES"])
+    app.is_shared_by(one, tasks=names(0, 2))
+
+
 def test_patterns_are_refused_by_streams_itself(app: Application) -> None:
     """A topology that reads topics by a pattern is refused before any broker is asked."""
     app.does("pattern", lines=1, capitals=1)
