@@ -48,6 +48,44 @@ def test_the_order_of_subtopologies_does_not_count_and_any_other_does() -> None:
     assert topology(sub("0", "a b")) != topology(sub("0", "b a"))
 
 
+OTHERS = [
+    sent(WORDS, COUNTS, epoch=4),
+    sent(WORDS, epoch=3),
+    sent(WORDS, COUNTS, sub("2", "text"), epoch=3),
+    sent(WORDS, sub("2", "extra"), epoch=3),
+    *(
+        sent(WORDS, other, epoch=3)
+        for other in (
+            sub("0", "other", repartitioned="words:4", state="counts sums", joined=(((0,), (0,)),)),
+            sub("0", "extra", repartitioned="words:5", state="counts sums", joined=(((0,), (0,)),)),
+            sub("0", "extra", repartitioned="words:4", state="sums counts", joined=(((0,), (0,)),)),
+            sub("0", "extra", repartitioned="words:4", state="counts sums", joined=(((), (0,)),)),
+            sub("0", "extra", repartitioned="words:4", state="counts sums", joined=()),
+            sub(
+                "0", "extra", repartitioned="words:4", writes="x", state="counts sums", joined=(((0,), (0,)),)
+            ),
+        )
+    ),
+    *(
+        sent(sub("1", "text", writes="words", state=(state,)), COUNTS, epoch=3)
+        for state in (
+            info("lines", 1, cleanup_policy="compact"),
+            info("lines", 3, cleanup_policy="delete"),
+            info("lines", 3),
+        )
+    ),
+]
+
+
+def test_sees_without_making_it_whether_a_request_says_the_same() -> None:
+    """As if a topology were made of the request."""
+    known = topology(WORDS, COUNTS, epoch=3)
+    assert known.is_sent(sent(COUNTS, WORDS, epoch=3))
+    for other in OTHERS:
+        assert not known.is_sent(other)
+        assert Topology.from_request(other) != known
+
+
 def test_knows_what_is_read_and_by_whom() -> None:
     """From outside: what must exist. Everything that is read or kept: what the metadata hash is about."""
     known = topology(WORDS, COUNTS)

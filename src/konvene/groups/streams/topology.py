@@ -65,15 +65,57 @@ class Topology:
     @classmethod
     def from_request(cls, sent: wire.Topology) -> Topology:
         """Of a member's request. What Kafka cannot make a topology of is an error of the server there."""
-        if sent.epoch < 0 or len({each.subtopology_id for each in sent.subtopologies}) < len(
-            sent.subtopologies
-        ):
-            raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
+        check_sent(sent)
         return cls.from_value(record_value(sent))
+
+    def is_sent(self, sent: wire.Topology) -> bool:
+        """Whether a request says the same. Asked whenever a member joins, so nothing is made for it."""
+        mine, theirs = self.subtopologies, sent.subtopologies
+        return (
+            self.epoch == sent.epoch
+            and len(mine) == len(theirs)
+            and all(
+                each.subtopology_id in mine and _is_sent(mine[each.subtopology_id], each) for each in theirs
+            )
+        )
 
     def is_stateful(self, subtopology_id: str) -> bool:
         """Whether its tasks keep state, so that standby and warm-up tasks make sense."""
         return bool(self.subtopologies[subtopology_id].state_changelog_topics)
+
+
+def check_sent(sent: wire.Topology) -> None:
+    """GroupError: the epoch is negative, or an id comes twice."""
+    ids = [each.subtopology_id for each in sent.subtopologies]
+    if sent.epoch < 0 or len(set(ids)) < len(ids):
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
+
+
+def _is_sent(mine: Subtopology, sent: wire.Subtopology) -> bool:
+    return (
+        mine.source_topics == sent.source_topics
+        and mine.source_topic_regex == sent.source_topic_regex
+        and mine.repartition_sink_topics == sent.repartition_sink_topics
+        and _facts(mine.repartition_source_topics) == _facts(sent.repartition_source_topics)
+        and _facts(mine.state_changelog_topics) == _facts(sent.state_changelog_topics)
+        and _indexes(mine.copartition_groups) == _indexes(sent.copartition_groups)
+    )
+
+
+def _facts(topics: Iterable[TopicInfo | wire.TopicInfo]) -> list[object]:
+    return [
+        (
+            topic.name,
+            topic.partitions,
+            topic.replication_factor,
+            [(row.key, row.value) for row in topic.topic_configs],
+        )
+        for topic in topics
+    ]
+
+
+def _indexes(groups: Iterable[CopartitionGroup | wire.CopartitionGroup]) -> list[object]:
+    return [(each.source_topics, each.source_topic_regex, each.repartition_source_topics) for each in groups]
 
 
 def sources(subtopology: Subtopology) -> Iterable[str]:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from konvene.errors import Errors
 from konvene.groups.streams.configure import KAFKA, KIP, Configured
-from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.topology import Topology, check_sent
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskIds
 from konvene.shard.errors import GroupError
@@ -387,26 +387,24 @@ def topology_after(current: Topology | None, sent: wire.Topology, mode: str) -> 
 
     mode kafka: the first one stays; an older epoch is taken (the member is told STALE_TOPOLOGY), anything
     else that differs is refused. mode kip: the next epoch replaces it, an older one is fenced."""
-    offered = Topology.from_request(sent)
+    check_sent(sent)
     if current is None:
-        return offered
+        return Topology.from_request(sent)
+    if current.is_sent(sent) or (mode == KAFKA and sent.epoch < current.epoch):
+        return current
     if mode == KAFKA:
-        if current.epoch > offered.epoch or current == offered:
-            return current
         raise GroupError(Errors.INVALID_REQUEST, "Topology updates are not supported yet.")
-    if offered.epoch < current.epoch:
+    if sent.epoch < current.epoch:
         raise GroupError(
             Errors.STREAMS_TOPOLOGY_FENCED,
-            f"Topology epoch {offered.epoch} is behind the group's topology epoch {current.epoch}.",
+            f"Topology epoch {sent.epoch} is behind the group's topology epoch {current.epoch}.",
         )
-    if current == offered:
-        return current
-    if offered.epoch == current.epoch + 1:
-        return offered
+    if sent.epoch == current.epoch + 1:
+        return Topology.from_request(sent)
     raise GroupError(
         Errors.STREAMS_INVALID_TOPOLOGY_EPOCH,
         f"A topology that differs from the group's must come with topology epoch {current.epoch + 1}, not "
-        f"{offered.epoch}.",
+        f"{sent.epoch}.",
     )
 
 
