@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MISSING = "metrics need prometheus-client, which is not installed here (pip install 'konvene[metrics]')"
 
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
+
 Page = list[tuple[Metric, list[tuple[tuple[str, ...], Any]]]]
 
 
@@ -41,11 +43,12 @@ def _settled(value: float | Buckets) -> Any:
 
 
 def text(page: Page, accept: str) -> tuple[bytes, str]:
-    """The page and its content type, in the best format that the header `Accept` asks for."""
+    """The page and its content type, in OpenMetrics where the header `Accept` names it."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
 
-    encode, content_type = choose_encoder(accept)
+    # Versions and escapings that a stranger may ask for are not looked at: there is one of each format.
+    encode, content_type = choose_encoder(OPEN_METRICS if "application/openmetrics-text" in accept else "")
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(page))
     return encode(registry), content_type

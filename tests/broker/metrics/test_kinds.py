@@ -1,0 +1,94 @@
+"""What is a rebalance, when it is over, and what records move."""
+
+from __future__ import annotations
+
+import pytest
+
+from konvene.broker.metrics.kinds import KINDS, MOVES, Moved, begins, counts_in_kafka, ends, moved
+from konvene.codec.uuid import Uuid
+from konvene.groups.classic.group import ClassicGroup, Member
+from konvene.groups.classic.subscriptions import write_assignment
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.log import member_tombstones, target_record
+from konvene.groups.kinds import TYPES
+from konvene.records.audit import RebalanceValue
+from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from konvene.records.commits import OffsetCommitted
+from konvene.records.coordinator import GROUP_RECORDS, Record
+
+T, U = Uuid(b"t" * 16), Uuid(b"u" * 16)
+
+
+def test_every_kind_that_is_served_has_its_row() -> None:
+    """A kind that groups can be has states, an epoch and members that wait; none is left to chance."""
+    assert set(TYPES.values()) <= set(KINDS)
+    assert set(MOVES) <= {kind.key for kind in GROUP_RECORDS.values()}
+
+
+ROWS = [
+    # Kind, state, started, joined: it begins, it ends, Kafka counts it.
+    ("classic", "Stable", 5, 6, True, True, True),
+    ("classic", "Empty", 5, -1, True, False, False),
+    ("classic", "Superseded", 5, 6, True, False, False),
+    ("consumer", "Assigning", 5, -1, True, False, True),
+    ("consumer", "Empty", 5, -1, True, False, True),
+    ("consumer", "Stable", 5, 6, False, True, False),
+    ("consumer", "Stable", 5, -1, True, False, False),  # A group that is upgraded, and moves no epoch.
+    ("streams", "NotReady", 5, -1, True, False, True),
+    ("streams", "Stable", 5, 6, False, True, False),
+]
+
+
+@pytest.mark.parametrize(("kind", "state", "started", "joined", "begun", "ended", "in_kafka"), ROWS)
+def test_rows_of_the_audit_are_told_apart(
+    kind: str, state: str, started: int, joined: int, begun: bool, ended: bool, in_kafka: bool
+) -> None:
+    """A rebalance is counted once, though the audit may tell of it twice."""
+    story = RebalanceValue(group_type=kind, state=state, started_ms=started, joined_ms=joined, ended_ms=9)
+    assert (begins(story), ends(story), counts_in_kafka(story)) == (begun, ended, in_kafka)
+
+
+def test_a_target_moves_what_its_member_did_not_have() -> None:
+    """What it keeps and what it loses is not moved, and neither is what a tombstone takes away."""
+    group = ConsumerGroup("g", targets={"m": {T: (0, 1, 2)}})
+    groups = {"g": group}
+    assert moved(groups, target_record("g", "m", {T: (1, 2, 3), U: (0, 1)})) == Moved("g", "consumer", 3)
+    assert moved(groups, target_record("g", "m", {T: (0,)})) == Moved("g", "consumer", 0)
+    assert moved(groups, target_record("g", "new", {T: (0,)})) == Moved("g", "consumer", 1)
+    assert moved({}, target_record("g", "m", {T: (0, 1)})) == Moved("g", "consumer", 2)
+    assert [moved(groups, record) for record in member_tombstones("g", "m")] == [None] * 3
+
+
+def given(**partitions: tuple[int, ...]) -> bytes:
+    return write_assignment(sorted(partitions.items()), b"\0\0")
+
+
+def classic(**members: bytes) -> dict[str, ClassicGroup]:
+    """A stable group of members with assignments."""
+    group = ClassicGroup("g", protocol_type="consumer")
+    for name, assignment in members.items():
+        group.put(Member(name, None, "", "", 0, 0, "consumer", (), assignment))
+    return {"g": group}
+
+
+def generation(protocol_type: str = "consumer", **members: bytes) -> Record:
+    """What a leader's assignment leaves in the log."""
+    told = tuple(MemberMetadata(member_id=name, assignment=given) for name, given in members.items())
+    return Record(GroupMetadataKey(group="g"), GroupMetadataValue(protocol_type=protocol_type, members=told))
+
+
+def test_a_leaders_assignment_moves_what_its_members_did_not_have() -> None:
+    """By topic and partition, from one generation to the next."""
+    before = classic(a=given(t=(0, 1)), b=given(t=(2, 3)))
+    record = generation(a=given(t=(0, 1, 2)), b=given(t=(3,), u=(0,)), c=given(u=(1, 2)))
+    assert moved(before, record) == Moved("g", "classic", 4)
+    assert moved(before, generation(a=given(t=(0, 1)), b=given(t=(2, 3)))) == Moved("g", "classic", 0)
+    assert moved({}, generation(a=given(t=(0, 1)))) == Moved("g", "classic", 2)
+
+
+def test_what_cannot_be_read_moves_nothing() -> None:
+    """Connect's assignments are Connect's own, a member's bytes may be anything, offsets are no group."""
+    assert moved({}, generation("connect", a=given(t=(0, 1)))) is None
+    assert moved({}, generation(a=b"\0")) == Moved("g", "classic", 0)
+    assert moved({}, generation(a=b"\0\0\xff\xff\xff")) == Moved("g", "classic", 0)
+    assert moved({}, OffsetCommitted("g", "t", 0, None)) is None

@@ -1,0 +1,146 @@
+"""What the meter is told comes out of it, under bounded labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from konvene.broker.metrics.kinds import Moved
+from konvene.broker.metrics.meter import Meter, error_finder, log_label, told_interval
+from konvene.broker.metrics.tallies import OTHER
+from konvene.broker.remembered import Known
+from konvene.broker.router import HANDLERS
+from konvene.codec.schema import Struct
+from konvene.errors import Errors
+from konvene.messages import API_KEYS
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from konvene.messages.heartbeat import HeartbeatResponse
+from konvene.messages.leave_group import LeaveGroupResponse, MemberResponse
+from konvene.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from konvene.records.audit import Cause, RebalanceValue
+from konvene.shard.causes import MEMBER_JOINED, MEMBER_LEFT, UNKNOWN
+
+
+def meter(most_groups: int = 10) -> Meter:
+    return Meter(most_groups, clock=lambda: 0.0)
+
+
+def story(kind: str, state: str, *causes: str, took_ms: int = 0, joined_ms: int = -1) -> RebalanceValue:
+    return RebalanceValue(
+        group_type=kind,
+        state=state,
+        started_ms=1000,
+        joined_ms=joined_ms,
+        ended_ms=1000 + took_ms,
+        causes=tuple(Cause(kind=cause) for cause in causes),
+    )
+
+
+def test_a_rebalance_is_counted_once_and_each_of_its_causes() -> None:
+    """Under the first cause in the group's lines, under all of them in the other."""
+    counts = meter()
+    counts.rebalance("g", story("consumer", "Assigning", MEMBER_JOINED, MEMBER_JOINED, MEMBER_LEFT))
+    counts.rebalance("g", story("consumer", "Stable", MEMBER_JOINED, took_ms=1500, joined_ms=1200))
+    counts.rebalance("g", story("consumer", "Empty"))
+    assert counts.begun == {("g", "consumer", MEMBER_JOINED): 1, ("g", "consumer", UNKNOWN): 1}
+    assert counts.causes == {("consumer", MEMBER_JOINED): 2, ("consumer", MEMBER_LEFT): 1}
+    assert {key: (b.count, b.total) for key, b in counts.rebalance_s.items()} == {("g", "consumer"): (1, 1.5)}
+    assert {kind: paced.count for kind, paced in counts.by_kind.items()} == {
+        "classic": 0, "consumer": 2, "share": 0, "streams": 0,
+    }  # fmt: skip
+
+
+def test_a_clock_that_was_put_back_makes_no_negative_duration() -> None:
+    """Stories are told in wall clock time, which may jump."""
+    counts = meter()
+    counts.rebalance("g", story("classic", "Stable", took_ms=-5000))
+    assert counts.rebalance_s["g", "classic"].total == 0
+
+
+def test_groups_beyond_the_bound_share_a_line_and_gone_ones_make_room() -> None:
+    """However many groups there are, so many lines there are."""
+    counts = meter(2)
+    for number in range(50):
+        counts.rebalance(f"g{number}", story("classic", "Stable", MEMBER_JOINED))
+        counts.moved(Moved(f"g{number}", "classic", 2))
+    assert counts.begun == {
+        ("g0", "classic", MEMBER_JOINED): 1,
+        ("g1", "classic", MEMBER_JOINED): 1,
+        (OTHER, "classic", MEMBER_JOINED): 48,
+    }
+    assert counts.units_moved == {("g0", "classic"): 2, ("g1", "classic"): 2, (OTHER, "classic"): 96}
+    counts.forget("g0")
+    counts.rebalance("late", story("classic", "Stable", MEMBER_JOINED))
+    assert sorted(key[0] for key in counts.begun) == [OTHER, "g1", "late"]
+    assert sorted(key[0] for key in counts.rebalance_s) == [OTHER, "g1", "late"]
+
+
+def committed(*codes: int) -> OffsetCommitResponse:
+    partitions = tuple(OffsetCommitResponsePartition(partition_index=0, error_code=code) for code in codes)
+    return OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=partitions),))
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (HeartbeatResponse(), 0),
+        (HeartbeatResponse(error_code=27), 27),
+        (committed(0, 0), 0),
+        (committed(0, 22, 25), 22),
+        (LeaveGroupResponse(members=(MemberResponse(error_code=25),)), 25),
+        (LeaveGroupResponse(error_code=16, members=(MemberResponse(error_code=25),)), 16),
+        (b"made before", 0),
+        (None, 0),
+    ],
+)
+def test_an_answer_counts_as_its_first_error(response: Any, expected: int) -> None:
+    """Its own, or that of the first part that has one; bytes and no answer at all are no error."""
+    counts = meter()
+    counts.answered(8, response)
+    counts.answered(8, response)
+    assert counts.answers == {(8, expected): 2}
+
+
+def says_errors(cls: type[Struct]) -> bool:
+    """Whether a response has an error code somewhere."""
+    inner = [field.element for field in cls.__fields__ if field.kind in ("array", "struct")]
+    own = any(field.name == "error_code" for field in cls.__fields__)
+    return own or any(says_errors(element) for element in inner if isinstance(element, type))
+
+
+@pytest.mark.parametrize("key", HANDLERS, ids=lambda key: API_KEYS[key].name)
+def test_errors_of_every_api_can_be_found(key: int) -> None:
+    """A response that can say an error has it where the finder looks, and says none by itself."""
+    response = API_KEYS[key].response
+    find = error_finder(response)
+    assert (find is not None) == says_errors(response)
+    assert find is None or find(response()) == Errors.NONE
+
+
+def test_intervals_are_counted_read_or_unread() -> None:
+    """An answer given again unread tells what it told; refusals and answers of other APIs tell nothing."""
+    counts = meter()
+    counts.answered(68, ConsumerGroupHeartbeatResponse(heartbeat_interval_ms=5000))
+    counts.answered(68, ConsumerGroupHeartbeatResponse(error_code=25, heartbeat_interval_ms=5000))
+    for _ in range(3):
+        counts.answered_again(Known(bytes(8), (68, 1000)))
+    counts.answered_again(Known(bytes(8), (18, 0)))
+    assert (counts.told().count, counts.told().total) == (4, 8.0)
+    assert told_interval(HeartbeatResponse()) == 0
+
+
+def test_logs_are_told_apart_only_where_they_are_the_brokers_own() -> None:
+    """As many topics as a cluster may have, they are one line."""
+    counts = meter()
+    for topic in ("__consumer_offsets", "orders", "payments"):
+        counts.appended(topic, 10)
+        counts.synced(topic, 0.002)
+    assert counts.appends == {"__consumer_offsets": 1, "topics": 2}
+    assert counts.appended_bytes == {"__consumer_offsets": 10, "topics": 20}
+    assert {log: buckets.count for log, buckets in counts.syncs.items()} == counts.appends
+    assert log_label("__cluster_metadata") == "__cluster_metadata"

@@ -1,0 +1,56 @@
+"""The table of metrics is sound, and the page in the repository is what it renders."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from konvene.broker.metrics.meter import OF_OFFSETS
+from konvene.broker.metrics.reference import BOUNDS, render_reference
+from konvene.broker.metrics.rows import KAFKAS, METRICS, OURS, Metric
+
+ROOT = Path(__file__).parents[3]
+ATTRIBUTES = {
+    "group-count", "classic-group-count", "consumer-group-count", "share-group-count", "streams-group-count",
+    "offset-count", "num-partitions", "partition-load-time-max", "partition-load-time-avg",
+    *(f"{name}-{end}" for end in ("count", "rate") for name in (
+        "group-completed-rebalance", "consumer-group-rebalance", "share-group-rebalance",
+        "streams-group-rebalance", "offset-commit", "offset-expiration", "offset-deletion",
+    )),
+}  # fmt: skip
+"""Of `kafka.server:type=group-coordinator-metrics` in Apache Kafka 4.4."""
+
+
+def test_the_page_in_the_repository_is_up_to_date() -> None:
+    """After a change of a row: `make docs`."""
+    assert (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8") == render_reference()
+
+
+def test_kafkas_names_are_kafkas() -> None:
+    """Each attribute is there, none is made up, and the name is what the JMX exporter makes of it."""
+    assert {metric.kafka for metric in KAFKAS} == ATTRIBUTES
+    for metric in KAFKAS:
+        tail = metric.name.removeprefix("kafka_server_group_coordinator_metrics_")
+        assert tail == metric.kafka.replace("-", "_")
+
+
+def test_no_name_stands_twice_not_even_for_openmetrics() -> None:
+    """There a counter's name ends before `_total`, and must be nobody else's."""
+    names = [metric.name.removesuffix("_total") for metric in METRICS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("metric", OURS, ids=lambda metric: metric.name)
+def test_ours_are_named_as_prometheus_names(metric: Metric) -> None:
+    """A prefix, base units, `_total` behind counters and nowhere else; a histogram's buckets are told."""
+    assert re.fullmatch(r"konvene_[a-z_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.type == "counter")
+    assert metric.name.endswith("_seconds") == (metric.type == "histogram") == (metric.name in BOUNDS)
+    assert metric.sentence.endswith(".")
+
+
+def test_offsets_are_counted_in_kafkas_three_ways() -> None:
+    """A sensor without its rows would count for nobody."""
+    assert len(OF_OFFSETS) * 2 == sum(metric.kafka.startswith("offset-") for metric in KAFKAS) - 1

@@ -1,0 +1,70 @@
+"""`konvene serve --metrics-port`: the line that says where, a port that is taken, what is missing."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from konvene.broker.app import serve
+from konvene.broker.metrics.server import MetricsServer
+
+SERVE = [sys.executable, "-m", "konvene", "serve", "--port", "0", "--ephemeral"]
+
+
+@pytest.mark.parametrize("option", [["--metrics-port", "0"], ["--set", "konvene.metrics.port=0"]])
+def test_the_first_line_says_where_metrics_are(option: list[str]) -> None:
+    """By the option as by the setting; nobody else is told, and the broker stops as ever."""
+    with subprocess.Popen(
+        [*SERVE, *option], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as broker:
+        try:
+            assert broker.stdout is not None
+            found = re.search(r" s, metrics at (http://localhost:\d+/metrics)$", broker.stdout.readline())
+            assert found is not None
+            with urllib.request.urlopen(found[1], timeout=10) as page:
+                assert b"\nkonvene_connections 0.0\n" in page.read()
+        finally:
+            broker.send_signal(signal.SIGTERM)
+        assert broker.wait(20) == 0
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    """The broker does not run without what it was asked for."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [*SERVE, "--metrics-port", str(port)], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert f"konvene: cannot serve metrics on localhost:{port}: " in done.stderr
+    assert "--metrics-port chooses another port" in done.stderr
+
+
+def test_what_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence, with what to install; nothing has started."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    assert serve(port=0, data_dir=tmp_path, metrics_port=0) == 1
+    said = capsys.readouterr().err
+    needed = "metrics need prometheus-client, which is not installed here"
+    assert said == f"konvene: {needed} (pip install 'konvene[metrics]')\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("localhost", "localhost"), ("", "localhost"), ("::1", "[::1]"), ("0.0.0.0", "0.0.0.0")],
+)
+def test_an_address_is_one_that_a_browser_takes(host: str, expected: str) -> None:
+    """IPv6 stands in brackets."""
+    server = MetricsServer(None, None)  # type: ignore[arg-type]
+    server._host, server.port = host, 9404
+    assert server.url == f"http://{expected}:9404/metrics"

@@ -1,0 +1,209 @@
+"""HTTP as a scraper speaks it, and as nobody should."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from tests.broker.metrics.scraping import ON, get, measured, samples, scrape, send, value
+from tests.broker.running import running
+
+from konvene.broker.metrics.server import MOST_BYTES, MOST_CONNECTIONS, MetricsServer
+
+
+def served(path: Path, ask: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """Ask a broker that has metrics; afterwards it still answers."""
+
+    async def main() -> None:
+        async with measured(path) as (_, port):
+            await ask(port)
+            assert await scrape(port)
+
+    asyncio.run(main())
+
+
+def test_a_scrape_before_any_group(tmp_path: Path) -> None:
+    """There are no coordinators yet, and the page is whole."""
+
+    async def ask(port: int) -> None:
+        found = await scrape(port)
+        prefix = "kafka_server_group_coordinator_metrics_"
+        assert value(found, prefix + "num_partitions", state="active") == 0
+        for protocol in ("classic", "consumer", "share", "streams"):
+            assert (prefix + "group_count", (("protocol", protocol),)) in found
+
+    served(tmp_path, ask)
+
+
+ACCEPTED = [
+    ("", "text/plain; version=0.0.4; charset=utf-8"),
+    ("text/plain", "text/plain; version=0.0.4; charset=utf-8"),
+    ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics-text"),
+]
+
+
+@pytest.mark.parametrize(("accept", "content_type"), ACCEPTED)
+def test_the_format_is_the_askers(tmp_path: Path, accept: str, content_type: str) -> None:
+    """Prometheus' own where nothing else is asked for; both parsers of prometheus-client read theirs."""
+
+    async def ask(port: int) -> None:
+        head, body = await get(port, accept=accept)
+        assert f"Content-Type: {content_type}" in head
+        assert f"Content-Length: {len(body)}" in head
+        if "openmetrics" in content_type:
+            assert body.endswith(b"# EOF\n")
+            assert [family.name for family in open_metrics(body.decode())]
+        else:
+            assert samples(body)
+
+    served(tmp_path, ask)
+
+
+HOSTILE_ACCEPTS = (
+    "application/openmetrics-text;version=x",
+    "application/openmetrics-text;version=1.0.0;escaping=nonsense",
+    "text/plain;version=9999999999999999999999.x.y;escaping=",
+    ";;;,,,=",
+    "a," * 2000,
+)
+
+
+@pytest.mark.parametrize("accept", HOSTILE_ACCEPTS, ids=lambda text: text[:30])
+def test_an_accept_that_makes_no_sense_is_answered(tmp_path: Path, accept: str) -> None:
+    """Somebody who asks for what there is not is given what there is."""
+
+    async def ask(port: int) -> None:
+        head, body = await get(port, accept=accept)
+        assert head.startswith("HTTP/1.1 200 OK")
+        assert b"konvene_connections" in body
+
+    served(tmp_path, ask)
+
+
+def test_head_tells_the_length_and_no_more(tmp_path: Path) -> None:
+    """As HTTP asks."""
+
+    async def ask(port: int) -> None:
+        head, body = await get(port, method="HEAD")
+        assert head.startswith("HTTP/1.1 200 OK")
+        assert int(head.partition("Content-Length: ")[2].split("\r\n")[0]) > 1000
+        assert body == b""
+
+    served(tmp_path, ask)
+
+
+REFUSED = [
+    (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
+    (b"GET /metrics/ HTTP/1.1\r\n\r\n", "404 Not Found"),
+    (b"POST / HTTP/1.1\r\n\r\n", "404 Not Found"),
+    (b"GET http://x/metrics HTTP/1.1\r\n\r\n", "404 Not Found"),
+    (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405 Method Not Allowed"),
+    (b"get /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+    (b"GET /metrics\r\n\r\n", "400 Bad Request"),
+    (b"GET /metrics SPDY/9\r\n\r\n", "400 Bad Request"),
+    (b"GET  /metrics HTTP/1.1\r\n\r\n", "400 Bad Request"),
+    (b"\xff\xfe\0\0\r\n\r\n", "400 Bad Request"),
+    (b"\r\n\r\n", "400 Bad Request"),
+    (
+        b"GET /metrics HTTP/1.1\r\nX: " + b"x" * MOST_BYTES + b"\r\n\r\n",
+        "431 Request Header Fields Too Large",
+    ),
+    (b"\0" * (MOST_BYTES + 10), "431 Request Header Fields Too Large"),
+]
+
+
+@pytest.mark.parametrize(("request_", "status"), REFUSED, ids=lambda text: str(text)[:30])
+def test_what_is_no_scrape_is_told_so(tmp_path: Path, request_: bytes, status: str) -> None:
+    """One answer, one line of text, and the connection is closed."""
+
+    async def ask(port: int) -> None:
+        answer = await send(port, request_)
+        assert answer.startswith(f"HTTP/1.1 {status}\r\n".encode())
+        assert answer.endswith(f"{status[4:]}. Metrics are at /metrics.\n".encode())
+        assert b"Connection: close\r\n" in answer
+
+    served(tmp_path, ask)
+
+
+def test_a_query_is_passed_over(tmp_path: Path) -> None:
+    """Prometheus may add parameters."""
+
+    async def ask(port: int) -> None:
+        head, _ = await get(port, "/metrics?name[]=up")
+        assert head.startswith("HTTP/1.1 200 OK")
+
+    served(tmp_path, ask)
+
+
+def test_a_request_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    """A stranger who says nothing, or half of something, is not waited for."""
+
+    async def main() -> None:
+        async with running(tmp_path, ON) as broker:
+            assert broker.meter is not None
+            server = MetricsServer(broker, broker.meter, most_seconds=0.05)
+            await server.listen("127.0.0.1", 0)
+            try:
+                assert await send(server.port, b"") == b""
+                assert await send(server.port, b"GET /metrics HTTP/1.1\r\nHost:") == b""
+            finally:
+                await server.close()
+
+    asyncio.run(main())
+
+
+def test_connections_are_bounded(tmp_path: Path) -> None:
+    """One too many is closed at once; when another is gone there is room again."""
+
+    async def ask(port: int) -> None:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_CONNECTIONS)]
+        await asyncio.sleep(0.05)
+        assert await send(port, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+        for reader, writer in idle:
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+
+    served(tmp_path, ask)
+
+
+def test_many_scrapes_at_once_share_a_look(tmp_path: Path) -> None:
+    """All are answered."""
+
+    async def ask(port: int) -> None:
+        heads = await asyncio.gather(*(get(port) for _ in range(MOST_CONNECTIONS)))
+        assert {head.partition("\r\n")[0] for head, _ in heads} == {"HTTP/1.1 200 OK"}
+
+    served(tmp_path, ask)
+
+
+def test_a_broker_stops_while_somebody_asks(tmp_path: Path) -> None:
+    """Nobody is waited for."""
+
+    async def main() -> None:
+        async with measured(tmp_path) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metr")
+            await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_page_that_cannot_be_made_is_an_error_and_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake of ours is logged and answered 500; the next scrape is served."""
+
+    async def ask(port: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("konvene.broker.metrics.page.lines", lambda _: 1 / 0)
+            head, _ = await get(port)
+        assert head.startswith("HTTP/1.1 500 Internal Server Error")
+
+    served(tmp_path, ask)

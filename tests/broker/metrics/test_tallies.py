@@ -1,0 +1,56 @@
+"""Histograms hold what was put in, rates are Kafka's, and labels are bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from konvene.broker.metrics.tallies import LONGEST_LABEL, OTHER, Buckets, GroupLabels, Paced
+
+
+def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed() -> None:
+    """A bound belongs to its own bucket, and each bucket counts those below it too."""
+    buckets = Buckets((0.1, 1.0))
+    for value in (0.1, 0.10001, 1.0, 5.0):
+        buckets.add(value)
+    buckets.add(0.5, times=2)
+    assert buckets.cumulative() == [("0.1", 1.0), ("1.0", 5.0), ("+Inf", 6.0)]
+    assert buckets.count == 6
+    assert buckets.total == pytest.approx(7.20001)
+
+
+@pytest.mark.parametrize(
+    ("told_s", "now_s", "expected"),
+    [
+        ([], 100, 0.0),
+        ([0], 0, 1 / 30),  # The first window counts as a whole one.
+        ([0, 10], 15, 2 / 45),
+        ([0, 10], 30, 2 / 30),
+        ([0, 40], 50, 2 / 50),
+        ([0, 40], 65, 1 / 55),  # The window that began at 0 is too old, the next one is not whole.
+        ([0, 40], 200, 0.0),
+        ([0, 31, 62, 93], 94, 2 / 32),
+    ],
+)
+def test_a_rate_is_that_of_the_last_two_windows(told_s: list[float], now_s: float, expected: float) -> None:
+    """As Kafka's meters reckon with two samples of 30 seconds: since the oldest that is not too old."""
+    paced = Paced()
+    for moment in told_s:
+        paced.add(1, moment)
+    assert paced.rate(now_s) == pytest.approx(expected)
+    assert paced.count == len(told_s)
+
+
+def test_labels_are_bounded() -> None:
+    """The first groups have their own, the others share one; a place that is free is taken by the next."""
+    labels = GroupLabels(2)
+    assert [labels.of(group) for group in ("a", "b", "c", "a")] == ["a", "b", OTHER, "a"]
+    labels.forget("a")
+    assert [labels.of(group) for group in ("c", "a")] == ["c", OTHER]
+    assert sorted(labels) == ["b", "c"]
+
+
+def test_long_ids_and_no_room_at_all() -> None:
+    """An id that would make pages of megabytes has no label, and a broker may be told to name nobody."""
+    assert GroupLabels(1).of("x" * LONGEST_LABEL) != OTHER
+    assert GroupLabels(1).of("x" * (LONGEST_LABEL + 1)) == OTHER
+    assert GroupLabels(0).of("a") == OTHER

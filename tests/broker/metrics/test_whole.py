@@ -1,0 +1,335 @@
+"""A broker with real members: what is served agrees with what groups, lists and the audit say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.broker.holds import held
+from tests.broker.lines import Line, joining, staying, until
+from tests.broker.metrics.scraping import Samples, measured, scrape, value
+from tests.broker.running import running
+from tests.broker.test_audit import rows
+
+from konvene.broker.broker import Broker
+from konvene.broker.coordinator import Call
+from konvene.broker.metrics.kinds import STABLE, begins, ends
+from konvene.broker.metrics.meter import Meter
+from konvene.broker.metrics.tallies import OTHER
+from konvene.client import Admin, Cluster, Consumer, TopicPartition
+from konvene.errors import Errors
+from konvene.groups.shard import GroupShard
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+
+KAFKAS = "kafka_server_group_coordinator_metrics_"
+SOON = {"konvene.heartbeat.policy": "responsive", "group.consumer.assignment.interval.ms": "0"}
+
+
+@asynccontextmanager
+async def living(
+    path: Path, settings: dict[str, str] | None = None
+) -> AsyncIterator[tuple[Broker, int, Cluster]]:
+    """A broker with metrics, a topic `orders` of four partitions, and a client's view of it."""
+    more = SOON | {"num.partitions": "4"} | (settings or {})
+    async with measured(path, more) as (broker, port):
+        await broker.groups.make_ready()
+        await broker.groups.loaded()
+        await broker.create_missing(["orders"])
+        cluster = Cluster(f"127.0.0.1:{broker.advertised[1]}")
+        try:
+            yield broker, port, cluster
+        finally:
+            await cluster.close()
+
+
+def of_broker(broker: Broker) -> Meter:
+    assert broker.meter is not None
+    return broker.meter
+
+
+def state_of(broker: Broker, group: str) -> str:
+    coordinator = broker.groups.of(group)
+    assert coordinator is not None
+    assert isinstance(coordinator.core, GroupShard)
+    found = coordinator.core.groups.get(group)
+    return "" if found is None else f"{len(found.members)} {found.state}"
+
+
+async def polling(consumers: list[Consumer], until_: asyncio.Event) -> None:
+    """Let members be members."""
+
+    async def poll(consumer: Consumer) -> None:
+        while not until_.is_set():
+            await consumer.poll(50)
+
+    await asyncio.gather(*map(poll, consumers))
+
+
+def by_cause(found: Samples) -> Counter[tuple[str, str, str]]:
+    """Rebalances by group, protocol and cause, as they are served."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for (name, labels), count in found.items():
+        if name == "konvene_rebalances_total":
+            told = dict(labels)
+            counts[told["group"], told["protocol"], told["cause"]] += int(count)
+    return counts
+
+
+async def agrees(broker: Broker, port: int, cluster: Cluster, names: dict[str, str]) -> Samples:
+    """What is served is what ListGroups and the audit say. `names`: the groups and their kinds."""
+    found = await scrape(port)
+    listed = Counter((g.type, g.state) for g in (await Admin(cluster).list_groups()))
+    for (kind, state), count in listed.items():
+        assert value(found, f"{KAFKAS}{kind}_group_count", state=state) == count
+    for kind in ("classic", "consumer"):
+        of_kind = sum(count for (its, _), count in listed.items() if its == kind)
+        assert value(found, KAFKAS + "group_count", protocol=kind) == of_kind
+    told = rows(broker)
+    assert sum(by_cause(found).values()) == sum(map(begins, told))
+    causes = Counter((row.group_type, cause.kind) for row in told if begins(row) for cause in row.causes)
+    for (kind, cause), count in causes.items():
+        assert value(found, "konvene_rebalance_causes_total", protocol=kind, cause=cause) == count
+    for group, kind in names.items():
+        ended = sum(row.group_type == kind for row in told if ends(row))
+        assert value(found, "konvene_rebalance_seconds_count", group=group, protocol=kind) == ended
+    return found
+
+
+def test_two_kinds_of_group_live_and_die(tmp_path: Path) -> None:
+    """One classic group and one consumer group: two join each, one leaves, then all are gone."""
+
+    async def main() -> None:
+        async with living(tmp_path) as (broker, port, cluster):
+            kinds = {"old": "classic", "new": "consumer"}
+            members = {
+                group: [Consumer(cluster, group, group_protocol=kind) for _ in range(2)]
+                for group, kind in kinds.items()
+            }
+            done = asyncio.Event()
+            for consumer in (*members["old"], *members["new"]):
+                consumer.subscribe(["orders"])
+            polls = asyncio.ensure_future(polling([*members["old"], *members["new"]], done))
+            await until(lambda: all(state_of(broker, group) == "2 Stable" for group in kinds), 20)
+            done.set()
+            await polls
+            found = await agrees(broker, port, cluster, kinds)
+            for group, kind in kinds.items():
+                labels = {"group": group, "protocol": kind}
+                assert value(found, "konvene_group_members", **labels) == 2
+                assert value(found, "konvene_group_members_waiting", **labels) == 0
+                last = max(row.epoch for row in rows(broker) if row.group_type == kind)
+                assert value(found, "konvene_group_epoch", **labels) == last
+                assert value(found, "konvene_moved_units_total", **labels) >= 4
+            for consumer in (*members["old"], *members["new"]):
+                await consumer.close()
+            await until(lambda: all(state_of(broker, group) == "0 Empty" for group in kinds))
+            found = await agrees(broker, port, cluster, kinds)
+            counts = by_cause(found)
+            assert counts["new", "consumer", "member-left"] == 2
+            assert counts["old", "classic", "member-left"] >= 1
+            completed = sum(row.state == STABLE for row in rows(broker) if row.group_type == "classic")
+            raised = len({row.epoch for row in rows(broker) if row.group_type == "consumer"})
+            assert value(found, KAFKAS + "group_completed_rebalance_count") == completed
+            assert value(found, KAFKAS + "consumer_group_rebalance_count") == raised
+            assert value(found, KAFKAS + "consumer_group_rebalance_rate") > 0
+            await Admin(cluster).delete_groups(["old"])
+            found = await scrape(port)
+            assert not any(("group", "old") in labels for _, labels in found)
+            assert value(found, "konvene_group_members", group="new", protocol="consumer") == 0
+
+    asyncio.run(main())
+
+
+def test_offsets_are_counted_as_they_come_and_go(tmp_path: Path) -> None:
+    """Commits, deletions by hand and expiry; offsets that go with their group are none of these."""
+
+    async def main() -> None:
+        async with living(tmp_path) as (_, port, cluster):
+            admin = Admin(cluster)
+            orders = [TopicPartition("orders", index) for index in range(4)]
+            await admin.alter_offsets("g", dict.fromkeys(orders, 7))
+            await admin.alter_offsets("g", {orders[0]: 8})
+            await admin.delete_offsets("g", orders[:1])
+            found = await scrape(port)
+            assert value(found, KAFKAS + "offset_commit_count") == 5
+            assert value(found, KAFKAS + "offset_deletion_count") == 1
+            assert value(found, KAFKAS + "offset_count") == 3
+            await admin.delete_groups(["g"])
+            found = await scrape(port)
+            assert value(found, KAFKAS + "offset_deletion_count") == 1
+            assert value(found, KAFKAS + "offset_count") == 0
+
+    asyncio.run(main())
+
+
+def test_offsets_that_expire_are_counted(tmp_path: Path) -> None:
+    """The timer that lets go of them is rung, not waited for."""
+
+    async def main() -> None:
+        async with living(tmp_path) as (broker, port, cluster):
+            await Admin(cluster).alter_offsets("g", {TopicPartition("orders", 0): 7})
+            now_ms = broker.wall_clock_ms()
+            broker.wall_clock_ms = lambda: now_ms + 30 * 86_400_000
+            coordinator = broker.groups.of("g")
+            assert coordinator is not None
+            coordinator._wall_clock_ms = broker.wall_clock_ms
+            assert coordinator.ring_now(("retention",))
+            found = await scrape(port)
+            assert value(found, KAFKAS + "offset_expiration_count") == 1
+            assert value(found, KAFKAS + "offset_deletion_count") == 0
+            assert value(found, "konvene_coordinator_decision_seconds_count", event="retention timer") == 1
+
+    asyncio.run(main())
+
+
+def test_requests_are_counted_by_their_errors_read_or_unread(tmp_path: Path) -> None:
+    """Heartbeats that are answered from memory count like the first one, which was read."""
+
+    async def main() -> None:
+        async with living(tmp_path, {"konvene.heartbeat.hold.enable": "false"}) as (broker, port, _):
+            line = await Line.to(broker)
+            told = await line.beat(joining("a", "orders"))
+            for _ in range(5):
+                assert (await line.beat(staying("a", told.member_epoch))).error_code == 0
+            assert (await line.beat(staying("x", 1))).error_code == Errors.UNKNOWN_MEMBER_ID
+            found = await scrape(port)
+            heartbeat = "ConsumerGroupHeartbeat"
+            assert value(found, "konvene_requests_total", api=heartbeat, error="NONE") == 6
+            assert value(found, "konvene_requests_total", api=heartbeat, error="UNKNOWN_MEMBER_ID") == 1
+            assert value(found, "konvene_requests_total", api="ApiVersions", error="NONE") == 1
+            assert value(found, "konvene_heartbeat_told_interval_seconds_count") == 6
+            assert value(found, "konvene_coordinator_decision_seconds_count", event=heartbeat) < 7
+            assert sum(of_broker(broker).same.values()) >= 3
+            assert value(found, "konvene_connections") == 1
+            assert value(found, "konvene_heartbeat_policy_info", policy="responsive", holds="false") == 1
+
+    asyncio.run(main())
+
+
+def test_held_heartbeats_are_seen(tmp_path: Path) -> None:
+    """While they are held, and counted once when they have left."""
+
+    async def main() -> None:
+        async with living(tmp_path, {"konvene.heartbeat.interval.ms": "5000"}) as (broker, port, _):
+            line = await Line.to(broker)
+            await held(broker, line)
+            found = await scrape(port)
+            assert value(found, "konvene_held_heartbeats") == 1
+            assert value(found, "konvene_heartbeats_held_total") == 1
+            assert value(found, "konvene_requests_total", api="ConsumerGroupHeartbeat", error="NONE") == 2
+            broker.holding.release_all()
+            await line.answer()
+            found = await scrape(port)
+            assert value(found, "konvene_held_heartbeats") == 0
+            assert value(found, "konvene_heartbeats_held_total") == 1
+            assert value(found, "konvene_requests_total", api="ConsumerGroupHeartbeat", error="NONE") == 3
+            assert value(found, "konvene_heartbeat_policy_info", policy="responsive", holds="true") == 1
+
+    asyncio.run(main())
+
+
+def test_members_that_wait_are_seen(tmp_path: Path) -> None:
+    """Ann has all and gives nothing up, so bob waits, and ann is waited for; her farewell ends it."""
+
+    async def main() -> None:
+        async with living(tmp_path) as (broker, port, _):
+            ann, bob = await Line.to(broker), await Line.to(broker)
+            first = await ann.beat(joining("ann", "orders"))
+            await bob.beat(joining("bob", "orders"))
+            labels = {"group": "g", "protocol": "consumer"}
+            found = await scrape(port)
+            assert value(found, "konvene_group_members_waiting", **labels) == 2
+            assert value(found, KAFKAS + "consumer_group_count", state="Reconciling") == 1
+            assert value(found, "konvene_rebalance_seconds_count", **labels) == 1
+            await ann.beat(staying("ann", -1))
+            epoch = (await bob.beat(staying("bob", first.member_epoch + 1))).member_epoch
+            assert epoch > first.member_epoch
+            found = await scrape(port)
+            assert value(found, "konvene_group_members", **labels) == 1
+            assert value(found, "konvene_group_members_waiting", **labels) == 0
+            assert value(found, "konvene_rebalance_seconds_count", **labels) == 2
+
+    asyncio.run(main())
+
+
+async def join(broker: Broker, group: str) -> None:
+    """A classic member joins and does not ask for its assignment."""
+    coordinator = broker.groups.of(group)
+    assert coordinator is not None
+    protocols = (JoinGroupRequestProtocol(name="range", metadata=b""),)
+    request = JoinGroupRequest(
+        group_id=group, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer",
+        protocols=protocols,
+    )  # fmt: skip
+    call = Call(api_version=3, client_id="ann", client_host="/127.0.0.1", fresh_ids=("1",))
+    assert not isinstance(await coordinator.submit(request, call), Errors)
+
+
+def test_groups_beyond_the_bound_are_one_line(tmp_path: Path) -> None:
+    """Thirty groups, of which three have lines; the numbers of all are there."""
+
+    async def main() -> None:
+        async with living(tmp_path, {"konvene.metrics.groups": "3"}) as (broker, port, _):
+            for number in range(30):
+                await join(broker, f"g{number}")
+            found = await scrape(port)
+            lines = {
+                dict(labels)["group"]: n
+                for (name, labels), n in found.items()
+                if name == "konvene_group_members"
+            }
+            assert len(lines) == 4
+            assert lines[OTHER] == 27
+            assert value(found, "konvene_group_members_waiting", group=OTHER, protocol="classic") == 27
+            assert value(found, KAFKAS + "group_count", protocol="classic") == 30
+            epochs = [dict(labels)["group"] for name, labels in found if name == "konvene_group_epoch"]
+            assert (len(epochs), OTHER in epochs) == (3, False)
+
+    asyncio.run(main())
+
+
+def test_group_ids_of_any_letters_are_served(tmp_path: Path) -> None:
+    """Quotes, line ends and what looks like the end of a page are part of a label and nothing else."""
+
+    async def main() -> None:
+        async with living(tmp_path) as (broker, port, _):
+            names = ['a"b\\c', "line\nend", "{}=,", "группа", "# EOF", " "]
+            for name in names:
+                await join(broker, name)
+            found = await scrape(port)
+            for name in names:
+                assert value(found, "konvene_group_members", group=name, protocol="classic") == 1
+
+    asyncio.run(main())
+
+
+def test_logs_and_coordinators_are_seen(tmp_path: Path) -> None:
+    """Two partitions are loaded and active; what is appended is synced."""
+
+    async def main() -> None:
+        async with living(tmp_path) as (broker, port, _):
+            await join(broker, "g")
+            found = await scrape(port)
+            assert value(found, KAFKAS + "num_partitions", state="active") == 2
+            assert value(found, KAFKAS + "partition_load_time_max") > 0
+            for log in ("__consumer_offsets", "__cluster_metadata"):
+                assert value(found, "konvene_log_appends_total", log=log) >= 1
+                assert value(found, "konvene_log_appended_bytes_total", log=log) > 60
+                assert value(found, "konvene_log_sync_seconds_count", log=log) >= 1
+
+    asyncio.run(main())
+
+
+def test_a_broker_without_metrics_counts_nothing(tmp_path: Path) -> None:
+    """No meter, and shards as plain as the simulator's."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.groups.make_ready()
+            assert broker.meter is None
+            assert {type(coordinator.core) for coordinator in broker.groups.all()} == {GroupShard}
+
+    asyncio.run(main())
