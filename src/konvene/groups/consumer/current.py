@@ -102,7 +102,7 @@ def advance(
 
 def _reconciled(current: Current, target: Target, owned: Partitions | None, epoch: int) -> Current:
     """The whole step. The member stays at `epoch` while it owes a revocation."""
-    if _has_it_all(current, target):
+    if has_it_all(current, target.partitions, target.subscribed):
         return Current(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = {
         (topic, p)
@@ -131,20 +131,19 @@ def _reconciled(current: Current, target: Target, owned: Partitions | None, epoc
     return Current(state, target.epoch, current.epoch, kept)
 
 
-def _has_it_all(current: Current, target: Target) -> bool:
+def has_it_all(current: Current, wanted: Partitions, subscribed: Container[Uuid]) -> bool:
     """Seen at a glance: the member has the target and nothing else, as most do at most rebalances."""
-    assigned, wanted = current.assigned, target.partitions
-    return (
-        not current.pending_revocation
-        and len(assigned) == len(wanted)
-        and all(
-            topic in target.subscribed
-            and topic in assigned
-            and len(partitions) == len(assigned[topic])
-            and all(p in assigned[topic] for p in partitions)
-            for topic, partitions in wanted.items()
-        )
-    )
+    assigned = current.assigned
+    if current.pending_revocation or len(assigned) != len(wanted):
+        return False
+    for topic, partitions in wanted.items():
+        held = assigned.get(topic)
+        if held is None or len(held) != len(partitions) or topic not in subscribed:
+            return False
+        for partition in partitions:
+            if partition not in held:
+                return False
+    return True
 
 
 def _without_unsubscribed(current: Current, target: Target, owned: Partitions | None) -> Current:

@@ -230,6 +230,14 @@ class ConsumerGroup:
             self.instances[member.instance_id] = member.member_id
         self._see_whether_behind(member)
 
+    def have(self, member: Member, current: Current) -> None:
+        """A member that is there has this now, and is else as it was."""
+        self._move(member.member_id, member.current, current)
+        self.members[member.member_id] = changed = member.having(current)
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        self._see_whether_behind(changed)
+
     def drop(self, member_id: str) -> None:
         """Take a member out; nothing happens if it is none."""
         member = self.members.pop(member_id, None)

@@ -28,6 +28,7 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.consumer import convert, log
 from konvene.groups.consumer.current import Current, Epochs, Partitions
+from konvene.groups.consumer.follow import follow
 from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
 from konvene.groups.consumer.leave import LEAVE_STATIC, known_member, leave, static_member
 from konvene.groups.consumer.step import Step, offered, session_key
@@ -57,7 +58,7 @@ def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: C
         _check(request, context)
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
             return leave(groups, request, context)
-        return _stay(groups, request, context)
+        return follow(groups.get(request.group_id), request, context) or _stay(groups, request, context)
     except GroupError as refused:
         response = ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=str(refused))
         return Outcome((Reply(context.waiter, response),))

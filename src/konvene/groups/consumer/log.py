@@ -256,13 +256,16 @@ def _target(groups: Groups, key: ConsumerGroupTargetAssignmentMemberKey, value: 
 def _current(groups: Groups, key: ConsumerGroupCurrentMemberAssignmentKey, value: Any) -> None:
     if value is not None:
         group = _group(groups, key.group_id)
-        member = group.members.get(key.member_id) or Member(key.member_id)
-        group.put(member.having(_read_current(value)))
+        member = group.members.get(key.member_id)
+        if member is not None:
+            group.have(member, _read_current(value))
+        else:
+            group.put(Member(key.member_id).having(_read_current(value)))
         return
     there = _known(groups, key.group_id)
     known = there.members.get(key.member_id) if there is not None else None
     if there is not None and known is not None:
-        there.put(known.having(LEFT))
+        there.have(known, LEFT)
 
 
 def _read_current(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:

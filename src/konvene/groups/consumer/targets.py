@@ -168,7 +168,7 @@ def _at(step: Step) -> None:
 # --- towards it ------------------------------------------------------------------------------------
 
 
-class _Reads:
+class Reads:
     """The topics that a member reads and that exist, by id."""
 
     __slots__ = ("_names", "_topics")
@@ -190,7 +190,7 @@ def reconcile(
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member
     group = step.group
-    reads = _Reads(group.topics_of(member), step.context.topics)
+    reads = Reads(group.topics_of(member), step.context.topics)
     towards = Target(epoch, target, reads, group.owner_epoch)
     current = advance(member.current, towards, owned, subscription_changed=subscription_changed)
     if current == member.current:
