@@ -7,7 +7,8 @@ answered stands in `recorded/`, so that the default run needs no Java. Modes, by
     record      Kafka is asked and the recording is written anew
     live        both are asked and compared; KONVENE_DIFFERENTIAL_SEEDS=1000-1100 walks as far as one likes
 
-`KONVENE_DIFFERENTIAL_ONLY=static` chooses conversations by a part of their profile and name. Kafka's jars are
-found as in `tests/against/brokers.py`. A difference is a mistake, or stands in `differences.py` with its
-reason.
+`KONVENE_DIFFERENTIAL_ONLY=static` chooses conversations by a part of their profile and name.
+`KONVENE_DIFFERENTIAL_BESIDE=kafka` puts a second Kafka in konvene's place, in each mode: what differs then is
+chance. Kafka's jars are found as in `tests/against/brokers.py`. A difference is a mistake, or stands in
+`differences.py` with its reason.
 """

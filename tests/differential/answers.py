@@ -20,6 +20,9 @@ from konvene.errors import Errors
 RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 MADE = re.compile(r"[A-Za-z0-9_-]{22}")
 """The ids that consumer groups give: Kafka writes them as it writes those of topics."""
+MISSING = re.compile(r"(?<=Internal topics are missing: )[^;]*")
+"""Kafka tells them as a hash map has them."""
+
 LONG = 200
 LEFT_OUT = {"throttle_time_ms", "current_state_timestamp", "commit_timestamp"}
 LEFT_OUT_OF = {
@@ -42,6 +45,13 @@ UNORDERED = {
     ("ConsumerGroupCurrentMemberAssignmentValue", "partitions_pending_revocation"),
     ("ConsumerGroupRegularExpressionValue", "topics"),
     ("ConsumerGroupMemberMetadataValue", "subscribed_topic_names"),
+    ("StreamsGroupDescribeResponse", "groups"), ("StreamsGroupHeartbeatResponse", "active_tasks"),
+    ("StreamsGroupHeartbeatResponse", "standby_tasks"), ("StreamsGroupHeartbeatResponse", "warmup_tasks"),
+    ("StreamsGroupHeartbeatResponse", "partitions_by_user_endpoint"),
+    ("EndpointToPartitions", "active_partitions"), ("EndpointToPartitions", "standby_partitions"),
+    ("Assignment", "active_tasks"), ("Assignment", "standby_tasks"), ("Assignment", "warmup_tasks"),
+    ("Member", "client_tags"), ("Member", "task_offsets"), ("Member", "task_end_offsets"),
+    ("TopicInfo", "topic_configs"),
 }  # fmt: skip
 """Lists whose order is nobody's promise."""
 
@@ -139,6 +149,8 @@ class Reader:
             return self.struct(told, int.from_bytes(content[:2], "big")).replace(self.tag, "")
         said = content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else str(content)
         said = said.replace(self.tag, "")
+        if name == "status_detail":
+            said = MISSING.sub(_sorted, said)
         if len(said) > LONG:
             said = f"{said[:20]}..{said[-40:]}({len(said)})"
         return repr(said)
@@ -151,3 +163,7 @@ def _in_order(value: Any) -> Struct:
     )
     ordered: Struct = value.replace(partitions=partitions, assignment_epochs=epochs)
     return ordered
+
+
+def _sorted(listed: re.Match[str]) -> str:
+    return ", ".join(sorted(listed[0].split(", ")))

@@ -14,7 +14,7 @@
     wait MS                                      restart | kill
     topic NAME PARTITIONS                        untopic NAME
 
-Members of consumer groups have lines of their own: `consumers.py`.
+Members of consumer groups and of streams groups have lines of their own: `consumers.py`, `streams.py`.
 
 WHO is a client's name; `ann/2` is ann on a second connection. A client that asks again on a connection whose
 answer is still out hangs up and asks on a new one. Member ids are `-` (none), `WHO` (that client's), `!TEXT`
@@ -62,7 +62,7 @@ UNKNOWN_ID = Uuid(b"there is no such")
 
 LATEST = {
     "join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "forget": 0, "describe": 6,
-    "list": 5, "delete": 3, "find": 6, "beat": 1, "picture": 1,
+    "list": 5, "delete": 3, "find": 6, "beat": 1, "picture": 1, "work": 1, "survey": 1, "draw": 0, "alter": 1,
 }  # fmt: skip
 """The version that a request has if it does not say; those with topic ids are asked for."""
 
@@ -86,6 +86,13 @@ class Memory:
     regex: str | None = None
     kinds: dict[str, str] = field(default_factory=dict)
     """What kind groups were, and in what state, when it last asked."""
+    tasks: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Active, standby and warm-up ones: the partitions of each subtopology."""
+    topology: str = "map"
+    process: str | None = None
+    endpoint: str | None = None
+    endpoint_epoch: int = -1
+    statuses: tuple[int, ...] = ()
 
 
 @dataclass

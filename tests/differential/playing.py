@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.differential.answers import Reader
-from tests.differential.consumers import ConsumerSpeaker
 from tests.differential.language import Line, Memory, text
+from tests.differential.streams import GROUP, StreamsSpeaker
 from tests.differential.written import Log
 
 from konvene.codec.compile import decode, encode
@@ -29,6 +29,7 @@ from konvene.messages.api_versions import ApiVersionsRequest
 from konvene.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from konvene.messages.find_coordinator import FindCoordinatorRequest
 from konvene.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -50,8 +51,8 @@ LATE_S = 4
 NO_CLIENT_ID = "null"
 """For a client that says nothing of who it is."""
 
-GROUP = 32
-"""The kind of resource whose settings are a group's."""
+TOPIC = 2
+"""The kind of resource whose settings are a topic's."""
 
 TOPICS = {"orders": 6, "audit": 2}
 
@@ -119,7 +120,7 @@ class Player:
     wires: dict[str, Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.speaker = ConsumerSpeaker(self.tag)
+        self.speaker = StreamsSpeaker(self.tag)
         self.reader = Reader(self.tag, self.port)
         self.log = Log(self.tag, self.reader)
         self._meet()
@@ -146,15 +147,18 @@ class Player:
         if told.who:
             memory = self.speaker.of(told.who)
             self._send(told, memory)
-        elif told.verb != "written":
+        elif told.verb not in ("written", "look"):
             getattr(self, f"_do_{told.verb}")(*told.plain)
+        if told.verb == "alter":
+            self._let_groups_know()
         deadline = time.monotonic() + LATE_S
         while expected is not None and len(answers) < expected and time.monotonic() < deadline:
             answers += self._listen(0.2)
         self._barrier()
         answers += self._listen(self.settle_s, every=True)
-        written = self.log.read(self.probe.ask) if told.verb == "written" else []
-        return self._tell(answers) + written
+        if told.verb == "written":
+            return self._tell(answers) + self.log.read(self.probe.ask)
+        return self._tell(answers) + (self._look(*told.plain) if told.verb == "look" else [])
 
     def _send(self, line: Line, memory: Memory) -> None:
         wire = self.wires.get(line.who)
@@ -257,7 +261,7 @@ class Player:
 
     def _let_groups_know(self) -> None:
         """Kafka's coordinators hear of topics a moment after its clients do."""
-        time.sleep(2 * self.settle_s)
+        time.sleep(4 * self.settle_s)
 
     def _do_grow(self, name: str, count: str) -> None:
         name = self.speaker.topic(name)
@@ -280,6 +284,33 @@ class Player:
         answer = self.probe.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 1)
         assert answer.responses[0].error_code == Errors.NONE, answer
         self._let_groups_know()
+
+    def _do_topology(self, name: str, *spelled: str) -> None:
+        self.speaker.topologies[name] = spelled
+
+    def _do_until(self, names: str) -> None:
+        """Wait for topics that nobody asked for by name."""
+        for name in names.split(","):
+            deadline = time.monotonic() + LATE_S
+            while known(self.probe, self.speaker.topic(name)).error_code and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if not known(self.probe, self.speaker.topic(name)).error_code:
+                self._learn_topic(name)
+        self._let_groups_know()
+
+    def _look(self, name: str, settings: str = "") -> list[str]:
+        real = self.speaker.topic(name)
+        topic = known(self.probe, real)
+        if topic.error_code:
+            return [f"{name} {Errors(topic.error_code).name}"]
+        asked = DescribeConfigsResource(
+            resource_type=TOPIC,
+            resource_name=real,
+            configuration_keys=tuple(filter(None, settings.split(","))),
+        )
+        answer = self.probe.ask(DescribeConfigsRequest(resources=(asked,)), 4)
+        told = sorted(f"{c.name}={c.value}" for c in answer.results[0].configs) if settings else []
+        return [" ".join([name, f"partitions={len(topic.partitions)}", *told])]
 
     def _do_untopic(self, name: str) -> None:
         name = self.speaker.topic(name)

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tests.against.brokers import Broker, Kafka, Konvene
+from tests.against.brokers import KINDS, Broker, Kafka, Konvene
 from tests.differential import walks
 from tests.differential.consumer_walks import ConsumerWalk
 from tests.differential.differences import meant
 from tests.differential.playing import Player, ready
 from tests.differential.recordings import Conversation, Step
+from tests.differential.streams_walks import StreamsWalk
+
+from konvene.broker.router import HANDLERS
 
 PLAIN = {
     "group.initial.rebalance.delay.ms": "0",
@@ -30,6 +33,14 @@ CONSUMER = PLAIN | {
     "group.consumer.session.timeout.ms": "300000",
     "group.consumer.max.session.timeout.ms": "300000",
 }
+STREAMS = CONSUMER | {
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.min.session.timeout.ms": "100",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.session.timeout.ms": "300000",
+    "group.streams.max.session.timeout.ms": "300000",
+}
 PROFILES = {
     "plain": PLAIN,
     "delayed": PLAIN | {"group.initial.rebalance.delay.ms": "300"},
@@ -43,8 +54,16 @@ PROFILES = {
     "upgrade": CONSUMER | {"group.consumer.migration.policy": "upgrade"},
     "downgrade": CONSUMER | {"group.consumer.migration.policy": "downgrade"},
     "disabled": CONSUMER | {"group.consumer.migration.policy": "disabled"},
+    "streams": STREAMS,
+    "streams-interval": STREAMS | {"group.streams.assignment.interval.ms": "2000"},
+    "streams-delayed": STREAMS | {"group.streams.initial.rebalance.delay.ms": "2000"},
+    "streams-small": STREAMS | {"group.streams.max.size": "2"},
+    "streams-standby": STREAMS | {"group.streams.num.standby.replicas": "1"},
+    "streams-restart": STREAMS,
 }
-"""The settings under which a conversation is played. One of `restart` has a broker of its own."""
+"""The settings under which a conversation is played. Those of `ALONE` have a broker of their own."""
+
+ALONE = {"restart", "streams-restart"}
 
 ONLY = {
     Kafka: {"num.io.threads": "1", "num.network.threads": "1", "group.coordinator.append.linger.ms": "0"},
@@ -58,8 +77,13 @@ SETTLE_S = 0.15
 MOST = int(os.environ.get("KONVENE_DIFFERENTIAL_MOST", "1"))
 """How many differences of a conversation are told: those behind the first may follow from it."""
 
+BESIDE: type[Broker] = KINDS[os.environ.get("KONVENE_DIFFERENTIAL_BESIDE", "konvene")]
+"""Who is compared with Kafka: konvene, or Kafka itself, which shows what is chance in a conversation."""
+
 AT_ONCE = 16
 """How many conversations are played at a time: most of one is waiting."""
+STREAMS_HEARTBEAT = 88
+AnyWalk = walks.Walk | ConsumerWalk | StreamsWalk
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -85,6 +109,13 @@ class Stage:
         self.broker.start()
 
 
+def served(profile: str) -> bool:
+    """Whether the broker that is compared has the protocol of a profile at all."""
+    return (
+        BESIDE is Kafka or not profile.startswith("streams") or HANDLERS[STREAMS_HEARTBEAT] != "switched_off"
+    )
+
+
 @contextmanager
 def staged(kind: type[Broker], directory: Path, profile: str) -> Iterator[Stage]:
     broker = kind(directory, PROFILES[profile] | ONLY[kind])
@@ -105,7 +136,7 @@ def first_played(stage: Stage, conversation: Conversation, name: str) -> list[St
         player.close()
 
 
-def first_walked(stage: Stage, walk: walks.Walk | ConsumerWalk, name: str) -> list[Step]:
+def first_walked(stage: Stage, walk: AnyWalk, name: str) -> list[Step]:
     """Walk where a seed leads with this broker's answers."""
     player = stage.player(name)
     steps: list[Step] = []
