@@ -19,6 +19,7 @@ from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
 from konvene.groups.shard import REPLAYS, TIMERS
 from konvene.groups.story import SoftIs
+from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages import API_KEYS
 from konvene.records.commits import COMMIT_KEYS, OffsetCommitted, OffsetsCommitted
 from konvene.records.coordinator import GROUP_RECORDS
@@ -45,10 +46,6 @@ NOT_YET_SERVED = {
     "SHARE_GROUP_METADATA", "SHARE_GROUP_MEMBER_METADATA", "SHARE_GROUP_TARGET_ASSIGNMENT_METADATA",
     "SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER", "SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT",
     "SHARE_GROUP_STATE_PARTITION_METADATA",
-    # Streams groups (KIP-1071).
-    "STREAMS_GROUP_METADATA", "STREAMS_GROUP_MEMBER_METADATA", "STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA",
-    "STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER", "STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT",
-    "STREAMS_GROUP_TOPOLOGY",
 }  # fmt: skip
 """Types of the group log that a shard passes over, because their protocol is not served yet."""
 
@@ -146,7 +143,7 @@ def test_every_record_type_is_replayed_or_known_to_be_passed_over() -> None:
 def test_rows_of_the_shard_can_be_called() -> None:
     """Each request and each timer has its function; each request is one of an API, or work that came back."""
     requests = {api.request for api in API_KEYS.values()}
-    assert set(GROUP_HANDLERS) - {RegexesResolved, AssignmentComputed, Disconnected} <= requests
+    assert set(GROUP_HANDLERS) - {RegexesResolved, AssignmentComputed, Disconnected, TopicsNotCreated} <= requests
     assert all(map(callable, [*GROUP_HANDLERS.values(), *TIMERS.values(), *REPLAYS.values()]))
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger("konvene.connection")
 
 PRODUCE = b"\0\0"
 
-REMEMBERED = frozenset((12, 68, API_VERSIONS))
+REMEMBERED = frozenset((12, 68, 88, API_VERSIONS))
 """The keys of those APIs whose requests may be answered unread: heartbeats of consumers and ApiVersions."""
 
 STREAMS = "stream"

@@ -1,6 +1,7 @@
-"""Work of groups that takes long: done by threads, and what comes of it handed back to the coordinator.
+"""Work of groups that takes long: done elsewhere, and what comes of it handed back to the coordinator.
 
-Which topics an expression matches, and targets of large groups (`groups.consumer.work`). The coordinator
+By threads: which topics an expression matches, and targets of large groups (`groups.consumer.work`). By the
+catalogue: internal topics of streams groups (`internal_topics`). The coordinator
 goes on meanwhile. One that has loaded its log anew, or serves no more, has forgotten that it asked; then what
 comes is dropped. Work that fails is told as well, for the group would wait for it otherwise: no expression
 was looked at, or the assignor gave nothing.
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.internal_topics import InternalTopics
 from konvene.groups.assignors import PartitionAssignorError
+from konvene.groups.assignors.tasks import TaskAssignorError
 from konvene.groups.consumer.regex import matching
 from konvene.groups.consumer.work import (
     COMPUTE_ASSIGNMENT,
@@ -31,6 +34,7 @@ from konvene.groups.consumer.work import (
     RegexesToResolve,
     given_up,
 )
+from konvene.groups.streams.work import CREATE_TOPICS, TopicsToCreate
 from konvene.shard.contract import Core, Effect
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ class GroupWork:
         self._threads = ThreadPoolExecutor(
             broker.config["group.coordinator.background.threads"], thread_name_prefix="konvene-groups"
         )
+        self._topics = InternalTopics(broker, asked)
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def __repr__(self) -> str:
@@ -57,12 +62,20 @@ class GroupWork:
 
     def perform(self, coordinator: Coordinator, effect: Effect) -> None:
         """Begin with what a coordinator asks for."""
-        work = WORK[effect.verb]
-        task = self._loop.create_task(
-            self._do(coordinator, coordinator.core, lambda: work(effect.subject, self._asked))
-        )
+        if effect.verb == CREATE_TOPICS:
+            task = self._loop.create_task(self._create(coordinator, coordinator.core, effect.subject))
+        else:
+            work = WORK[effect.verb]
+            task = self._loop.create_task(
+                self._do(coordinator, coordinator.core, lambda: work(effect.subject, self._asked))
+            )
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    async def _create(self, coordinator: Coordinator, core: Core, wanted: TopicsToCreate) -> None:
+        failed = await self._topics.create(wanted)
+        if failed is not None and coordinator.core is core:
+            coordinator.inform(failed)
 
     async def _do(
         self, coordinator: Coordinator, core: Core, work: Callable[[], RegexesResolved | AssignmentComputed]
@@ -100,8 +113,8 @@ def compute(wanted: AssignmentToCompute, _asked: Allows) -> AssignmentComputed:
     """The next target, or why there is none."""
     name = wanted.assignor.name
     try:
-        given = wanted.assignor.assign(wanted.spec)
-    except PartitionAssignorError as failed:
+        given = wanted.compute()
+    except (PartitionAssignorError, TaskAssignorError) as failed:
         return AssignmentComputed(wanted.group_id, wanted.epoch, name, failed)
     except Exception as error:
         log.exception("group %s: assignor %s failed", wanted.group_id, name)

@@ -61,8 +61,8 @@ HANDLERS: dict[int, str] = {
     75: "describe_topic_partitions",
     76: "switched_off",
     77: "switched_off",
-    88: "switched_off",
-    89: "switched_off",
+    88: "streams_group_heartbeat",
+    89: "streams_group_describe",
 }
 
 UNADVERTISED = frozenset((71, 72))

@@ -24,7 +24,14 @@ METADATA_VERSION = "metadata.version"
 GROUP_VERSION = "group.version"
 """1 is consumer groups (KIP-848); at 0 their requests are answered UNSUPPORTED_VERSION."""
 
-SUPPORTED: Mapping[str, tuple[int, int]] = {METADATA_VERSION: (7, 33), GROUP_VERSION: (0, 1)}
+STREAMS_VERSION = "streams.version"
+"""1 is streams groups (KIP-1071)."""
+
+SUPPORTED: Mapping[str, tuple[int, int]] = {
+    METADATA_VERSION: (7, 33),
+    GROUP_VERSION: (0, 1),
+    STREAMS_VERSION: (0, 1),
+}
 """Features and the lowest and highest level at which this broker can run."""
 
 LATEST: Mapping[str, int] = {name: high for name, (_, high) in SUPPORTED.items()}

@@ -25,11 +25,18 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
             "Whether records of other topics are on disk before a write is answered and a reader sees them.",
             note="Off, they are left to the page cache and to the flush settings, as in Kafka."),
 
+    # Streams groups
+    Setting("konvene.streams.mode", STRING, "kafka",
+            "What streams groups do where KIP-1071 says more than Apache Kafka does.",
+            one_of=("kafka", "kip"), dynamic="cluster-wide",
+            note="kafka: exactly Kafka 4.4, its error codes included. kip: what the document says."),
+
     # Heartbeats: how soon members hear of a rebalance
-    Setting("konvene.heartbeat.policy", STRING, "kafka",
-            "How often members of consumer groups heartbeat: as in Kafka, or more often while they are few.",
+    Setting("konvene.heartbeat.policy", STRING, "responsive",
+            "How soon members hear of a rebalance: as in Kafka, or sooner while they are few.",
             one_of=("kafka", "responsive"), dynamic="cluster-wide",
-            note="responsive: sooner, and answers with nothing to tell are held."),
+            note="responsive: members of consumer groups are told to heartbeat more often, and answers to "
+            "heartbeats with nothing to tell are held. kafka: exactly Kafka's timing."),
     Setting("konvene.heartbeat.interval.ms", INT, 1000,
             "What a member is told that has all it is meant to have, if the policy is responsive.",
             at_least=100, dynamic="cluster-wide",

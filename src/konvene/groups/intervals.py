@@ -41,6 +41,24 @@ def told_interval_ms(configured_ms: int, config: Any, members: int, *, waits: bo
     return min(configured_ms, max(shortest_ms, stepped_ms))
 
 
+AFTER_THE_INTERVAL_MS = 500
+"""How much later than expected the heartbeat of a member may come that is on another connection now."""
+
+
+def grace_ms(kind: str, group_config: Any, config: Any, members: int) -> int | None:
+    """How long a member of that kind of group has to be heard of again that lost its connection.
+
+    Not less than a heartbeat's interval, for a client that is back may have nothing to say before. None where
+    its session counts as ever: `konvene.session.disconnect.grace.ms` is not set, or longer."""
+    grace: int = config["konvene.session.disconnect.grace.ms"]
+    if not grace:
+        return None
+    configured_ms = group_config[f"{kind}.heartbeat.interval.ms"]
+    interval_ms = told_interval_ms(configured_ms, config, members, waits=False)
+    left_ms = max(grace, interval_ms + AFTER_THE_INTERVAL_MS)
+    return left_ms if left_ms < group_config[f"{kind}.session.timeout.ms"] else None
+
+
 def hold_ms(told_ms: int, *, is_static: bool) -> int:
     """How long the answer to a heartbeat may be kept from a client that was told this interval.
 

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from konvene.codec.schema import Struct
+from konvene.errors import Errors
 from konvene.groups import views
 from konvene.groups.classic import expiry, log
 from konvene.groups.classic import heartbeat as classic_heartbeat
 from konvene.groups.classic.group import ClassicGroup, GroupIs
 from konvene.groups.classic.join import join
 from konvene.groups.classic.leave import leave
-from konvene.groups.classic.step import Step, session_key
+from konvene.groups.classic.step import Step, join_refused, session_key
 from konvene.groups.classic.sync import sync
 from konvene.groups.consumer import classic as classic_members
 from konvene.groups.consumer import heartbeat as consumer_heartbeat
@@ -30,6 +31,7 @@ from konvene.groups.consumer.subscriptions import resolved
 from konvene.groups.consumer.targets import computed
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.kinds import Group, tombstones
+from konvene.groups.kinds import timers as disarmed
 from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
@@ -37,6 +39,15 @@ from konvene.groups.offsets.deleted_topics import topics_deleted
 from konvene.groups.offsets.expiry import armed, retention
 from konvene.groups.offsets.fetch import fetch
 from konvene.groups.story import SoftIs, take
+from konvene.groups.streams import heartbeat as streams_heartbeat
+from konvene.groups.streams import leave as streams_leave
+from konvene.groups.streams import log as streams_log
+from konvene.groups.streams.commits import check_fetcher as check_streams_fetcher
+from konvene.groups.streams.describe import described as streams_group_described
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.step import Step as StreamsStep
+from konvene.groups.streams.targets import computed as tasks_computed
+from konvene.groups.streams.work import TopicsNotCreated, not_created
 from konvene.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -52,11 +63,14 @@ from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.offset_delete import OffsetDeleteRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import Record
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
+from konvene.shard.errors import GroupError
 
 
 class GroupShard:
@@ -76,7 +90,9 @@ class GroupShard:
     @property
     def members(self) -> int:
         """Those who are told by their heartbeats what they have."""
-        return sum(len(group.members) for group in self.groups.values() if isinstance(group, ConsumerGroup))
+        return sum(
+            len(group.members) for group in self.groups.values() if not isinstance(group, ClassicGroup)
+        )
 
     def handle(self, request: Struct, context: Context) -> Outcome:
         """Decide a request. Raises `GroupError`, and then nothing has changed."""
@@ -105,7 +121,7 @@ class GroupShard:
 
     def holds(self, value: object) -> bool:
         """Any change to a classic group makes a new value of it, so the same value is the same group."""
-        if isinstance(value, consumer_heartbeat.Settled):
+        if isinstance(value, consumer_heartbeat.Settled | streams_heartbeat.Settled):
             return value.holds(self.groups)
         return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 
@@ -116,6 +132,9 @@ class GroupShard:
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 timers += consumer_leave.loaded(group, context).timers
+                continue
+            if isinstance(group, StreamsGroup):
+                timers += streams_leave.loaded(group, context).timers
                 continue
             for member in group.members.values():
                 timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
@@ -135,21 +154,26 @@ class GroupShard:
 
 def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Outcome:
     group = shard.groups.get(request.group_id)
-    if not isinstance(group, ConsumerGroup):
+    if group is None or isinstance(group, ClassicGroup):
         return join(group, request, context)
     if not group.is_empty:
+        if isinstance(group, StreamsGroup):
+            refused = join_refused(Errors.UNKNOWN_MEMBER_ID, request.member_id)
+            return Outcome((Reply(context.waiter, refused),))
         return classic_members.join(group, request, context)
     made = join(None, request, context)
-    return made._replace(records=(*tombstones(group), *made.records))
+    return made._replace(records=(*tombstones(group), *made.records), timers=(*disarmed(group), *made.timers))
 
 
 def _by_kind(
     of_classic: Callable[[Any, Any, Context], Outcome], of_consumer: Callable[[Any, Any, Context], Outcome]
 ) -> Callable[[GroupShard, Any, Context], Outcome]:
-    """A request of the classic protocol, to a group of either kind."""
+    """A request of the classic protocol, to a group of either kind; streams groups have no such members."""
 
     def decide(shard: GroupShard, request: Any, context: Context) -> Outcome:
         group = shard.groups.get(request.group_id)
+        if isinstance(group, StreamsGroup):
+            raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Group {request.group_id} not found.")
         return (of_consumer if isinstance(group, ConsumerGroup) else of_classic)(group, request, context)
 
     return decide
@@ -158,6 +182,25 @@ def _by_kind(
 def _consumer_describe(shard: GroupShard, request: ConsumerGroupDescribeRequest, context: Context) -> Outcome:
     found = tuple(consumer_group_described(shard.groups, g, context) for g in request.group_ids)
     return Outcome((Reply(context.waiter, ConsumerGroupDescribeResponse(groups=found)),))
+
+
+def _streams_describe(shard: GroupShard, request: StreamsGroupDescribeRequest, context: Context) -> Outcome:
+    found = tuple(streams_group_described(shard.groups, g, context) for g in request.group_ids)
+    return Outcome((Reply(context.waiter, StreamsGroupDescribeResponse(groups=found)),))
+
+
+def _disconnected(shard: GroupShard, news: Disconnected, context: Context) -> Outcome:
+    group = shard.groups.get(news.group_id)
+    if isinstance(group, StreamsGroup):
+        return streams_leave.disconnected(group, news.member_id, context)
+    return consumer_leave.disconnected(_consumer_group(shard, news.group_id), news.member_id, context)
+
+
+def _computed(shard: GroupShard, answer: AssignmentComputed, context: Context) -> Outcome:
+    group = shard.groups.get(answer.group_id)
+    if isinstance(group, StreamsGroup):
+        return tasks_computed(StreamsStep(group, context), answer)
+    return computed(_consumer_group(shard, answer.group_id), answer, context)
 
 
 def _classic_group(shard: GroupShard, group_id: str) -> ClassicGroup | None:
@@ -170,11 +213,18 @@ def _consumer_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
     return group if isinstance(group, ConsumerGroup) else None
 
 
+def _streams_group(shard: GroupShard, group_id: str) -> StreamsGroup | None:
+    group = shard.groups.get(group_id)
+    return group if isinstance(group, StreamsGroup) else None
+
+
 def _offset_fetch(shard: GroupShard, request: OffsetFetchRequest, context: Context) -> Outcome:
     for asked in request.groups:
-        group = _consumer_group(shard, asked.group_id)
-        if group is not None:
+        group = shard.groups.get(asked.group_id)
+        if isinstance(group, ConsumerGroup):
             check_fetcher(group, asked.member_id, asked.member_epoch)
+        elif isinstance(group, StreamsGroup):
+            check_streams_fetcher(group, asked.member_id, asked.member_epoch)
     groups = tuple(fetch(shard.offsets, g, context.api_version, context.topics) for g in request.groups)
     return Outcome((Reply(context.waiter, OffsetFetchResponse(groups=groups)),))
 
@@ -198,8 +248,8 @@ def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -
         result, forgotten = views.deleted(group_id, group, shard.offsets.get(group_id, {}))
         results.append(result)
         records += forgotten
-        if isinstance(group, ClassicGroup) and forgotten:
-            timers += (Disarm(session_key(group_id, member)) for member in sorted(group.pending_joins))
+        if group is not None and forgotten:
+            timers += disarmed(group)
     reply = Reply(context.waiter, DeleteGroupsResponse(results=tuple(results)))
     return Outcome((reply,), tuple(records), timers=tuple(timers))
 
@@ -213,15 +263,18 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
         shard.groups, request, context
     ),
     ConsumerGroupDescribeRequest: _consumer_describe,
-    Disconnected: lambda shard, news, context: consumer_leave.disconnected(
-        _consumer_group(shard, news.group_id), news.member_id, context
+    StreamsGroupHeartbeatRequest: lambda shard, request, context: streams_heartbeat.heartbeat(
+        shard.groups, request, context
     ),
+    StreamsGroupDescribeRequest: _streams_describe,
+    TopicsNotCreated: lambda shard, news, context: not_created(
+        _streams_group(shard, news.group_id), news, context
+    ),
+    Disconnected: _disconnected,
     RegexesResolved: lambda shard, answer, context: resolved(
         _consumer_group(shard, answer.group_id), answer, context
     ),
-    AssignmentComputed: lambda shard, answer, context: computed(
-        _consumer_group(shard, answer.group_id), answer, context
-    ),
+    AssignmentComputed: _computed,
     OffsetCommitRequest: lambda shard, request, context: commit(shard.groups, request, context),
     OffsetFetchRequest: _offset_fetch,
     OffsetDeleteRequest: lambda shard, request, context: delete(
@@ -242,20 +295,33 @@ SAME_AGAIN: dict[
     ConsumerGroupHeartbeatRequest: lambda shard, request, context: consumer_heartbeat.same_again(
         _consumer_group(shard, request.group_id), request, context
     ),
+    StreamsGroupHeartbeatRequest: lambda shard, request, context: streams_heartbeat.same_again(
+        _streams_group(shard, request.group_id), request, context
+    ),
 }
 
 
 def _session_expired(shard: GroupShard, group_id: str, member_id: str, context: Context) -> Outcome:
-    group = _consumer_group(shard, group_id)
-    if group is not None:
+    group = shard.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
         return consumer_leave.session_expired(group, member_id, context)
+    if isinstance(group, StreamsGroup):
+        return streams_leave.session_expired(group, member_id, context)
     return expiry.session_expired(_classic_group(shard, group_id), member_id, context)
+
+
+def _revocation_timed_out(shard: GroupShard, group_id: str, member_id: str, context: Context) -> Outcome:
+    group = shard.groups.get(group_id)
+    if isinstance(group, StreamsGroup):
+        return streams_leave.revocation_timed_out(group, member_id, context)
+    return consumer_leave.revocation_timed_out(shard.groups, group_id, member_id, context)
 
 
 TIMERS: dict[str, Callable[..., Outcome]] = {
     "session": _session_expired,
-    "revocation": lambda shard, group, member, context: consumer_leave.revocation_timed_out(
-        shard.groups, group, member, context
+    "revocation": _revocation_timed_out,
+    "initial-delay": lambda shard, group, context: streams_leave.delay_ended(
+        shard.groups.get(group), context
     ),
     "rejoin": lambda shard, group, member, context: consumer_leave.rejoin_timed_out(
         shard.groups, group, member, context
@@ -321,5 +387,6 @@ REPLAYS: dict[type, Callable[[GroupShard, Any], None]] = {
     OffsetCommitted: _offset_committed,
     OffsetsCommitted: _offsets_committed,
     SoftIs: _soft_is,
+    **dict.fromkeys(streams_log.REPLAYS, lambda shard, record: streams_log.replay(shard.groups, record)),
     **dict.fromkeys(consumer_log.REPLAYS, lambda shard, record: consumer_log.replay(shard.groups, record)),
 }

@@ -27,6 +27,13 @@ UPGRADED = "upgraded"
 """A classic group became a consumer group: its first member of the new protocol joined."""
 DOWNGRADED = "downgraded"
 """A consumer group became a classic one: its last member of the new protocol left or was replaced."""
+TOPOLOGY_INITIALIZED = "topology-initialized"
+"""The first member of a streams group said what the application's topology is."""
+TOPOLOGY_READY = "topology-ready"
+"""All topics of a streams group's topology are there, and fit each other."""
+TOPOLOGY_NOT_READY = "topology-not-ready"
+"""Topics of a streams group's topology are gone, or do not fit each other any more."""
+ASSIGNMENT_CONFIGS_CHANGED = "assignment-configs-changed"
 GROUP_TOO_LARGE = "group-too-large"
 """A coordinator that starts finds more members than `group.max.size` allows."""
 MEMBER_GONE = "member-gone"
@@ -52,6 +59,7 @@ SENTENCES = {
     FENCED: "was fenced",
     UPGRADED: "speaks the consumer protocol, and the group with it from now on",
     DOWNGRADED: "was the last that spoke the consumer protocol; the group is a classic one again",
+    TOPOLOGY_INITIALIZED: "said what the application's topology is",
     REMOVED_BY_ADMIN: "was removed by an administrator",
     MEMBER_GONE: "is gone",
     UNKNOWN: "for a reason that the log does not tell",
@@ -63,6 +71,10 @@ OF_THE_GROUP = {
     REGEX_REFRESHED: "regular expressions of the group match other topics now",
     UPGRADED: "the group was upgraded to the consumer protocol",
     DOWNGRADED: "the group was downgraded to the classic protocol",
+    TOPOLOGY_INITIALIZED: "the application's topology became known",
+    TOPOLOGY_READY: "all topics of the topology are there",
+    TOPOLOGY_NOT_READY: "topics of the topology are missing, or do not fit each other",
+    ASSIGNMENT_CONFIGS_CHANGED: "settings of the group changed on which its assignment rests",
     GROUP_TOO_LARGE: "the group has more members than group.max.size allows",
     UNKNOWN: "the group rebalanced for a reason that the log does not tell",
 }

@@ -61,6 +61,8 @@ class Context(NamedTuple):
     group_configs: GroupConfigs = _Unsaid()
     assignors: Mapping[str, Any] = NO_ASSIGNORS
     """The server-side assignors on offer by name (`groups.assignors.Assignor`), the default first."""
+    task_assignors: Mapping[str, Any] = NO_ASSIGNORS
+    """The same for streams groups (`groups.assignors.tasks.TaskAssignor`)."""
     principal: str = "User:ANONYMOUS"
     """On whose behalf, as Kafka writes it. Nobody has another name yet."""
     members: int = 0

@@ -18,9 +18,10 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from konvene.groups.classic.group import State
+from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import State as ConsumerState
+from konvene.groups.intervals import told_interval_ms
 from konvene.groups.kinds import is_empty
 from konvene.sim.chaos import CONSUMER_SETTINGS
 from konvene.sim.event import Broken
@@ -69,16 +70,18 @@ def _generation(world: World, name: str) -> int:
 def _converges(world: World) -> None:
     """L1: a topic grows, and somebody leaves; each time all are at the new target soon.
 
-    Four heartbeats: to hear of it, to give up, to hear that it was given up, and one for good measure."""
+    Four heartbeats: to hear of it, to give up, to hear that it was given up, and one for good measure. The
+    first may still be as far away as was told while there was trouble, the others as is told by now."""
     if not assigns(world.kinds) or not all(
         isinstance(world.shell.core.groups.get(name), ConsumerGroup) for name in _groups(world)
     ):
         return
     config = world.config
     beat_ms: int = config["group.consumer.heartbeat.interval.ms"]
+    told_ms = told_interval_ms(beat_ms, config, len(world.living()), waits=False)
     if any(not hasattr(member, "held") for member in world.living()):
-        beat_ms = max(beat_ms, world.options["heartbeat.ms"])  # Some speak the classic protocol.
-    bound_ms = 4 * beat_ms + config["group.consumer.assignment.interval.ms"] + SOON_MS
+        told_ms = max(beat_ms, world.options["heartbeat.ms"])  # Some speak the classic protocol.
+    bound_ms = max(beat_ms, told_ms) + 3 * told_ms + config["group.consumer.assignment.interval.ms"] + SOON_MS
     orders = world.topics.by_name["orders"]
     world.set_topic("orders", orders.partitions + 1, anew=False)
     _within(world, bound_ms, lambda: _stable(world), "MembersConverge", lambda: _why_not(world))
@@ -117,7 +120,7 @@ def _longest(world: World) -> tuple[int, int]:
         if isinstance(group, ConsumerGroup):
             rebalances += (m.rebalance_timeout_ms for m in group.members.values())
             sessions += (m.classic.session_timeout_ms for m in group.members.values() if m.classic)
-        else:
+        elif isinstance(group, ClassicGroup):
             rebalances += (m.rebalance_timeout_ms for m in group.members.values())
             sessions += (m.session_timeout_ms for m in group.members.values())
     return max(sessions), max(rebalances)

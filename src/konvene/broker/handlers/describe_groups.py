@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.operations import GROUP_OPERATIONS
+from konvene.broker.heartbeat_notes import with_notes
 from konvene.errors import Errors
 from konvene.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -32,4 +33,4 @@ async def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> 
             g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
             for g in groups
         ]
-    return DescribeGroupsResponse(groups=tuple(groups))
+    return DescribeGroupsResponse(groups=tuple(with_notes(broker, request, groups)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.later import then
-from konvene.cluster.features import GROUP_VERSION
+from konvene.cluster.features import GROUP_VERSION, STREAMS_VERSION
 from konvene.errors import Errors
 
 if TYPE_CHECKING:
@@ -19,6 +19,13 @@ def consumer_groups_are_on(broker: Broker) -> bool:
     """Whether the settings list the protocol and the feature is at a level that has it."""
     return "consumer" in broker.config["group.coordinator.rebalance.protocols"] and (
         broker.level(GROUP_VERSION) >= 1
+    )
+
+
+def streams_groups_are_on(broker: Broker) -> bool:
+    """The same for streams groups."""
+    return "streams" in broker.config["group.coordinator.rebalance.protocols"] and (
+        broker.level(STREAMS_VERSION) >= 1
     )
 
 

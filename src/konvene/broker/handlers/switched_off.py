@@ -1,6 +1,6 @@
-"""Group protocols that are not served: those of share and streams groups.
+"""Group protocols that are not served: that of share groups.
 
-Their APIs stay advertised, and every request is answered UNSUPPORTED_VERSION: a client of that protocol stops
+Its APIs stay advertised, and every request is answered UNSUPPORTED_VERSION: a client of that protocol stops
 with a clear error instead of waiting.
 """
 
@@ -12,12 +12,6 @@ from konvene.errors import Errors
 from konvene.messages.share_group_describe import DescribedGroup as DescribedShareGroup
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from konvene.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
-from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
-from konvene.messages.streams_group_heartbeat import (
-    StreamsGroupHeartbeatRequest,
-    StreamsGroupHeartbeatResponse,
-)
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -37,16 +31,3 @@ def handle_share_group_describe(
 ) -> ShareGroupDescribeResponse:
     groups = tuple(DescribedShareGroup(group_id=g, error_code=NO) for g in request.group_ids)
     return ShareGroupDescribeResponse(groups=groups)
-
-
-def handle_streams_group_heartbeat(
-    broker: Broker, request: StreamsGroupHeartbeatRequest, call: Call
-) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(error_code=NO)
-
-
-def handle_streams_group_describe(
-    broker: Broker, request: StreamsGroupDescribeRequest, call: Call
-) -> StreamsGroupDescribeResponse:
-    groups = tuple(DescribedStreamsGroup(group_id=g, error_code=NO) for g in request.group_ids)
-    return StreamsGroupDescribeResponse(groups=groups)

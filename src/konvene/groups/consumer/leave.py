@@ -22,7 +22,7 @@ from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.step import Step, session_key
 from konvene.groups.consumer.subscriptions import hash_of, names_without
-from konvene.groups.intervals import told_interval_ms
+from konvene.groups.intervals import grace_ms
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -32,9 +32,6 @@ from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Outcome
 from konvene.shard.errors import GroupError
 
 LEAVE_STATIC = -2
-
-AFTER_THE_INTERVAL_MS = 500
-"""How much later than expected the heartbeat of a member may come that is on another connection now."""
 
 Groups = MutableMapping[str, Any]
 
@@ -139,21 +136,13 @@ class Disconnected:
 
 
 def disconnected(group: ConsumerGroup | None, member_id: str, context: Context) -> Outcome:
-    """A dynamic member has `konvene.session.disconnect.grace.ms` to be heard of again, if that is set.
-
-    Not less than a heartbeat's interval, for a client that is back may have nothing to say before."""
-    grace_ms: int = context.config["konvene.session.disconnect.grace.ms"]
+    """A dynamic member has `konvene.session.disconnect.grace.ms` to be heard of again, if that is set."""
     member = group.members.get(member_id) if group is not None else None
-    if group is None or member is None or not grace_ms or member.instance_id is not None:
-        return NOTHING
-    if member.classic is not None:
+    if group is None or member is None or member.instance_id is not None or member.classic is not None:
         return NOTHING
     config = context.group_configs.of(group.group_id)
-    interval_ms = told_interval_ms(
-        config["consumer.heartbeat.interval.ms"], context.config, context.members, waits=False
-    )
-    left_ms = max(grace_ms, interval_ms + AFTER_THE_INTERVAL_MS)
-    if left_ms >= config["consumer.session.timeout.ms"]:
+    left_ms = grace_ms("consumer", config, context.config, context.members)
+    if left_ms is None:
         return NOTHING
     return Outcome(timers=(Arm(session_key(group.group_id, member_id), left_ms),))
 

@@ -1,4 +1,4 @@
-"""Work of a consumer group that takes long and is done elsewhere: what is asked, and what comes back.
+"""Work of a group that takes long and is done elsewhere: what is asked, and what comes back.
 
 A core never waits. It gives the work to the shell as an `Effect` whose subject is one of the first two; what
 comes of it is handled like a request, as one of the last two. By then the group may have moved on: each
@@ -7,10 +7,12 @@ answer says what it was computed for, and is dropped where that is no longer so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from konvene.groups.assignors import Assignor, GroupAssignment, GroupSpec, PartitionAssignorError
+from konvene.groups.assignors import Assignor, PartitionAssignorError
+from konvene.groups.assignors.tasks import TaskAssignor, TopologyDescriber
 from konvene.shard.image import Topics
 
 RESOLVE_REGEXES = "resolve-regexes"
@@ -37,8 +39,16 @@ class AssignmentToCompute:
 
     group_id: str
     epoch: int
-    assignor: Assignor
-    spec: GroupSpec
+    assignor: Assignor | TaskAssignor
+    spec: Any
+    """What the assignor is given: `GroupSpec` of its kind."""
+    topology: TopologyDescriber | None = None
+    """And this, where it assigns tasks."""
+
+    def compute(self) -> Any:
+        """Have the assignor do it. Raises its error, or whatever an assignor of somebody else raises."""
+        assign: Callable[..., Any] = self.assignor.assign
+        return assign(self.spec) if self.topology is None else assign(self.spec, self.topology)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,8 @@ class AssignmentComputed:
     group_id: str
     epoch: int
     assignor: str
-    given: GroupAssignment | PartitionAssignorError
+    given: Any
+    """The assignment by member, or the error of the assignor."""
 
 
 def given_up(came: RegexesResolved | AssignmentComputed) -> RegexesResolved | AssignmentComputed:

@@ -1,13 +1,14 @@
 """OffsetCommit: a member, or somebody with no group at all, stores offsets.
 
-Who may: a member of the generation at hand, or of the epoch (`consumer.commits`); anybody where the group has
-no members or does not exist yet (generation -1: a so-called simple group). Which partitions: those that exist
-and whose metadata is not too long; the others are told so one by one, and do not spoil the rest.
+Who may: a member of the generation at hand, or of the epoch (`consumer.commits`, `streams.commits`);
+anybody where the group has no members or does not exist yet (generation -1: a so-called simple group).
+Which partitions: those that exist and whose metadata is not too long; the others are told so one by one,
+and do not spoil the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,10 +16,12 @@ from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import session_key
-from konvene.groups.consumer.commits import check_committer, check_partition
-from konvene.groups.consumer.group import ConsumerGroup, Member
+from konvene.groups.consumer import commits as consumer_commits
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.kinds import Group
 from konvene.groups.offsets.committed import Committed, OffsetCommitted
+from konvene.groups.streams import commits as streams_commits
+from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -39,24 +42,41 @@ def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: C
     """Decide an OffsetCommit. Raises `GroupError` where it is refused as a whole."""
     group = groups.get(request.group_id)
     timers: tuple[Arm, ...] = ()
-    older: Member | None = None
-    if isinstance(group, ConsumerGroup):
-        older = check_committer(
-            group,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            context.api_version,
-        )
+    check: Check | None = None
+    if isinstance(group, ConsumerGroup | StreamsGroup):
+        check = _check_member(group, request, context)
     else:
         timers = _check_committer(group, request, context)
     expire_ms = -1
     if request.retention_time_ms != DEFAULT_RETENTION:
         expire_ms = context.now_ms + request.retention_time_ms
     records: list[OffsetCommitted] = []
-    topics = tuple(_commit_topic(request, t, older, expire_ms, context, records) for t in request.topics)
+    topics = tuple(_commit_topic(request, t, check, expire_ms, context, records) for t in request.topics)
     return Outcome(
         (Reply(context.waiter, OffsetCommitResponse(topics=topics)),), tuple(records), timers=timers
+    )
+
+
+Check = Callable[[Topic, int], None]
+"""Whether a partition may be committed. Raises `GroupError`."""
+
+
+def _check_member(
+    group: ConsumerGroup | StreamsGroup, request: OffsetCommitRequest, context: Context
+) -> Check | None:
+    """Whether this member may commit now; what to ask of each partition where its epoch is past."""
+    epoch = request.generation_id_or_member_epoch
+    who = request.member_id, request.group_instance_id, epoch, context.api_version
+    if isinstance(group, ConsumerGroup):
+        older = consumer_commits.check_committer(group, *who)
+        if older is None:
+            return None
+        return lambda topic, partition: consumer_commits.check_partition(older, epoch, topic.id, partition)
+    behind = streams_commits.check_committer(group, *who)
+    if behind is None:
+        return None
+    return lambda topic, partition: streams_commits.check_partition(
+        group, behind, epoch, topic.name, partition
     )
 
 
@@ -93,12 +113,12 @@ def look_up(topics: Topics, topic: OffsetCommitRequestTopic, version: int) -> tu
 def _commit_topic(
     request: OffsetCommitRequest,
     topic: OffsetCommitRequestTopic,
-    older: Member | None,
+    check: Check | None,
     expire_ms: int,
     context: Context,
     records: list[Any],
 ) -> OffsetCommitResponseTopic:
-    """`older`: the member of a consumer group that commits at an epoch that is past."""
+    """`check`: of each partition, where a member commits at an epoch that is past."""
     group_id = request.group_id
     known, missing = look_up(context.topics, topic, context.api_version)
     if known is None:
@@ -116,8 +136,8 @@ def _commit_topic(
         elif len(metadata) > longest:
             answers.append(_answer(index, Errors.OFFSET_METADATA_TOO_LARGE))
         else:
-            if older is not None:
-                check_partition(older, request.generation_id_or_member_epoch, known.id, index)
+            if check is not None:
+                check(known, index)
             committed = Committed(
                 p.committed_offset, p.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
             )

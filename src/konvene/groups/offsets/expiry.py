@@ -6,7 +6,7 @@ Every `offsets.retention.check.interval.ms` all groups are looked at. An offset 
     no protocol type               from its commit: it is nobody's member that committed it
     Empty                          from when the group became empty, if that is known
     Stable, of type consumer       from its commit, where nobody subscribes to the topic
-    a consumer group               the same, in any state
+    a consumer or streams group    the same, in any state
     otherwise                      not at all
 
 An offset that was committed with a retention time of its own (versions 2 to 4) goes by that instead. A group
@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.classic.step import session_key
 from konvene.groups.classic.subscriptions import CONSUMER
-from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.kinds import Group, is_empty, subscribes_to, tombstones
+from konvene.groups.kinds import timers as disarmed
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
@@ -59,8 +58,8 @@ def retention(groups: Mapping[str, Group], offsets: Mapping[str, Offsets], conte
             if left < 0 and records:
                 return Outcome(records=tuple(records), timers=(*timers, Arm(KEY, SOON_MS)))
             records.append(record)
-            if not isinstance(record, OffsetCommitted) and isinstance(group, ClassicGroup):
-                timers += (Disarm(session_key(group.group_id, m)) for m in sorted(group.pending_joins))
+            if not isinstance(record, OffsetCommitted):
+                timers += disarmed(group)
     return Outcome(records=tuple(records), timers=(*timers, armed(context)))
 
 
@@ -88,13 +87,13 @@ def _expired(
 
 def _empty_since_ms(group: Group) -> int:
     """-1 where age counts from the commit."""
-    if isinstance(group, ConsumerGroup) or group.is_simple or group.state is not State.EMPTY:
+    if not isinstance(group, ClassicGroup) or group.is_simple or group.state is not State.EMPTY:
         return -1
     return group.state_timestamp_ms
 
 
 def _may_expire(group: Group) -> bool:
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, ClassicGroup):
         return True
     if group.is_simple or group.state is State.EMPTY:
         return True

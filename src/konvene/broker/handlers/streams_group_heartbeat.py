@@ -1,0 +1,47 @@
+"""StreamsGroupHeartbeat: the group's coordinator decides, and words its refusals itself.
+
+What is decided here is who may ask at all: the protocol has to be on, a topology may not name topics of the
+broker's own or what is no name of a topic, and a client that may not see one of its topics is told so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.handlers.groups_call import ask, streams_groups_are_on
+from konvene.errors import Errors
+from konvene.groups.streams.validate import check_names, named_topics
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from konvene.shard.errors import GroupError
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+def handle(
+    broker: Broker, request: StreamsGroupHeartbeatRequest, call: Call, *, asked: Allows = allows
+) -> Any:
+    if not streams_groups_are_on(broker):
+        return _refused(Errors.UNSUPPORTED_VERSION)
+    if not asked(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+        return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
+    if request.topology is not None:
+        try:
+            check_names(request)
+        except GroupError as refused:
+            return _refused(refused.error, refused.message)
+        for topic in named_topics(request) if asked is not allows else ():
+            if not asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
+                return _refused(Errors.TOPIC_AUTHORIZATION_FAILED)
+    if request.member_epoch >= 0:
+        broker.groups.heard(request.group_id, request.member_id, call.connection)
+    return ask(broker, request.group_id, request, call, _refused)
+
+
+def _refused(error: Errors, why: str | None = None) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=error, error_message=why)

@@ -1,0 +1,84 @@
+"""StreamsGroupDescribe: a streams group as clients, the CLI and pages see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.groups.assignors.tasks import MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.streams.assignors import assignor_of
+from konvene.groups.streams.configure import describe as described_topology
+from konvene.groups.streams.group import Member, StreamsGroup
+from konvene.groups.streams.leave import streams_group
+from konvene.messages.streams_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Endpoint,
+    KeyValue,
+    TaskIds,
+    TaskOffset,
+)
+from konvene.messages.streams_group_describe import Member as DescribedMember
+from konvene.shard.contract import Context
+from konvene.shard.errors import GroupError
+
+
+def described(groups: dict[str, Any], group_id: str, context: Context) -> DescribedGroup:
+    """The group, or why it is none of ours."""
+    try:
+        group = streams_group(groups, group_id)
+    except GroupError as refused:
+        return DescribedGroup(
+            group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=refused.message
+        )
+    topology = group.topology
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        topology=None if topology is None else described_topology(topology, group.soft.configured),
+        members=tuple(_member(group, member) for member in group.members.values()),
+        assignor_name=assignor_of(context.group_configs.of(group_id), context).name,
+    )
+
+
+def _member(group: StreamsGroup, member: Member) -> DescribedMember:
+    endpoint = member.user_endpoint
+    reported = group.reported_by(member.member_id)
+    return DescribedMember(
+        member_id=member.member_id,
+        member_epoch=member.current.epoch,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else Endpoint(host=endpoint[0], port=endpoint[1]),
+        client_tags=tuple(KeyValue(key=key, value=value) for key, value in member.client_tags),
+        task_offsets=_offsets(reported.offsets),
+        task_end_offsets=_offsets(reported.end_offsets),
+        assignment=_assignment(member.current.assigned.tasks),
+        target_assignment=_assignment(group.target_of(member.member_id)),
+    )
+
+
+def _assignment(tasks: MemberAssignment) -> Assignment:
+    return Assignment(
+        active_tasks=_told(tasks.active), standby_tasks=_told(tasks.standby), warmup_tasks=_told(tasks.warmup)
+    )
+
+
+def _told(tasks: Tasks) -> tuple[TaskIds, ...]:
+    return tuple(
+        TaskIds(subtopology_id=name, partitions=tuple(sorted(tasks[name]))) for name in sorted(tasks)
+    )
+
+
+def _offsets(offsets: TaskOffsets) -> tuple[TaskOffset, ...]:
+    return tuple(
+        TaskOffset(subtopology_id=name, partition=partition, offset=offsets[name][partition])
+        for name in sorted(offsets)
+        for partition in sorted(offsets[name])
+    )

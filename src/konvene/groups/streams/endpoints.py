@@ -1,0 +1,66 @@
+"""Which partitions are to be found at which member's endpoint: what interactive queries ask for.
+
+Everybody is told everything whenever the epoch that a member has seen is not the group's: when tasks of a
+member with an endpoint have moved, when an endpoint is another one, and after a restart of the coordinator,
+which counts from 0 again. Warm-ups are standbys to a client.
+"""
+
+from __future__ import annotations
+
+from konvene.groups.assignors.tasks import Tasks
+from konvene.groups.streams.configure import Configured
+from konvene.groups.streams.current import Epochs
+from konvene.groups.streams.group import Member
+from konvene.groups.streams.step import Step
+from konvene.groups.streams.topology import Topology, sources
+from konvene.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
+from konvene.shard.image import Topics
+
+
+def told_endpoints(
+    step: Step, new: Member, replaced: str | None, configured: Configured
+) -> tuple[EndpointToPartitions, ...]:
+    """Of all members that have an endpoint, the one at hand last."""
+    topology, group = step.topology, step.group
+    if topology is None or not configured.tasks:
+        return ()
+    others = [m for name, m in group.members.items() if name not in (new.member_id, replaced)]
+    found = []
+    for member in (*others, new):
+        if member.user_endpoint is None:
+            continue
+        known = group.endpoints.get(member.member_id)
+        rests_on = member, configured, step.context.topics
+        if known is None or any(a is not b for a, b in zip(known[0], rests_on, strict=True)):
+            known = group.endpoints[member.member_id] = rests_on, _told(member, topology, step.context.topics)
+        found.append(known[1])
+    return tuple(found)
+
+
+def _told(member: Member, topology: Topology, topics: Topics) -> EndpointToPartitions:
+    assert member.user_endpoint is not None
+    host, port = member.user_endpoint
+    has = member.current.assigned
+    copies = {
+        name: tuple(sorted({*has.standby.get(name, ()), *has.warmup.get(name, ())}))
+        for name in sorted({*has.standby, *has.warmup})
+    }
+    return EndpointToPartitions(
+        user_endpoint=Endpoint(host=host, port=port),
+        active_partitions=_partitions(has.active, topology, topics),
+        standby_partitions=_partitions(copies, topology, topics),
+    )
+
+
+def _partitions(tasks: Tasks | Epochs, topology: Topology, topics: Topics) -> tuple[TopicPartition, ...]:
+    """A source with fewer partitions than there are tasks has none for the last of them."""
+    found = []
+    for name in sorted(tasks):
+        for topic in sorted(
+            set(sources(topology.subtopologies[name])) if name in topology.subtopologies else ()
+        ):
+            there = topics.by_name.get(topic)
+            partitions = tuple(p for p in sorted(tasks[name]) if there is not None and p < there.partitions)
+            if partitions:
+                found.append(TopicPartition(topic=topic, partitions=partitions))
+    return tuple(found)

@@ -1,0 +1,300 @@
+"""The nouns of a streams group (KIP-1071), and its states.
+
+    state         what it means                                           leaves for
+    Empty         nobody is a member                                      NotReady: a member joins
+    NotReady      the topology that members have cannot run: topics       Assigning: they are there
+                  are missing, or do not fit each other
+    Assigning     the group's epoch is ahead of its assignment's          Reconciling: a target is computed
+    Reconciling   a member is not at the assignment's epoch, or waits     Stable: all have what they should;
+                  for something, or has yet to give something up          Assigning: something changed
+    Stable        all members have their target                           Assigning
+    Dead          never kept: a deleted group is gone
+
+Epochs are those of consumer groups; the topology has one beside them, and the group says for which topology's
+epoch it was last found that all topics are there (`validated_topology_epoch`).
+
+`StreamsGroup` is changed by the replay of records alone (`log`), in place. Who has a task is kept by
+member, for two members of one process may not have the same task in any roles, and a log that was compacted
+while it was read tells of an owner after its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from konvene.groups.assignors.tasks import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets
+from konvene.groups.story import Story
+from konvene.groups.streams.configure import Configured
+from konvene.groups.streams.current import Current, Held, Role
+from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.work import Creation
+from konvene.shard.image import Topics
+
+FIRST_EPOCH = 1
+"""A group that is heard of begins here, with nothing assigned; its first target is for the next one."""
+
+NO_EPOCH = -1
+"""The assignment's epoch where the log has none any more; the epoch of a topology that nobody has."""
+
+
+class State(StrEnum):
+    """Kafka's names, as ListGroups and StreamsGroupDescribe give them."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a member said of itself, and what it has."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = NO_EPOCH
+    process_id: str = ""
+    """Members with the same one share their state directories."""
+    user_endpoint: tuple[str, int] | None = None
+    """Host and port at which it can be asked about its state."""
+    client_tags: tuple[tuple[str, str], ...] = ()
+    current: Current = field(default_factory=Current)
+
+    def having(self, current: Current) -> Member:
+        """The same member, who has this now."""
+        return Member(
+            self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host,
+            self.rebalance_timeout_ms, self.topology_epoch, self.process_id, self.user_endpoint,
+            self.client_tags, current,
+        )  # fmt: skip
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether it has all that it was meant to have at this epoch."""
+        return self.current.is_at(epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """How far a member says that its tasks have come: sums over the changelogs of a task."""
+
+    offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
+    end_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
+
+
+NOTHING_REPORTED = Reported()
+
+
+@dataclass(frozen=True, slots=True)
+class Soft:
+    """What a coordinator knows of a group beside its log; a restart may forget it."""
+
+    seen: Topics | None = None
+    """The topics that the group's hash was last compared with."""
+    configured: Configured | None = None
+    """The topology, held against these topics."""
+    computing: int = 0
+    """The epoch for which a target is being computed elsewhere; 0: none is."""
+    delayed: bool = False
+    """The first assignment of a group that was empty waits for more members."""
+    shutdown: str | None = None
+    """The member that asked for all of the application to be shut down."""
+    endpoint_epoch: int = 0
+    """Rises when it changes which tasks are to be found at which endpoint."""
+    reported: Mapping[str, Reported] = field(default_factory=lambda: MappingProxyType({}))
+    """By member id."""
+    creation: Creation | None = None
+    """Why internal topics could not be made."""
+    descriptions: Any = None
+    """What members told of the topology beside its epoch (KIP-1331)."""
+    story: Story | None = None
+
+
+Holders = dict[str, dict[int, set[str]]]
+"""By subtopology id and partition, the members that have a task or have yet to give it up."""
+
+
+@dataclass(slots=True)
+class StreamsGroup:
+    """A streams group. Changed by `log.replay` alone."""
+
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    validated_topology_epoch: int = NO_EPOCH
+    assignment_configs: Mapping[str, str] = field(default_factory=dict)
+    """Those settings of the group with which its last epoch came about, and on which targets rest."""
+    stored_description_epoch: int = NO_EPOCH
+    failed_description_epoch: int = NO_EPOCH
+    topology: Topology | None = None
+    assignment_epoch: int = FIRST_EPOCH
+    assignment_timestamp_ms: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """Static members: instance id to member id."""
+    targets: dict[str, MemberAssignment] = field(default_factory=dict)
+    """By member id, what it is meant to have."""
+    active: dict[str, dict[int, str]] = field(default_factory=dict)
+    """By subtopology id and partition, the one member that is active or has yet to give it up."""
+    standby: Holders = field(default_factory=dict)
+    warmup: Holders = field(default_factory=dict)
+    behind: set[str] = field(default_factory=set)
+    """Members that are not reconciled to the assignment's epoch."""
+    soft: Soft = field(default_factory=Soft)
+    reached_ms: dict[str, int] = field(default_factory=dict)
+    """By member id, when it had all of the target at hand. As soft as `soft`."""
+    endpoints: dict[str, tuple[Any, Any]] = field(default_factory=dict, compare=False, repr=False)
+    """What was last told of a member's endpoint, and what that rests on: worked out again where it is not."""
+
+    def __repr__(self) -> str:
+        size = len(self.members)
+        return f"<streams {self.group_id} {self.state} epoch {self.epoch}, {size} members>"
+
+    @property
+    def state(self) -> State:
+        if not self.members:
+            return State.EMPTY
+        if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
+            return State.NOT_READY
+        if self.epoch > self.assignment_epoch:
+            return State.ASSIGNING
+        return State.RECONCILING if self.behind else State.STABLE
+
+    def copy(self) -> StreamsGroup:
+        """As it is now; its members and all else in it are values."""
+        return replace(
+            self,
+            members=dict(self.members),
+            instances=dict(self.instances),
+            targets=dict(self.targets),
+            active={name: dict(owners) for name, owners in self.active.items()},
+            standby=_copied(self.standby),
+            warmup=_copied(self.warmup),
+            behind=set(self.behind),
+            reached_ms=dict(self.reached_ms),
+            endpoints={},
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def topology_epoch(self) -> int:
+        return NO_EPOCH if self.topology is None else self.topology.epoch
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """Who has this name."""
+        holder = self.instances.get(instance_id) if instance_id is not None else None
+        return None if holder is None else self.members[holder]
+
+    def processes(self, role: Role, subtopology: str, partition: int) -> Set[str]:
+        """The processes on which a task is, or has yet to be given up, in a role."""
+        if role is Role.ACTIVE:
+            owner = self.active.get(subtopology, {}).get(partition)
+            return frozenset() if owner is None else frozenset((self.members[owner].process_id,))
+        holders = (self.standby if role is Role.STANDBY else self.warmup).get(subtopology, {}).get(partition)
+        if not holders:
+            return frozenset()
+        return frozenset(self.members[holder].process_id for holder in holders)
+
+    def reads(self, topic: str) -> bool:
+        """Whether its members want the topic."""
+        return bool(self.members) and self.topology is not None and topic in self.topology.readers
+
+    def reported_by(self, member_id: str) -> Reported:
+        return self.soft.reported.get(member_id, NOTHING_REPORTED)
+
+    def target_of(self, member_id: str) -> MemberAssignment:
+        return self.targets.get(member_id, NOTHING)
+
+    # --- taken in by replay ---
+
+    def put(self, member: Member) -> None:
+        """Add a member, or set one anew."""
+        old = self.members.get(member.member_id)
+        if old is not None and old.instance_id is not None and old.instance_id != member.instance_id:
+            self._let_go_of_name(old)
+        self._move(member.member_id, old.current if old is not None else None, member.current)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        self._see_whether_behind(member)
+
+    def drop(self, member_id: str) -> None:
+        """Take a member out; nothing happens if it is none."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._move(member_id, member.current, None)
+        self._let_go_of_name(member)
+        self.behind.discard(member_id)
+
+    def assigned_at(self, epoch: int, timestamp_ms: int) -> None:
+        """A target was computed for this epoch."""
+        self.assignment_epoch, self.assignment_timestamp_ms = epoch, timestamp_ms
+        for member in self.members.values():
+            self._see_whether_behind(member)
+
+    def _see_whether_behind(self, member: Member) -> None:
+        if member.is_reconciled_to(self.assignment_epoch):
+            self.behind.discard(member.member_id)
+        else:
+            self.behind.add(member.member_id)
+
+    def _let_go_of_name(self, member: Member) -> None:
+        """Its instance id may be another member's already."""
+        if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
+            del self.instances[member.instance_id]
+
+    def _move(self, member_id: str, old: Current | None, new: Current | None) -> None:
+        """Note what a member has. What somebody else is active in by now stays with them."""
+        if old is not None and new is not None and _same(old, new):
+            return
+        for held in (old.assigned, old.pending_revocation) if old is not None else ():
+            self._release(member_id, held)
+        for held in (new.assigned, new.pending_revocation) if new is not None else ():
+            for subtopology, epochs in held.active.items():
+                self.active.setdefault(subtopology, {}).update(dict.fromkeys(epochs, member_id))
+            for holders, tasks in ((self.standby, held.standby), (self.warmup, held.warmup)):
+                for subtopology, partitions in tasks.items():
+                    there = holders.setdefault(subtopology, {})
+                    for partition in partitions:
+                        there.setdefault(partition, set()).add(member_id)
+
+    def _release(self, member_id: str, held: Held) -> None:
+        for subtopology, epochs in held.active.items():
+            owners = self.active.get(subtopology, {})
+            for partition in epochs:
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self.active.pop(subtopology, None)
+        for holders, tasks in ((self.standby, held.standby), (self.warmup, held.warmup)):
+            for subtopology, partitions in tasks.items():
+                there = holders.get(subtopology, {})
+                for partition in partitions:
+                    some = there.get(partition, set())
+                    some.discard(member_id)
+                    if not some:
+                        there.pop(partition, None)
+                if not there:
+                    holders.pop(subtopology, None)
+
+
+def _same(old: Current, new: Current) -> bool:
+    """Whether two have the same tasks: then it does not change who has which."""
+    return old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
+
+
+def _copied(holders: Holders) -> Holders:
+    return {name: {p: set(some) for p, some in there.items()} for name, there in holders.items()}

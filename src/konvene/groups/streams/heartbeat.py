@@ -1,0 +1,465 @@
+"""StreamsGroupHeartbeat: a member joins, stays, reports what it runs, or leaves (KIP-1071).
+
+    epoch   means                                            needs
+     0      it joins, or comes back after it was fenced      rebalance timeout, its topology, to own nothing
+    >0      it is at this epoch                              to be known
+    -1      it leaves                                        to be known
+    -2      a static member leaves for a while               an instance id
+
+The steps are those of consumer groups, with the topology between: admit, describe oneself, see the topology
+and its topics, retarget, reconcile, answer.
+
+The first member says what the topology is; whoever joins later has to say the same, or to be behind. The
+topology is held against the topics there are: where they are missing or do not fit, members are told so
+(`status`), own nothing and keep on asking, and internal topics are made for them (`work`).
+
+What a member says of its tasks' offsets is kept beside the log, and so are who asked for a shutdown and which
+tasks are at which endpoint: a coordinator that starts anew asks for nothing, and is told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.groups.assignors.tasks import MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.classic.group import State as ClassicState
+from konvene.groups.consumer.subscriptions import hash_of
+from konvene.groups.intervals import told_interval_ms
+from konvene.groups.streams import log
+from konvene.groups.streams.assignors import TAGS, assignment_configs
+from konvene.groups.streams.configure import KIP, Configured, Status, configure
+from konvene.groups.streams.current import Current, Epochs
+from konvene.groups.streams.endpoints import told_endpoints
+from konvene.groups.streams.group import Member, Reported, StreamsGroup
+from konvene.groups.streams.leave import known_member, leave, replaced_classic, static_member
+from konvene.groups.streams.step import Step, delay_key, session_key
+from konvene.groups.streams.targets import reconcile, retarget
+from konvene.groups.streams.topology import record_value
+from konvene.groups.streams.validate import (
+    JOIN,
+    LEAVE_STATIC,
+    check_offsets,
+    check_request,
+    check_tasks,
+    topology_after,
+)
+from konvene.groups.streams.work import creation, missing_detail
+from konvene.messages import streams_group_heartbeat as wire
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    TaskIds,
+)
+from konvene.shard import causes
+from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
+from konvene.shard.errors import GroupError
+
+LEAVE = -1
+FIRST_VERSION_WITH_MISSING_TAGS = 1
+
+Groups = MutableMapping[str, Any]
+
+
+def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
+    """Decide a StreamsGroupHeartbeat. A refusal is answered with Kafka's words, and leaves no trace."""
+    try:
+        check_request(request, context.config["konvene.streams.mode"])
+        if request.member_epoch in (LEAVE, LEAVE_STATIC):
+            return leave(groups, request, context)
+        return _stay(groups, request, context)
+    except GroupError as refused:
+        response = StreamsGroupHeartbeatResponse(error_code=refused.error, error_message=refused.message)
+        return Outcome((Reply(context.waiter, response),))
+
+
+def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
+    """A heartbeat that is no farewell."""
+    step = _group(groups, request, context)
+    group = step.group
+    if request.member_epoch == JOIN:
+        _check_room(step, request.member_id, request.instance_id)
+    owned = _owned(request)
+    old, replaced = _admit(step, request, owned)
+    new = _updated(old, request, context)
+    is_new = old.member_id not in group.members and replaced is None
+    changed = _describe_itself(step, old, new, request, is_new=is_new)
+    told: list[wire.Status] = []
+    configured = _see_topology(step, new, request, told, changed=changed)
+    if group.is_empty and (delay_ms := step.config["streams.initial.rebalance.delay.ms"]) > 0:
+        step.arm(delay_key(group.group_id), delay_ms, unless_armed=True)
+        step.remember(delayed=True)
+    target = retarget(step, new, configured, replaced, told)
+    settled = reconcile(step, new, target, owned)
+    if settled is not old or replaced is not None:
+        step.arrived.append(settled)
+    step.arm_session(settled.member_id)
+    if request.shutdown_application and step.soft.shutdown is None:
+        step.remember(shutdown=settled.member_id)
+    _tell_of_topics(step, configured, told)
+    _tell_of_others(step, request, settled, told)
+    is_known = groups.get(group.group_id) is group
+    answer = _answer(step, request, old, settled, replaced, configured, is_known=is_known)
+    step.reply(context.waiter, answer.replace(status=tuple(told)))
+    return step.outcome()
+
+
+# --- admit -----------------------------------------------------------------------------------------
+
+
+def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Step:
+    """The group, made where somebody joins it; an empty classic one gives way."""
+    group_id, joins = request.group_id, request.member_epoch == JOIN
+    known = groups.get(group_id)
+    if isinstance(known, StreamsGroup):
+        return Step(known, context)
+    if known is None:
+        if not joins:
+            raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
+        return Step(StreamsGroup(group_id), context)
+    if joins and isinstance(known, ClassicGroup) and known.state is ClassicState.EMPTY:
+        return replaced_classic(known, context)
+    raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+
+
+def _check_room(step: Step, member_id: str, instance_id: str | None) -> None:
+    most: int = step.context.config["group.streams.max.size"]
+    members = step.group.members
+    if instance_id in step.group.instances or len(members) < most or member_id in members:
+        return
+    raise GroupError(
+        Errors.GROUP_MAX_SIZE_REACHED,
+        f"The streams group has reached its maximum capacity of {most} members.",
+    )
+
+
+def _admit(
+    step: Step, request: StreamsGroupHeartbeatRequest, owned: MemberAssignment | None
+) -> tuple[Member, str | None]:
+    """The member as it is so far, and the id of the one whose place it takes."""
+    group, member_id, instance_id = step.group, request.member_id, request.instance_id
+    joins = request.member_epoch == JOIN
+    if instance_id is None:
+        if joins and member_id not in group.members:
+            return Member(member_id), None
+        member = known_member(group, member_id)
+        _check_epoch(member, request.member_epoch, owned)
+        return member, None
+    if not joins:
+        member = static_member(group, member_id, instance_id)
+        _check_epoch(member, request.member_epoch, owned)
+        return member, None
+    holder = group.static_member(instance_id)
+    if holder is None:
+        return group.members.get(member_id) or Member(member_id), None
+    if holder.current.epoch != LEAVE_STATIC:
+        if holder.member_id == member_id and step.context.config["konvene.streams.mode"] == KIP:
+            return holder, None  # Its answer was lost.
+        raise GroupError(
+            Errors.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+            f"instance id is owned by {holder.member_id} member.",
+        )
+    return step.take_place(holder, member_id), holder.member_id
+
+
+def _check_epoch(member: Member, epoch: int, owned: MemberAssignment | None) -> None:
+    """Whether the member may be at this epoch. With 0 it comes back, and it may always."""
+    current = member.current
+    if epoch in (JOIN, current.epoch):
+        return
+    if epoch == current.previous_epoch < current.epoch and _is_subset(owned, current):
+        return
+    word = "greater" if epoch > current.epoch else "smaller"
+    raise GroupError(
+        Errors.FENCED_MEMBER_EPOCH,
+        f"The streams group member has a {word} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_subset(owned: MemberAssignment | None, current: Current) -> bool:
+    if owned is None:
+        return False
+    has = current.assigned
+    return all(
+        partition in there.get(subtopology, ())
+        for tasks, there in (
+            (owned.active, has.active),
+            (owned.standby, has.standby),
+            (owned.warmup, has.warmup),
+        )
+        for subtopology, partitions in tasks.items()
+        for partition in partitions
+    )
+
+
+def _owned(request: StreamsGroupHeartbeatRequest) -> MemberAssignment | None:
+    told = request.active_tasks, request.standby_tasks, request.warmup_tasks
+    if told[0] is None or told[1] is None or told[2] is None:
+        return None
+    return MemberAssignment(*({t.subtopology_id: t.partitions for t in role or ()} for role in told))
+
+
+# --- describe oneself ------------------------------------------------------------------------------
+
+
+def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Context) -> Member:
+    """The member with what it says of itself now; what it does not say is as it was, but for its endpoint:
+    who joins without one has none."""
+    endpoint, tags = request.user_endpoint, request.client_tags
+    told = None if endpoint is None else (endpoint.host, endpoint.port)
+    new = replace(
+        old,
+        instance_id=request.instance_id if request.instance_id is not None else old.instance_id,
+        rack_id=request.rack_id if request.rack_id is not None else old.rack_id,
+        client_id=context.client_id,
+        client_host=context.client_host,
+        rebalance_timeout_ms=(
+            request.rebalance_timeout_ms if request.rebalance_timeout_ms != -1 else old.rebalance_timeout_ms
+        ),
+        topology_epoch=request.topology.epoch if request.topology is not None else old.topology_epoch,
+        process_id=request.process_id if request.process_id is not None else old.process_id,
+        user_endpoint=told if told is not None or request.member_epoch == JOIN else old.user_endpoint,
+        client_tags=(
+            tuple(sorted({tag.key: tag.value for tag in tags}.items()))
+            if tags is not None
+            else old.client_tags
+        ),
+    )
+    return old if new == old else new
+
+
+def _describe_itself(
+    step: Step, old: Member, new: Member, request: StreamsGroupHeartbeatRequest, *, is_new: bool
+) -> bool:
+    """Write down what the member said; whether the epoch has to move for it.
+
+    Of a static member only what targets rest on counts."""
+    if new is old:
+        return False
+    step.record(log.member_record(step.group.group_id, new))
+    rests_on = (
+        (old.topology_epoch, old.rack_id, old.client_tags, old.process_id)
+        != (new.topology_epoch, new.rack_id, new.client_tags, new.process_id)
+    )  # fmt: skip
+    if request.instance_id is not None and not rests_on:
+        return False
+    step.cause(causes.MEMBER_JOINED if is_new else causes.MEMBER_METADATA_CHANGED, new)
+    return True
+
+
+# --- see the topology ------------------------------------------------------------------------------
+
+
+def _see_topology(
+    step: Step,
+    new: Member,
+    request: StreamsGroupHeartbeatRequest,
+    told: list[wire.Status],
+    *,
+    changed: bool,
+) -> Configured:
+    """The topology held against its topics, anew if one of them is not what it was.
+
+    Moves the epoch, at most once, if this or anything else (`changed`) did that targets rest on."""
+    group, context = step.group, step.context
+    mode = context.config["konvene.streams.mode"]
+    if request.topology is not None:
+        step.topology = topology_after(group.topology, request.topology, mode)
+        if step.topology is not group.topology:
+            step.record(log.topology_record(group.group_id, record_value(request.topology)))
+            step.cause(causes.TOPOLOGY_INITIALIZED, new)
+    topology = step.topology
+    if topology is None:  # It was not in the log: who joins brings it again.
+        raise GroupError(
+            Errors.FENCED_MEMBER_EPOCH,
+            "The streams group has no topology. The member must abandon all its partitions and rejoin.",
+        )
+    if new.topology_epoch < topology.epoch and group.topology is not None:
+        detail = (
+            f"The member's topology epoch {new.topology_epoch} is behind the group's topology epoch "
+            f"{topology.epoch}."
+        )
+        told.append(wire.Status(status_code=Status.STALE_TOPOLOGY, status_detail=detail))
+    configured: Configured | None = step.soft.configured
+    if configured is None or step.soft.seen is not context.topics or topology is not group.topology:
+        step.metadata_hash = hash_of(topology.required_topics, context)
+        moved = step.metadata_hash != group.metadata_hash
+        if configured is None or moved or topology is not group.topology:
+            by_name = context.topics.by_name
+            counts = {name: by_name[name].partitions for name in topology.required_topics if name in by_name}
+            configured = configure(topology, counts, mode)
+        step.remember(seen=context.topics, configured=configured)
+        if moved and not changed and topology is group.topology:
+            step.cause(causes.TOPIC_METADATA_CHANGED)
+        changed |= moved
+    check_tasks(request, topology, configured, mode)
+    _take_offsets(step, new.member_id, request)
+    step.validated_topology_epoch = topology.epoch if configured.is_ready else -1
+    if step.validated_topology_epoch != group.validated_topology_epoch:
+        step.cause(causes.TOPOLOGY_READY if configured.is_ready else causes.TOPOLOGY_NOT_READY)
+        changed = True
+    step.assignment_configs = assignment_configs(step.config)
+    if step.assignment_configs != group.assignment_configs and not changed:
+        step.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
+        changed = True
+    if changed:
+        step.bump()
+    return configured
+
+
+def _take_offsets(step: Step, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
+    """Null means: as it was."""
+    if request.task_offsets is None and request.task_end_offsets is None:
+        return
+    check_offsets(request)
+    known = step.group.reported_by(member_id)
+    step.report(
+        member_id,
+        Reported(
+            known.offsets if request.task_offsets is None else _offsets(request.task_offsets),
+            known.end_offsets if request.task_end_offsets is None else _offsets(request.task_end_offsets),
+        ),
+    )
+
+
+def _offsets(told: tuple[wire.TaskOffset, ...]) -> TaskOffsets:
+    found: dict[str, dict[int, int]] = {}
+    for each in told:
+        found.setdefault(each.subtopology_id, {})[each.partition] = each.offset
+    return found
+
+
+# --- answer ----------------------------------------------------------------------------------------
+
+
+def _tell_of_topics(step: Step, configured: Configured, told: list[wire.Status]) -> None:
+    """What stands in the way, and work for somebody to make the topics that are missing."""
+    if configured.failure is None:
+        return
+    status, detail = configured.failure
+    if configured.missing:
+        step.effects.append(creation(step.group.group_id, configured))
+        detail += missing_detail(step.soft.creation, configured, step.context.now_ms)
+    told.append(wire.Status(status_code=status, status_detail=detail))
+
+
+def _tell_of_others(
+    step: Step, request: StreamsGroupHeartbeatRequest, member: Member, told: list[wire.Status]
+) -> None:
+    if step.soft.shutdown is not None:
+        detail = (
+            f"Streams group member {step.soft.shutdown} encountered a fatal error and requested a shutdown "
+            "for the entire application."
+        )
+        told.append(wire.Status(status_code=Status.SHUTDOWN_APPLICATION, status_detail=detail))
+    wanted = [tag.strip() for tag in step.assignment_configs.get(TAGS, "").split(",") if tag.strip()]
+    has = dict(member.client_tags)
+    missing = [tag for tag in wanted if tag not in has]
+    if missing and step.context.api_version >= FIRST_VERSION_WITH_MISSING_TAGS:
+        detail = (
+            f"Missing required client tags for rack-aware standby assignment: [{', '.join(missing)}]. "
+            "Configure them via 'client.tag.<tagKey>' in your Streams config."
+        )
+        told.append(wire.Status(status_code=Status.MISSING_CLIENT_TAGS, status_detail=detail))
+
+
+def _answer(
+    step: Step,
+    request: StreamsGroupHeartbeatRequest,
+    old: Member,
+    new: Member,
+    replaced: str | None,
+    configured: Configured,
+    *,
+    is_known: bool,
+) -> StreamsGroupHeartbeatResponse:
+    """`is_known`: the group was there before; who makes it hears of no endpoint epoch, as in Kafka."""
+    has = new.current.assigned
+    moved = has != old.current.assigned
+    tells = request.member_epoch == JOIN or moved
+    endpoint_epoch = step.soft.endpoint_epoch
+    if old.user_endpoint != new.user_endpoint or (moved and new.user_endpoint is not None):
+        endpoint_epoch += 1
+        if is_known:
+            step.remember(endpoint_epoch=endpoint_epoch)
+    endpoints = None
+    if endpoint_epoch != request.endpoint_information_epoch:
+        endpoints = told_endpoints(step, new, replaced, configured)
+    waits = (
+        step.epoch > step.assignment_epoch
+        or not new.is_reconciled_to(step.assignment_epoch)
+        or not configured.is_ready
+    )
+    return StreamsGroupHeartbeatResponse(
+        member_id=new.member_id,
+        member_epoch=new.current.epoch,
+        heartbeat_interval_ms=told_interval_ms(
+            step.config["streams.heartbeat.interval.ms"],
+            step.context.config,
+            step.context.members,
+            waits=waits,
+        ),
+        task_offset_interval_ms=step.config["streams.task.offset.interval.ms"],
+        acceptable_recovery_lag=step.config["streams.acceptable.recovery.lag"],
+        active_tasks=_told(has.active) if tells else None,
+        standby_tasks=_told(has.standby) if tells else None,
+        warmup_tasks=_told(has.warmup) if tells else None,
+        endpoint_information_epoch=endpoint_epoch if is_known else 0,
+        partitions_by_user_endpoint=endpoints,
+    )
+
+
+def _told(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
+    return tuple(
+        TaskIds(subtopology_id=name, partitions=tuple(sorted(tasks[name]))) for name in sorted(tasks)
+    )
+
+
+# --- the common heartbeat --------------------------------------------------------------------------
+
+
+class Settled:
+    """What an accepted heartbeat of a settled member rests on: as long as it is there, the same again."""
+
+    __slots__ = ("assignment_epoch", "epoch", "group", "member", "soft")
+
+    def __init__(self, group: StreamsGroup, member: Member) -> None:
+        self.group = group
+        self.member = member
+        self.epoch = group.epoch
+        self.assignment_epoch = group.assignment_epoch
+        self.soft = group.soft
+
+    def holds(self, groups: Mapping[str, Any]) -> bool:
+        group = self.group
+        return (
+            group.members.get(self.member.member_id) is self.member
+            and group.epoch == self.epoch
+            and group.assignment_epoch == self.assignment_epoch
+            and group.soft is self.soft
+            and groups.get(group.group_id) is group
+        )
+
+
+def same_again(
+    group: StreamsGroup | None, request: StreamsGroupHeartbeatRequest, context: Context
+) -> tuple[Settled, tuple[Arm | Disarm, ...]] | None:
+    """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
+    if group is None or group.epoch != group.assignment_epoch or request.member_epoch <= JOIN:
+        return None
+    member = group.members.get(request.member_id)
+    if member is None or request.member_epoch != member.current.epoch:
+        return None
+    soft = group.soft
+    is_ready = soft.configured is not None and soft.configured.is_ready
+    if not is_ready or soft.delayed or not member.is_reconciled_to(group.assignment_epoch):
+        return None
+    if request.instance_id not in (None, member.instance_id):
+        return None
+    timeout_ms = context.group_configs.of(group.group_id)["streams.session.timeout.ms"]
+    return Settled(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)

@@ -1,0 +1,182 @@
+"""How members of a streams group go: they leave, or their time is over, or somebody removes them.
+
+All that is kept of them goes, the group's epoch moves, and whoever is left gets their tasks. The last one
+leaves an empty group behind, which keeps its topology and is at its own epoch: there is nothing to assign.
+
+A static member that leaves for a while (epoch -2) keeps its place and its tasks until its session is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.groups.classic import log as classic_log
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.classic.step import join_key as classic_join_key
+from konvene.groups.classic.step import sync_key as classic_sync_key
+from konvene.groups.intervals import grace_ms
+from konvene.groups.streams import log
+from konvene.groups.streams.current import NONE_HELD, Current, MemberState
+from konvene.groups.streams.group import Member, StreamsGroup
+from konvene.groups.streams.step import Step, delay_key, revocation_key, session_key
+from konvene.groups.streams.targets import delay_is_over
+from konvene.groups.streams.validate import LEAVE_STATIC
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from konvene.shard import causes
+from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Outcome
+from konvene.shard.errors import GroupError
+
+Groups = MutableMapping[str, Any]
+
+
+def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
+    """A heartbeat at epoch -1 or -2. Raises `GroupError`."""
+    group = streams_group(groups, request.group_id)
+    step = Step(group, context)
+    if request.instance_id is None:
+        member = known_member(group, request.member_id)
+    else:
+        member = static_member(group, request.member_id, request.instance_id)
+    if request.shutdown_application and step.soft.shutdown is None:
+        step.remember(shutdown=member.member_id)
+    step.reply(
+        context.waiter,
+        StreamsGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=request.member_epoch, status=()
+        ),
+    )
+    if request.instance_id is not None and request.member_epoch == LEAVE_STATIC:
+        _set_aside(step, member)
+        return step.outcome()
+    return fence(step, [(member, causes.MEMBER_LEFT)])
+
+
+def streams_group(groups: Groups, group_id: str) -> StreamsGroup:
+    """The group of that name, if it is one of ours. Raises GROUP_ID_NOT_FOUND."""
+    group = groups.get(group_id)
+    if group is None:
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, StreamsGroup):
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+    return group
+
+
+def known_member(group: StreamsGroup, member_id: str) -> Member:
+    """The member of that id. Raises UNKNOWN_MEMBER_ID."""
+    member = group.members.get(member_id)
+    if member is None:
+        raise GroupError(
+            Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
+        )
+    return member
+
+
+def static_member(group: StreamsGroup, member_id: str, instance_id: str) -> Member:
+    """The member of that name. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where it has another id."""
+    holder = group.static_member(instance_id)
+    if holder is None:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if holder.member_id != member_id:
+        raise GroupError(
+            Errors.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{holder.member_id}.",
+        )
+    return holder
+
+
+def _set_aside(step: Step, member: Member) -> None:
+    """It keeps what it has; when it is back, under another id, it has had it from the beginning."""
+    has = member.current.assigned
+    since = {subtopology: dict.fromkeys(epochs, 0) for subtopology, epochs in has.active.items()}
+    current: Current = replace(
+        member.current, epoch=LEAVE_STATIC, assigned=replace(has, active=since), pending_revocation=NONE_HELD
+    )
+    step.record(log.current_record(step.group.group_id, member.member_id, current))
+    step.settled[member.member_id] = current
+    step.timers.append(Disarm(revocation_key(step.group.group_id, member.member_id)))
+
+
+def fence(step: Step, gone: Sequence[tuple[Member, str]]) -> Outcome:
+    """These members go, at one stroke, each for its reason. `step` has the replies already."""
+    group = step.group
+    for member, why in gone:
+        step.cause(why, member)
+        step.remove(member)
+        step.disarm_all(member.member_id)
+    step.bump()
+    if len(gone) == len(group.members):
+        step.assignment_epoch = step.epoch
+        step.record(log.assignment_record(group.group_id, step.epoch, 0))
+        step.remember(shutdown=None)
+    return step.outcome()
+
+
+def replaced_classic(classic: ClassicGroup, context: Context) -> Step:
+    """A new streams group in the place of a classic one that nobody is in."""
+    group_id = classic.group_id
+    step = Step(StreamsGroup(group_id), context)
+    step.record(classic_log.tombstone(group_id))
+    step.timers += [Disarm(classic_join_key(group_id)), Disarm(classic_sync_key(group_id))]
+    step.timers += (Disarm(session_key(group_id, pending)) for pending in sorted(classic.pending_joins))
+    return step
+
+
+# --- a lost connection -----------------------------------------------------------------------------
+
+
+def disconnected(group: StreamsGroup, member_id: str, context: Context) -> Outcome:
+    """A dynamic member has `konvene.session.disconnect.grace.ms` to be heard of again, if that is set."""
+    member = group.members.get(member_id)
+    if member is None or member.instance_id is not None:
+        return NOTHING
+    config = context.group_configs.of(group.group_id)
+    left_ms = grace_ms("streams", config, context.config, context.members)
+    if left_ms is None:
+        return NOTHING
+    return Outcome(timers=(Arm(session_key(group.group_id, member_id), left_ms),))
+
+
+# --- timers ----------------------------------------------------------------------------------------
+
+
+def session_expired(group: StreamsGroup, member_id: str, context: Context) -> Outcome:
+    """No heartbeat came in time."""
+    member = group.members.get(member_id)
+    if member is None:
+        return NOTHING
+    return fence(Step(group, context), [(member, causes.SESSION_EXPIRED)])
+
+
+def revocation_timed_out(group: StreamsGroup, member_id: str, context: Context) -> Outcome:
+    """A member was told to give something up and did not confirm it in its rebalance timeout."""
+    member = group.members.get(member_id)
+    if member is None or member.current.state is not MemberState.UNREVOKED_TASKS:
+        return NOTHING
+    return fence(Step(group, context), [(member, causes.REBALANCE_TIMEOUT)])
+
+
+def delay_ended(group: Any, context: Context) -> Outcome:
+    """Members had their time to arrive: the first target is computed now."""
+    return delay_is_over(Step(group, context)) if isinstance(group, StreamsGroup) else NOTHING
+
+
+def loaded(group: StreamsGroup, context: Context) -> Outcome:
+    """After a restart each member has its session, and its time to revoke, from the beginning."""
+    step = Step(group, context)
+    for member in group.members.values():
+        step.arm_session(member.member_id)
+        if member.current.state is MemberState.UNREVOKED_TASKS and member.current.epoch >= 0:
+            step.arm(revocation_key(group.group_id, member.member_id), member.rebalance_timeout_ms)
+    return step.outcome()
+
+
+def let_go_timers(group: StreamsGroup) -> tuple[Disarm, ...]:
+    """Of a group that is deleted, or gives way to another kind."""
+    return (Disarm(delay_key(group.group_id)),)

@@ -1,0 +1,106 @@
+"""A decision about a streams group while it is being made: what `groups.step` says, and its own moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from konvene.groups.assignors.tasks import TaskAssignor
+from konvene.groups.step import EpochStep, revocation_key, session_key
+from konvene.groups.streams import log
+from konvene.groups.streams.assignors import assignor_of
+from konvene.groups.streams.current import Current, MemberState
+from konvene.groups.streams.group import Member, Reported, StreamsGroup
+from konvene.groups.streams.topology import Topology
+from konvene.shard.contract import Context, Disarm
+
+__all__ = ["Step", "delay_key", "revocation_key", "session_key"]
+
+
+def delay_key(group_id: str) -> tuple[str, str]:
+    """Runs while the first assignment of a group that was empty waits for more members."""
+    return ("initial-delay", group_id)
+
+
+class Step(EpochStep[StreamsGroup]):
+    """One decision about one group."""
+
+    group_type: ClassVar[str] = "streams"
+
+    __slots__ = ("assignment_configs", "metadata_hash", "topology", "validated_topology_epoch")
+
+    def __init__(self, group: StreamsGroup, context: Context) -> None:
+        super().__init__(group, context)
+        self.topology: Topology | None = group.topology
+        self.metadata_hash = group.metadata_hash
+        self.validated_topology_epoch = group.validated_topology_epoch
+        self.assignment_configs: Mapping[str, str] = group.assignment_configs
+
+    @property
+    def assignor(self) -> TaskAssignor:
+        return assignor_of(self.config, self.context)
+
+    def _protocol(self) -> str:
+        return self.assignor.name
+
+    # --- what follows ---
+
+    def arm_session(self, member_id: str) -> None:
+        """Count the member's session from now on."""
+        self.arm(session_key(self.group.group_id, member_id), self.config["streams.session.timeout.ms"])
+
+    def disarm_all(self, member_id: str) -> None:
+        """The member is gone, and whatever it was waited for."""
+        group_id = self.group.group_id
+        self.timers += (Disarm(session_key(group_id, member_id)), Disarm(revocation_key(group_id, member_id)))
+
+    def report(self, member_id: str, reported: Reported | None) -> None:
+        """Note how far a member says that it has come; None: it is gone."""
+        known = self.soft.reported
+        if known.get(member_id) != reported:
+            others = {name: said for name, said in known.items() if name != member_id}
+            self.remember(reported={**others, member_id: reported} if reported is not None else others)
+
+    # --- moves that requests share ---
+
+    def bump(self) -> None:
+        """The group is at its next epoch: whatever its assignment rests on has changed."""
+        self.epoch += 1
+        self.record(
+            log.group_record(
+                self.group, self.epoch, self.metadata_hash, self.validated_topology_epoch,
+                self.assignment_configs,
+            )
+        )  # fmt: skip
+
+    def settle(self, member: Member, current: Current) -> Member:
+        """The member has something else now. It has a time limit while it owes a revocation."""
+        group_id = self.group.group_id
+        self.record(log.current_record(group_id, member.member_id, current))
+        self.settled[member.member_id] = current
+        key = revocation_key(group_id, member.member_id)
+        if current.state is MemberState.UNREVOKED_TASKS:
+            self.arm(key, member.rebalance_timeout_ms)
+        else:
+            self.timers.append(Disarm(key))
+        return member.having(current)
+
+    def remove(self, member: Member) -> None:
+        """Let go of all that is kept of a member."""
+        self.records += log.member_tombstones(self.group.group_id, member.member_id)
+        self.gone.add(member.member_id)
+        self.report(member.member_id, None)
+
+    def take_place(self, old: Member, member_id: str) -> Member:
+        """A static member is back under another id: all that it had is copied, at epoch 0."""
+        group_id = self.group.group_id
+        current = replace(old.current, epoch=0, previous_epoch=0)
+        member = replace(old, member_id=member_id, current=current)
+        self.remove(old)
+        self.record(log.member_record(group_id, member))
+        self.record(log.target_record(group_id, member_id, self.group.target_of(old.member_id)))
+        self.record(log.current_record(group_id, member_id, current))
+        self.settled[member_id] = current
+        self.disarm_all(old.member_id)
+        return member

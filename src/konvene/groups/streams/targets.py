@@ -1,0 +1,179 @@
+"""What members of a streams group are meant to have: when a new target is computed, and of what.
+
+A target is computed when the group's epoch is ahead of the assignment's, at the next heartbeat of any member,
+but not sooner than `streams.assignment.interval.ms` after the last one; and the first one of a group that was
+empty not before `streams.initial.rebalance.delay.ms` are over, so that members who start together share the
+tasks from the beginning. Members are told that it is delayed (status ASSIGNMENT_DELAYED).
+
+While the topology is not ready there are no tasks: everybody's target is to have none.
+
+A large group's target is computed elsewhere (`consumer.work`), if the broker offloads; until it is there
+everybody goes on with the last one, and a target for an epoch that is past is dropped.
+"""
+
+from __future__ import annotations
+
+from konvene.errors import Errors
+from konvene.groups.assignors.tasks import (
+    NOTHING,
+    AssignmentMemberSpec,
+    GroupAssignment,
+    GroupSpec,
+    MemberAssignment,
+    Subtopology,
+    TaskAssignorError,
+    TopologyDescriber,
+)
+from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
+from konvene.groups.streams import log
+from konvene.groups.streams.assignors import read_configs
+from konvene.groups.streams.configure import Configured, Status
+from konvene.groups.streams.current import Target, advance
+from konvene.groups.streams.group import Member
+from konvene.groups.streams.step import Step
+from konvene.messages.streams_group_heartbeat import Status as ToldStatus
+from konvene.shard.contract import NOTHING as NO_OUTCOME
+from konvene.shard.contract import Effect, Outcome
+from konvene.shard.errors import GroupError
+
+HEAVY = 5_000
+"""Members, tasks and their copies together: from here on a target is computed elsewhere. Below, it takes few
+milliseconds."""
+
+Members = dict[str, Member]
+
+
+def retarget(
+    step: Step, new: Member, configured: Configured, replaced: str | None, told: list[ToldStatus]
+) -> MemberAssignment:
+    """What the member is meant to have, by a new target if it is time for one.
+
+    `replaced`: the member whose place it takes. Raises `GroupError` where the assignor has no answer."""
+    group = step.group
+    if step.soft.delayed:
+        told.append(_delayed("initial rebalance delay"))
+        return NOTHING
+    last = group.target_of(replaced if replaced is not None else new.member_id)
+    if step.assignment_epoch >= step.epoch or step.soft.computing == step.epoch:
+        return last
+    if not _is_time(step):
+        told.append(_delayed("assignment interval"))
+        return last
+    members = {name: member for name, member in group.members.items() if name != replaced}
+    members[new.member_id] = new
+    given = _compute(step, members, configured)
+    if given is None:
+        return last
+    for name in members:
+        known = name in group.targets or (name == new.member_id and replaced is not None)
+        before = last if name == new.member_id else group.target_of(name)
+        _write(step, name, before if known else None, given)
+    _at(step)
+    return given.get(new.member_id, NOTHING)
+
+
+def delay_is_over(step: Step) -> Outcome:
+    """The first target of a group whose members had time to arrive."""
+    group = step.group
+    step.remember(delayed=False)
+    configured = step.soft.configured
+    if group.is_empty or configured is None or step.epoch <= step.assignment_epoch or not _is_time(step):
+        return step.outcome()
+    given = _compute(step, group.members, configured)
+    if given is not None:
+        _write_all(step, given)
+    return step.outcome()
+
+
+def computed(step: Step, answer: AssignmentComputed) -> Outcome:
+    """A target that was computed elsewhere is there."""
+    group, given = step.group, answer.given
+    if group.soft.computing != answer.epoch:
+        return NO_OUTCOME
+    step.remember(computing=0)
+    if isinstance(given, GroupError) or not given.keys() <= group.members.keys():
+        return step.outcome()  # Or somebody has another id by now: no epoch moves for that.
+    if group.epoch == answer.epoch > group.assignment_epoch:
+        _write_all(step, given)
+    return step.outcome()
+
+
+def _delayed(why: str) -> ToldStatus:
+    detail = f"Assignment delayed due to the configured {why}."
+    return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
+
+
+def _is_time(step: Step) -> bool:
+    last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["streams.assignment.interval.ms"]
+    # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
+    waits = last_ms <= step.context.now_ms < last_ms + interval_ms
+    return last_ms == 0 or not waits
+
+
+def _compute(step: Step, members: Members, configured: Configured) -> GroupAssignment | None:
+    """Everybody's target; None where it is computed elsewhere."""
+    if not configured.is_ready or step.topology is None:
+        return dict.fromkeys(members, NOTHING)
+    stateful = step.topology.is_stateful
+    topology = TopologyDescriber(
+        {name: Subtopology(count, stateful(name)) for name, count in configured.tasks.items()}
+    )
+    spec = GroupSpec(
+        {name: _spec(step, member) for name, member in members.items()}, read_configs(step.assignment_configs)
+    )
+    assignor = step.assignor
+    weight = len(members) + sum(configured.tasks.values()) * (1 + spec.configs.num_standby_replicas)
+    if step.config["streams.assignor.offload.enable"] and weight >= HEAVY:
+        wanted = AssignmentToCompute(step.group.group_id, step.epoch, assignor, spec, topology)
+        step.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
+        step.remember(computing=step.epoch)
+        return None
+    try:
+        return assignor.assign(spec, topology)
+    except TaskAssignorError as failed:
+        why = f"Failed to compute a new target assignment for epoch {step.epoch}: {failed.message}"
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
+
+
+def _spec(step: Step, member: Member) -> AssignmentMemberSpec:
+    """What a member has, not what it was meant to have: only there is state."""
+    reported = step.soft.reported.get(member.member_id)
+    said = () if reported is None else (reported.offsets, reported.end_offsets)
+    return AssignmentMemberSpec(
+        member.process_id, member.current.assigned.tasks, member.instance_id, member.rack_id,
+        dict(member.client_tags), *said,
+    )  # fmt: skip
+
+
+def _write_all(step: Step, given: GroupAssignment) -> None:
+    for name in step.group.members:
+        _write(step, name, step.group.targets.get(name), given)
+    _at(step)
+
+
+def _write(step: Step, member_id: str, before: MemberAssignment | None, given: GroupAssignment) -> None:
+    """The record of a member's target, if it is another one."""
+    mine = given.get(member_id, NOTHING)
+    if before is None or (mine is not before and mine != before):
+        step.record(log.target_record(step.group.group_id, member_id, mine))
+
+
+def _at(step: Step) -> None:
+    """The target is that of the group's epoch."""
+    step.assignment_epoch = step.epoch
+    step.record(log.assignment_record(step.group.group_id, step.epoch, step.context.now_ms))
+
+
+# --- towards it ------------------------------------------------------------------------------------
+
+
+def reconcile(step: Step, member: Member, target: MemberAssignment, owned: MemberAssignment | None) -> Member:
+    """The member's next step towards its target, if there is one."""
+    epoch = step.assignment_epoch
+    if member.is_reconciled_to(epoch):
+        return member
+    processes = step.group.processes
+    current = advance(member.current, Target(epoch, target, member.process_id, processes), owned)
+    if current == member.current:
+        return member
+    return step.settle(member, current)
