@@ -13,6 +13,7 @@ from konvene.client.admin import Admin
 from konvene.client.cluster import Cluster, TopicPartition
 from konvene.client.errors import KafkaError
 from konvene.client.protocol import Assigned, Subscription, write_assignment, write_subscription
+from konvene.codec.compile import encode
 from konvene.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeResponse,
@@ -21,6 +22,7 @@ from konvene.messages.consumer_group_describe import (
 )
 from konvene.messages.consumer_group_describe import DescribedGroup as Moving
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+from konvene.messages.heartbeat_notes import ASKED, HEARTBEAT_NOTES, HeartbeatNote, HeartbeatNotes
 from konvene.messages.list_groups import ListedGroup, ListGroupsResponse
 from konvene.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -288,6 +290,49 @@ def test_every_part_says_who_holds_up_others_and_the_tables_stay_those_of_kafka(
     assert {each.err.splitlines()[1].split(" (")[0] for each in said.values()} == {"ann-1"}
     assert [line[1] for line in said["--members --verbose"].lines[1:]] == ["cat-1", "bob-1", "old-1", "ann-1"]
     assert [line[6] for line in said["--offsets"].lines[1:]] == ["ann-1", "ann-1", "ann-1", "cat-1"]
+
+
+def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> None:
+    """Whose policy it is, what each member is told, and who is held; Kafka's broker passes over the question,
+    and its tables are as ever."""
+    notes = HeartbeatNotes(
+        policy="responsive",
+        members=(
+            HeartbeatNote(member_id="ann-1", told_ms=500),
+            HeartbeatNote(member_id="old-1"),
+            HeartbeatNote(member_id="cat-1", told_ms=1000, is_held=True),
+        ),
+    )
+    tags: list[Any] = []
+
+    def answered(request: Any) -> ConsumerGroupDescribeResponse:
+        tags.append(request.unknown_tags)
+        answer = reconciling()
+        if ASKED not in request.unknown_tags:
+            return answer
+        told = answer.groups[0].replace(unknown_tags=((HEARTBEAT_NOTES, encode(notes, 0)),))
+        return answer.replace(groups=(told,))
+
+    with ScriptedBroker(ConsumerGroupDescribe=answered) as broker:
+        plain = call(broker, "groups", "describe", "billing", "--members")
+        members = call(broker, "groups", "describe", "billing", "--members", "--verbose")
+        state = call(broker, "groups", "describe", "billing", "--state", "--verbose")
+        (group,) = call(broker, "groups", "describe", "billing", "--members", "--verbose", "--json").json
+    assert tags == [(), (ASKED,), (ASKED,), (ASKED,)]
+    assert "HEARTBEAT-MS" not in plain.lines[0]
+    assert members.lines[0][-2:] == ["HEARTBEAT-MS", "HELD"]
+    assert {line[1]: line[-2:] for line in members.lines[1:]} == {
+        "cat-1": ["1000", "true"], "bob-1": ["-", "-"], "old-1": ["-", "false"], "ann-1": ["500", "false"],
+    }  # fmt: skip
+    assert (state.lines[0][-2:], state.lines[1][-2:]) == (
+        ["HEARTBEAT-POLICY", "#MEMBERS"],
+        ["responsive", "4"],
+    )
+    assert group["heartbeat_policy"] == "responsive"
+    told = {m["member_id"]: m.get("heartbeats") for m in group["members"]}
+    assert told["cat-1"] == {"told_interval_ms": 1000, "held": True}
+    assert told["old-1"] == {"told_interval_ms": None, "held": False}
+    assert told["bob-1"] is None
 
 
 def test_a_group_without_a_target_says_what_may_keep_it_from_one() -> None:

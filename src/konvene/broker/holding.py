@@ -73,6 +73,10 @@ class Holding:
         """When each hold ends at the latest, in the loop's time."""
         return {connection: turn * TURN_S for connection, (_, _, turn) in self._held.items()}
 
+    def held_of(self, group_id: str) -> set[str]:
+        """The members of a group whose heartbeats are held."""
+        return {self._held[connection][0].member_id for connection in self._by_group.get(group_id, ())}
+
     def hold(self, connection: Connection, known: Known, frame: bytes, hold_ms: int) -> bool:
         """Keep the answer to this heartbeat for so long; `release` gives it back to the connection.
 

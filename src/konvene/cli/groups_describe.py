@@ -37,7 +37,11 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
     flag_value="reconciliation",
     help="How far each member of a consumer group is from its target, and on whom it waits.",
 )
-@click.option("--verbose", is_flag=True, help="More columns: epochs, and with --members the assignments.")
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="More columns: epochs, with --members the assignments; from konvene, how members heartbeat.",
+)
 @cluster_options
 @json_option
 def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, verbose: bool) -> None:
@@ -57,7 +61,7 @@ def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, v
         async with connect() as cluster:
             admin = Admin(cluster)
             for name in await groups.of(admin):
-                group = await _group(admin, name, must_exist=bool(groups.names))
+                group = await _group(admin, name, must_exist=bool(groups.names), verbose=verbose)
                 if group is not None:
                     rows = await _offsets(admin, group) if part in (None, "offsets") else []
                     found.append(Described(group, rows))
@@ -92,12 +96,12 @@ class Described(NamedTuple):
     offsets: list[OffsetRow]
 
 
-async def _group(admin: Admin, name: str, *, must_exist: bool) -> GroupDescription | None:
+async def _group(admin: Admin, name: str, *, must_exist: bool, verbose: bool) -> GroupDescription | None:
     """None for one that went away since it was listed."""
     from konvene.client.errors import KafkaError
 
     try:
-        return await admin.describe_group(name)
+        return await admin.describe_group(name, heartbeats=verbose)
     except KafkaError as error:
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
@@ -164,6 +168,7 @@ def _members_table(found: Described, verbose: bool) -> list[Table]:
     if verbose:
         columns += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
     columns += ["UPGRADED"] if migrating else []
+    columns += ["HEARTBEAT-MS", "HELD"] if group.heartbeat_policy else []
     rows = []
     for m in group.members:
         row: list[Any] = [group.group_id, m.member_id] + ([m.instance_id] if static else [])
@@ -172,6 +177,7 @@ def _members_table(found: Described, verbose: bool) -> list[Table]:
             row += [m.epoch, spelled(m.assignment)]
             row += [group.assignment_epoch if m.target is not None else None, spelled(m.target or ())]
         row += [m.upgraded] if migrating else []
+        row += (m.heartbeats or (None, None)) if group.heartbeat_policy else ()
         rows.append(row)
     return [Table(columns if rows else (), rows, _notes(group))]
 
@@ -184,6 +190,9 @@ def _state_table(found: Described, verbose: bool) -> list[Table]:
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
         row += [group.epoch, group.assignment_epoch]
+    if group.heartbeat_policy:
+        columns.append("HEARTBEAT-POLICY")
+        row.append(group.heartbeat_policy)
     return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], _notes(group))]
 
 
@@ -253,6 +262,8 @@ def _document(found: Described, part: str | None) -> dict[str, Any]:
         "coordinator": {"id": g.coordinator.id, "host": g.coordinator.host, "port": g.coordinator.port},
         "member_count": len(g.members),
     }
+    if g.heartbeat_policy:
+        out["heartbeat_policy"] = g.heartbeat_policy
     if part in (None, "members", "reconciliation"):
         out["members"] = [_member(each, of_consumers=g.type == "consumer") for each in standings(g)]
     if part in (None, "offsets"):
@@ -285,6 +296,8 @@ def _member(standing: Standing, *, of_consumers: bool) -> dict[str, Any]:
         "assignment": _pairs(m.assignment),
         "target_assignment": None if m.target is None else _pairs(m.target),
     }
+    if m.heartbeats is not None:
+        out["heartbeats"] = {"told_interval_ms": m.heartbeats.told_ms, "held": m.heartbeats.held}
     if of_consumers:
         out |= {
             "state": standing.state,

@@ -15,6 +15,7 @@ from konvene.client.connection import Connection
 from konvene.client.errors import BadResponse, KafkaError, raise_for
 from konvene.client.fetch import OffsetAt, list_offsets
 from konvene.client.protocol import read_assignment, read_subscription
+from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
@@ -22,6 +23,7 @@ from konvene.messages import BY_NAME
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
+from konvene.messages.heartbeat_notes import ASKED, HEARTBEAT_NOTES, HeartbeatNotes
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.offset_commit import (
@@ -63,6 +65,15 @@ class GroupListing(NamedTuple):
     protocol_type: str
 
 
+class Heartbeats(NamedTuple):
+    """How a member heartbeats, where a broker of ours tells it."""
+
+    told_ms: int | None
+    """What it is told with its next answer; None for a member of the classic protocol."""
+    held: bool
+    """Whether it waits for the answer to a heartbeat with nothing to tell."""
+
+
 class MemberDescription(NamedTuple):
     """A member of a group; epochs None in a classic group, `target` too."""
 
@@ -78,6 +89,7 @@ class MemberDescription(NamedTuple):
     """In a consumer group: whether the member speaks the consumer protocol itself."""
     regex: str | None = None
     rack_id: str | None = None
+    heartbeats: Heartbeats | None = None
 
 
 class GroupDescription(NamedTuple):
@@ -93,6 +105,8 @@ class GroupDescription(NamedTuple):
     epoch: int | None = None
     assignment_epoch: int | None = None
     protocol_type: str = "consumer"
+    heartbeat_policy: str | None = None
+    """`konvene.heartbeat.policy`, where a broker of ours was asked how members heartbeat."""
 
 
 class CommittedOffset(NamedTuple):
@@ -146,22 +160,29 @@ class GroupAdmin:
                 found[g.group_id] = GroupListing(g.group_id, g.group_type, g.group_state, g.protocol_type)
         return [found[group] for group in sorted(found)]
 
-    async def describe_group(self, group: str) -> GroupDescription:
-        """A classic or consumer group. Raises `KafkaError` GROUP_ID_NOT_FOUND where there is none."""
+    async def describe_group(self, group: str, *, heartbeats: bool = False) -> GroupDescription:
+        """A classic or consumer group. Raises `KafkaError` GROUP_ID_NOT_FOUND where there is none.
+
+        `heartbeats`: ask how its members heartbeat, too; brokers that are not ours do not say."""
+        tags = (ASKED,) if heartbeats else ()
         about = f"group {group}"
         connection = await self._coordinator(group)
         words = f"Group {group} not found."
         if connection.speaks(BY_NAME["ConsumerGroupDescribe"].key):
             answer = await self.cluster.ask_coordinator(
-                group, ConsumerGroupDescribeRequest(group_ids=(group,)), lambda a: a.groups[0].error_code
+                group,
+                ConsumerGroupDescribeRequest(group_ids=(group,)).replace(unknown_tags=tags),
+                lambda a: a.groups[0].error_code,
             )
             found = answer.groups[0]
             if found.error_code not in (Errors.GROUP_ID_NOT_FOUND, Errors.UNSUPPORTED_VERSION):
                 raise_for(found.error_code, found.error_message, about=about)
-                return _consumer_group(found, await self._coordinator_node(group))
+                return _noted(_consumer_group(found, await self._coordinator_node(group)), found)
             words = found.error_message or words
         answer = await self.cluster.ask_coordinator(
-            group, DescribeGroupsRequest(groups=(group,)), lambda a: a.groups[0].error_code
+            group,
+            DescribeGroupsRequest(groups=(group,)).replace(unknown_tags=tags),
+            lambda a: a.groups[0].error_code,
         )
         described = answer.groups[0]
         if described.error_code == Errors.GROUP_ID_NOT_FOUND:
@@ -169,7 +190,7 @@ class GroupAdmin:
         raise_for(described.error_code, described.error_message, about=about)
         if described.group_state == "Dead":
             raise KafkaError(Errors.GROUP_ID_NOT_FOUND, words, about=about)
-        return _classic_group(described, await self._coordinator_node(group))
+        return _noted(_classic_group(described, await self._coordinator_node(group)), described)
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
         """Delete groups that have no members. Raises `KafkaError` for the first that could not be."""
@@ -326,6 +347,23 @@ class GroupAdmin:
 
 def _refused(code: int, about: str) -> KafkaError | None:
     return KafkaError(code, about=about) if code else None
+
+
+def _noted(group: GroupDescription, found: Struct) -> GroupDescription:
+    """With what a broker of ours says of heartbeats beside it."""
+    for tag, data in found.unknown_tags:
+        if tag == HEARTBEAT_NOTES:
+            try:
+                notes = decode(HeartbeatNotes, 0, data)
+            except CodecError as error:
+                raise BadResponse(f"group {group.group_id}, how its members heartbeat: {error}") from error
+            of = {
+                n.member_id: Heartbeats(None if n.told_ms < 0 else n.told_ms, n.is_held)
+                for n in notes.members
+            }
+            members = tuple(m._replace(heartbeats=of.get(m.member_id)) for m in group.members)
+            return group._replace(members=members, heartbeat_policy=notes.policy)
+    return group
 
 
 def _consumer_group(found: Any, coordinator: Node) -> GroupDescription:

@@ -285,10 +285,15 @@ def _answer(
             step.config["consumer.heartbeat.interval.ms"],
             step.context.config,
             step.context.members,
-            waits=step.epoch > step.assignment_epoch or not new.is_reconciled_to(step.assignment_epoch),
+            waits=has_to_wait(new, step.epoch, step.assignment_epoch),
         ),
         assignment=told,
     )
+
+
+def has_to_wait(member: Member, epoch: int, assignment_epoch: int) -> bool:
+    """Whether it owes an acknowledgement, or there is not all yet that it is meant to have."""
+    return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)
 
 
 def _assignment(current: Current) -> Assignment:
