@@ -53,7 +53,7 @@ def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
     """
     tasks = _Tasks(topology)
     if not tasks.count:
-        return dict.fromkeys(spec.members, NOTHING)
+        return dict.fromkeys(sorted(spec.members), NOTHING)
     if not spec.members:
         raise TaskAssignorError("No process available to assign active tasks.")
     work = _Work(spec, tasks)
