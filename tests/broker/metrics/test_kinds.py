@@ -11,6 +11,9 @@ from konvene.groups.classic.subscriptions import write_assignment
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.log import member_tombstones, target_record
 from konvene.groups.kinds import TYPES
+from konvene.groups.streams.current import MemberAssignment
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.log import target_record as streams_target
 from konvene.records.audit import RebalanceValue
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.commits import OffsetCommitted
@@ -57,6 +60,16 @@ def test_a_target_moves_what_its_member_did_not_have() -> None:
     assert moved(groups, target_record("g", "new", {T: (0,)})) == Moved("g", "consumer", 1)
     assert moved({}, target_record("g", "m", {T: (0, 1)})) == Moved("g", "consumer", 2)
     assert [moved(groups, record) for record in member_tombstones("g", "m")] == [None] * 3
+
+
+def test_a_task_moves_in_each_of_its_roles() -> None:
+    """A standby that is to be active moves, a task that stays does not; the subtopologies are told apart."""
+    group = StreamsGroup("s", targets={"m": MemberAssignment({"0": (0, 1)}, {"0": (2,)}, {})})
+    groups = {"s": group}
+    more = MemberAssignment({"0": (0, 1, 2), "1": (0,)}, {"0": (3,)}, {"1": (1,)})
+    assert moved(groups, streams_target("s", "m", more)) == Moved("s", "streams", 4)
+    assert moved(groups, streams_target("s", "m", group.targets["m"])) == Moved("s", "streams", 0)
+    assert moved({}, streams_target("s", "m", more)) == Moved("s", "streams", 6)
 
 
 def given(**partitions: tuple[int, ...]) -> bytes:

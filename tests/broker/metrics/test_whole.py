@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.broker.holds import held
 from tests.broker.lines import Line, joining, staying, until
@@ -23,6 +24,12 @@ from konvene.client import Admin, Cluster, Consumer, TopicPartition
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    Topology,
+)
 
 KAFKAS = "kafka_server_group_coordinator_metrics_"
 SOON = {"konvene.heartbeat.policy": "responsive", "group.consumer.assignment.interval.ms": "0"}
@@ -251,6 +258,60 @@ def test_members_that_wait_are_seen(tmp_path: Path) -> None:
             assert value(found, "konvene_group_members", **labels) == 1
             assert value(found, "konvene_group_members_waiting", **labels) == 0
             assert value(found, "konvene_rebalance_seconds_count", **labels) == 2
+
+    asyncio.run(main())
+
+
+def streaming(member: str, epoch: int, **more: Any) -> StreamsGroupHeartbeatRequest:
+    """A member of a topology that reads `orders` and keeps nothing. Each is a process of its own."""
+    said: dict[str, Any] = {"member_id": member, "member_epoch": epoch} | more
+    if not epoch:
+        read = Subtopology(subtopology_id="0", source_topics=("orders",))
+        said |= {
+            "topology": Topology(epoch=1, subtopologies=(read,)),
+            "rebalance_timeout_ms": 10_000, "process_id": member, "client_tags": (),
+            "active_tasks": (), "standby_tasks": (), "warmup_tasks": (),
+        }  # fmt: skip
+    return StreamsGroupHeartbeatRequest(group_id="s", **said)
+
+
+def test_a_streams_group_is_seen(tmp_path: Path) -> None:
+    """Ann has all tasks; bob comes and waits for hers; she gives up what is his, and nobody waits."""
+
+    async def main() -> None:
+        settings = {
+            "group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0",
+        }  # fmt: skip
+        async with living(tmp_path, settings) as (broker, port, cluster):
+            line = await Line.to(broker)
+
+            async def beat(member: str, epoch: int, **more: Any) -> StreamsGroupHeartbeatResponse:
+                told: StreamsGroupHeartbeatResponse = await line.ask(88, 1, streaming(member, epoch, **more))
+                assert told.error_code == 0, told
+                return told
+
+            labels = {"group": "s", "protocol": "streams"}
+            ann = await beat("ann", 0)
+            bob = await beat("bob", 0)
+            found = await scrape(port)
+            assert value(found, KAFKAS + "group_count", protocol="streams") == 1
+            assert value(found, KAFKAS + "streams_group_count", state="Reconciling") == 1
+            assert value(found, "konvene_group_members_waiting", **labels) == 2
+            assert ann.active_tasks is not None
+            ann = await beat("ann", ann.member_epoch)
+            assert ann.active_tasks is not None
+            empty: dict[str, Any] = {"standby_tasks": (), "warmup_tasks": ()}
+            await beat("ann", ann.member_epoch, active_tasks=ann.active_tasks, **empty)
+            bob = await beat("bob", bob.member_epoch)
+            found = await agrees(broker, port, cluster, {"s": "streams"})
+            assert value(found, KAFKAS + "streams_group_count", state="Stable") == 1
+            assert value(found, "konvene_group_members", **labels) == 2
+            assert value(found, "konvene_group_members_waiting", **labels) == 0
+            assert value(found, "konvene_group_epoch", **labels) == bob.member_epoch
+            assert value(found, "konvene_moved_units_total", **labels) == 4 + 2
+            raised = {row.epoch for row in rows(broker) if row.group_type == "streams"}
+            assert value(found, KAFKAS + "streams_group_rebalance_count") == len(raised)
+            assert value(found, "konvene_rebalances_total", cause="member-joined", **labels) >= 1
 
     asyncio.run(main())
 

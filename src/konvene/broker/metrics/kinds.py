@@ -17,6 +17,8 @@ from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import State as ConsumerState
+from konvene.groups.streams.group import State as StreamsState
+from konvene.groups.streams.group import StreamsGroup
 from konvene.records.audit import RebalanceValue
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.consumer import (
@@ -24,6 +26,10 @@ from konvene.records.consumer import (
     ConsumerGroupTargetAssignmentMemberValue,
 )
 from konvene.records.coordinator import Record
+from konvene.records.streams import (
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+)
 
 CLASSIC: Final = "classic"
 STABLE: Final = "Stable"
@@ -52,11 +58,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "classic": Kind(tuple(ClassicState), lambda group: group.generation, _waiting_in_classic),
     "consumer": Kind(tuple(ConsumerState), lambda group: group.epoch, _behind),
     "share": Kind(("Empty", "Stable", "Dead"), lambda group: group.epoch, lambda _: 0),
-    "streams": Kind(
-        ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
-        lambda group: group.epoch,
-        _behind,
-    ),
+    "streams": Kind(tuple(StreamsState), lambda group: group.epoch, _behind),
 }
 
 
@@ -128,6 +130,24 @@ def _by_target(
     return Moved(key.group_id, CONSUMER, sum(map(len, _gained(old, new).values())))
 
 
+def _by_roles(
+    groups: Mapping[str, Any],
+    key: StreamsGroupTargetAssignmentMemberKey,
+    value: StreamsGroupTargetAssignmentMemberValue,
+) -> Moved:
+    """A task in each of its roles: one that is to be active where it was a standby has moved as well."""
+    group = groups.get(key.group_id)
+    old = group.targets.get(key.member_id) if isinstance(group, StreamsGroup) else None
+    before = (old.active, old.standby, old.warmup) if old is not None else ({}, {}, {})
+    units = 0
+    for role, tasks in zip(
+        before, (value.active_tasks, value.standby_tasks, value.warmup_tasks), strict=True
+    ):
+        new = {told.subtopology_id: told.partitions for told in tasks}
+        units += sum(map(len, _gained(role, new).values()))
+    return Moved(key.group_id, "streams", units)
+
+
 def _gained(old: Mapping[Any, Collection[int]], new: Mapping[Any, Collection[int]]) -> dict[Any, set[int]]:
     return {topic: set(partitions).difference(old.get(topic, ())) for topic, partitions in new.items()}
 
@@ -135,4 +155,5 @@ def _gained(old: Mapping[Any, Collection[int]], new: Mapping[Any, Collection[int
 MOVES: Final[Mapping[type, Callable[[Mapping[str, Any], Any, Any], Moved | None]]] = {
     GroupMetadataKey: _by_leader,
     ConsumerGroupTargetAssignmentMemberKey: _by_target,
+    StreamsGroupTargetAssignmentMemberKey: _by_roles,
 }

@@ -199,7 +199,7 @@ OURS: Final[tuple[Metric, ...]] = (
            lambda seen: sorted(seen.meter.rebalance_s.items(), key=lambda item: item[0]), _GROUP),
     Metric("konvene_moved_units_total", COUNTER,
            "Partitions or tasks that an assignment gave to a member that did not have them, also for the "
-           "first time. Of classic groups only consumers' assignments can be read.",
+           "first time; a task counts in each role. Of classic groups only consumers' can be read.",
            _plain(lambda seen: seen.meter.units_moved), _GROUP),
     Metric("konvene_group_members", GAUGE, "Members of a group.",
            _plain(lambda seen: seen.census.members), _GROUP),
