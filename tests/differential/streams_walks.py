@@ -5,9 +5,9 @@ new, waits for topics that are being made, joins again when it is fenced. The re
 be asked.
 
 What Kafka leaves to its hash maps is kept out of the way: members are a, b, c, and processes the same or p
-and q, which stand in the order of the alphabet with both. So are differences that are known or likely: a
-static member does not join again under its own id before it left, and topics are not deleted where members
-have endpoints, which Kafka then cannot tell. Timeouts are so long that none runs out.
+and q, which stand in the order of the alphabet with both. So is what Kafka gets wrong: a static member does
+not join again under its own id before it left, topics are not deleted where members have endpoints, and
+nobody reports offsets in the request that makes the group. Timeouts are so long that none runs out.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class StreamsWalk:
         self.endpoints = not self.topics_change and self.chance.random() < 0.5
         self.sober = self.chance.choice((0.55, 0.7, 0.85))
         self.told: dict[str, object] = {}
+        self.epochs: dict[str, int] = {}
         self.asked = ""
         self.own = 0
         self.last = ("written",) if seed % 4 == 0 else ()
@@ -57,6 +58,7 @@ class StreamsWalk:
 
     def line(self, memory: Callable[[str], Memory], waiting: set[str]) -> str:
         """The next line, given what clients remember."""
+        self.epochs = {m: memory(m).generation for m in self.members}
         if self.first:
             return self.first.pop()
         who, self.asked = self.asked, ""
@@ -92,10 +94,13 @@ class StreamsWalk:
         named = [f"static={self.static[who]}"] if who in self.static else []
         if self.endpoints and self.chance.random() < 0.7:
             named.append(f"endpoint={who}:{self.chance.randint(1, 2)}")
-        if self.chance.random() < 0.2:
+        if self.chance.random() < 0.3 and self.others_are_in(who):
             named.append("offsets=0_0:5,0_3:7,0_4:1")
         process = f"process={self.process[who]}"
         return self._work(who, "epoch=0", f"topo={self.topology}", process, LONG, *named, *options)
+
+    def others_are_in(self, who: str) -> bool:
+        return any(epoch > 0 for m, epoch in self.epochs.items() if m != who)
 
     # --- anything else ---
 
