@@ -37,7 +37,7 @@ from konvene.messages.incremental_alter_configs import (
 )
 
 POLICIES: dict[str, dict[str, str]] = {
-    "kafka": {},
+    "kafka": {"konvene.heartbeat.policy": "kafka"},
     "told": {"konvene.heartbeat.policy": "responsive", "konvene.heartbeat.hold.enable": "false"},
     "held": {"konvene.heartbeat.policy": "responsive"},
 }
@@ -57,7 +57,7 @@ def _broker(lab: Lab, policy: str, extra: dict[str, str] | None = None) -> Runni
             "group.consumer.min.heartbeat.interval.ms": "50",
             "group.consumer.assignment.interval.ms": "20",
         }
-    running = lab.shared(settings or None)
+    running = lab.shared(settings)
     wait_for_coordinator(running, "consumers")
     return running
 

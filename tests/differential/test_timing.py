@@ -1,4 +1,4 @@
-"""What is compared with Kafka tells its members when to heartbeat as Kafka does, whatever is konvene's default."""
+"""Members are told when to heartbeat as by Kafka wherever answers are compared, whatever is the default."""
 
 from __future__ import annotations
 

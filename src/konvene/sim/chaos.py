@@ -293,7 +293,7 @@ SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("offsets.retention.minutes", ("10080", "1")),
     ("offset.metadata.max.bytes", ("4096", "4")),
 )
-"""Settings that change, and to what; Kafka's default first."""
+"""Settings that change, and to what; the default first."""
 
 
 CONSUMER_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -301,6 +301,7 @@ CONSUMER_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("group.consumer.assignment.interval.ms", ("0", "1000", "4000")),
     ("group.consumer.session.timeout.ms", ("10000", "20000")),
     ("group.consumer.heartbeat.interval.ms", ("3000", "1000")),
+    ("konvene.heartbeat.policy", ("responsive", "kafka")),
     ("group.consumer.migration.policy", ("bidirectional", "upgrade", "downgrade", "disabled")),
     ("group.consumer.assignors", ("uniform,range", "range,uniform")),
 )

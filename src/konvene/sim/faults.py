@@ -118,6 +118,12 @@ CONSUMER_KNOBS: tuple[Knob, ...] = (
 )  # fmt: skip
 """Of groups whose coordinator assigns: a run of others does not draw them."""
 
+LATER_KNOBS: tuple[Knob, ...] = (
+    Knob("heartbeat.policy", "responsive", _one_of("responsive", "responsive", "kafka"),
+         "konvene.heartbeat.policy"),
+)  # fmt: skip
+"""Of the same groups, drawn behind all else: what a seed drew before there were these it draws still."""
+
 
 class Fault(NamedTuple):
     """A row of what happens now and then: `World.fault_<name>` does it."""
@@ -157,7 +163,7 @@ CONSUMER_FAULTS: tuple[Fault, ...] = (
 SECRET = "secret"
 """Topics whose names begin like this nobody may describe: no expression matches them."""
 
-ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS)
+ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS)
 ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS)
 
 
@@ -177,7 +183,7 @@ class Options:
     @classmethod
     def drawn(cls, random: Random, *, consumers: bool = False) -> Options:
         """For a run of chaos; with `consumers` what is theirs too. A fault is there in three runs of five."""
-        knobs = {knob.name: knob.calm for knob in CONSUMER_KNOBS}
+        knobs = {knob.name: knob.calm for knob in (*CONSUMER_KNOBS, *LATER_KNOBS)}
         knobs |= {knob.name: knob.draw(random) for knob in KNOBS}
         faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
         if consumers:
@@ -185,6 +191,7 @@ class Options:
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in CONSUMER_FAULTS
             }
+            knobs |= {knob.name: knob.draw(random) for knob in LATER_KNOBS}
         return cls(knobs, {name: round(weight, 2) for name, weight in faults.items()})
 
     @classmethod

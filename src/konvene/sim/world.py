@@ -71,7 +71,8 @@ def consumer_settings(options: Options, both: bool) -> dict[str, str]:
         "migration.policy": options["policy"],
         "regex.refresh.interval.ms": options["regex.refresh.ms"],
     }
-    return {f"group.consumer.{name}": str(value) for name, value in told.items()}
+    settings = {f"group.consumer.{name}": str(value) for name, value in told.items()}
+    return settings | {"konvene.heartbeat.policy": options["heartbeat.policy"]}
 
 
 def _is_no_keep_alive(request: Struct) -> bool:
