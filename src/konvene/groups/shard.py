@@ -158,7 +158,7 @@ def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Out
         return join(group, request, context)
     if not group.is_empty:
         if isinstance(group, StreamsGroup):
-            refused = join_refused(Errors.UNKNOWN_MEMBER_ID, request.member_id)
+            refused = join_refused(Errors.INCONSISTENT_GROUP_PROTOCOL, "")
             return Outcome((Reply(context.waiter, refused),))
         return classic_members.join(group, request, context)
     made = join(None, request, context)
