@@ -58,11 +58,12 @@ def of_broker(broker: Broker) -> Meter:
 
 
 def state_of(broker: Broker, group: str) -> str:
+    """How many members a group has and its state; empty while one is untold."""
     coordinator = broker.groups.of(group)
     assert coordinator is not None
     assert isinstance(coordinator.core, GroupShard)
     found = coordinator.core.groups.get(group)
-    return "" if found is None else f"{len(found.members)} {found.state}"
+    return "" if found is None or coordinator._held else f"{len(found.members)} {found.state}"
 
 
 async def polling(consumers: list[Consumer], until_: asyncio.Event) -> None:
@@ -303,6 +304,7 @@ def test_a_streams_group_is_seen(tmp_path: Path) -> None:
             empty: dict[str, Any] = {"standby_tasks": (), "warmup_tasks": ()}
             await beat("ann", ann.member_epoch, active_tasks=ann.active_tasks, **empty)
             bob = await beat("bob", bob.member_epoch)
+            await until(lambda: state_of(broker, "s") == "2 Stable")
             found = await agrees(broker, port, cluster, {"s": "streams"})
             assert value(found, KAFKAS + "streams_group_count", state="Stable") == 1
             assert value(found, "konvene_group_members", **labels) == 2
