@@ -11,6 +11,7 @@ from typing import Any
 
 from ..brokers import Broker
 from ..clients import Client, Event, Fleet, Refused, eventually
+from ..history import history, missing
 from ..tools import Said, Tools
 
 SESSION_MS = 3000
@@ -208,6 +209,14 @@ class Application:
         """The group as the admin client describes it."""
         told: dict[str, Any] = self.apps.call("describe_streams", group=self.name)
         return told
+
+    def is_explained(self, *wanted: tuple[str, Instance | None]) -> None:
+        """The broker tells these causes of rebalances in this order, and whose they are; if it tells any."""
+        if self.stage.broker.explains:
+            pairs = [
+                (kind, instance and f"{instance.name}-StreamThread-1-consumer") for kind, instance in wanted
+            ]
+            assert missing(past := history(self.stage.broker, self.name), pairs) == [], past
 
     def becomes(self, state: str, members: int) -> dict[str, Any]:
         def become() -> dict[str, Any] | None:

@@ -57,6 +57,10 @@ def test_one_becomes_three_and_one_again(counting: Counting, app: Application) -
     three.close()
     told = app.becomes("Empty", 0)
     assert [subtopology["id"] for subtopology in told["subtopologies"]] == ["0"]
+    app.is_explained(
+        ("member-joined", one), ("topology-initialized", one), ("member-joined", two),
+        ("member-left", one), ("member-left", two), ("member-left", three),
+    )  # fmt: skip
 
 
 def test_a_newcomer_moves_no_more_than_it_is_given(counting: Counting, app: Application) -> None:
@@ -127,6 +131,7 @@ def test_a_killed_instance_is_missed_when_its_session_is_over(counting: Counting
     app.is_shared_by(two, tasks=TASKS)
     counting.more()
     counting.is_right()
+    app.is_explained(("member-joined", two), ("session-expired", one))
 
 
 def test_nothing_is_lost_when_an_instance_is_killed_at_work(counting: Counting, app: Application) -> None:
@@ -165,6 +170,7 @@ def test_an_instance_that_slept_too_long(counting: Counting, app: Application) -
     counting.more()
     counting.is_right()
     assert one.of("error") == []
+    app.is_explained(("session-expired", one), ("member-joined", one))
 
 
 def test_standbys_take_over(counting: Counting, app: Application) -> None:
@@ -187,6 +193,21 @@ def test_standbys_take_over(counting: Counting, app: Application) -> None:
     have_standbys(others)
     counting.more()
     counting.is_right()
+
+
+def test_standbys_for_a_group_at_work(counting: Counting, app: Application) -> None:
+    """The group's setting is changed while instances work: each makes its copies, and when they are no longer
+    wanted, gives them up. No task moves for that."""
+    one, two = app.start("one"), app.start("two")
+    before = app.is_shared_by(one, two, tasks=TASKS)
+    counting.more()
+    app.is_set(num_standby_replicas=1)
+    have_standbys([one, two])
+    app.is_set(num_standby_replicas=0)
+    eventually("no standbys", lambda: not one.standbys() | two.standbys(), 20, among=[app.apps])
+    assert app.is_shared_by(one, two, tasks=TASKS) == before
+    counting.is_right()
+    app.is_explained(("assignment-configs-changed", None), ("assignment-configs-changed", None))
 
 
 def have_standbys(instances: list[Instance]) -> None:

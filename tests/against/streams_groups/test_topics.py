@@ -62,6 +62,7 @@ def test_a_missing_source_topic_is_waited_for(app: Application) -> None:
     app.write("lines", [(0, None, "late"), (1, None, "but here")])
     app.is_shared_by(one, tasks=names(0, 2))
     app.makes("capitals", ["LATE", "BUT HERE"])
+    app.is_explained(("topology-initialized", one), ("topology-ready", None))
 
 
 def test_who_waits_too_long_for_a_source_topic_gives_up(app: Application) -> None:
@@ -108,6 +109,7 @@ def test_a_source_topic_that_grows(app: Application) -> None:
     assert app.told()["group_epoch"] > epoch
     app.write("lines", [(n, None, f"line {n}") for n in range(5)])
     app.makes("capitals", [f"LINE {n}" for n in range(5)])
+    app.is_explained(("topic-metadata-changed", None))
 
 
 def test_a_source_topic_that_is_deleted(app: Application) -> None:
@@ -117,6 +119,7 @@ def test_a_source_topic_that_is_deleted(app: Application) -> None:
     app.is_shared_by(one, tasks=names(0, 2))
     app.apps.call("delete_topics", topics=[app.topic("lines")])
     assert f"Missing source topics: Source topics {app.topic('lines')} are missing." in one.fails()
+    app.is_explained(("topology-ready", None), ("topology-not-ready", None))
 
 
 def test_another_topology_in_the_same_group(app: Application) -> None:
