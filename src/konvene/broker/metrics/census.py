@@ -1,8 +1,8 @@
 """The groups, looked at when somebody asks for metrics: how many, in which states, with whom waiting.
 
 Nothing of this is counted while groups change, so it costs nothing between two scrapes. A look at all groups
-takes a microsecond or two for each; it is made in slices of a few milliseconds, so that no heartbeat waits
-for it, and is therefore true of each group at a slightly different moment.
+takes about a microsecond for each; it is made in slices of two milliseconds, so that no heartbeat waits for
+it, and is therefore true of each group at a slightly different moment.
 """
 
 from __future__ import annotations
