@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from tests.broker.holds import held
 from tests.broker.lines import Line, joining, staying, until
 from tests.broker.metrics.scraping import Samples, measured, scrape, value
 from tests.broker.running import running
-from tests.broker.test_audit import rows
+from tests.broker.test_audit import live_and_leave, rows
 
 from konvene.broker.broker import Broker
 from konvene.broker.coordinator import Call
@@ -21,6 +22,7 @@ from konvene.broker.metrics.kinds import STABLE, begins, ends
 from konvene.broker.metrics.meter import Meter
 from konvene.broker.metrics.tallies import OTHER
 from konvene.client import Admin, Cluster, Consumer, TopicPartition
+from konvene.cluster.names import AUDIT_TOPIC
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -382,6 +384,49 @@ def test_logs_and_coordinators_are_seen(tmp_path: Path) -> None:
                 assert value(found, "konvene_log_appends_total", log=log) >= 1
                 assert value(found, "konvene_log_appended_bytes_total", log=log) > 60
                 assert value(found, "konvene_log_sync_seconds_count", log=log) >= 1
+
+    asyncio.run(main())
+
+
+def test_a_crash_is_no_rebalance(tmp_path: Path) -> None:
+    """Rows that are derived again tell of what another process has counted; groups are seen as they are."""
+
+    async def main() -> None:
+        async with measured(tmp_path) as (broker, _):
+            await live_and_leave(broker)
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+        shutil.rmtree(tmp_path / f"{AUDIT_TOPIC}-0")
+        points = tmp_path / "recovery-point-offset-checkpoint"
+        kept = [line for line in points.read_text().splitlines()[2:] if AUDIT_TOPIC not in line]
+        points.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
+        async with measured(tmp_path) as (broker, port):
+            await broker.groups.loaded()
+            await until(lambda: len(rows(broker)) == 2)
+            assert all(row.inferred for row in rows(broker))
+            found = await scrape(port)
+            assert by_cause(found) == {}
+            assert value(found, KAFKAS + "group_completed_rebalance_count") == 0
+            assert value(found, KAFKAS + "classic_group_count", state="Empty") == 1
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_is_read_again_is_counted_on(tmp_path: Path) -> None:
+    """After a failure the new shard tells the same meter."""
+
+    async def main() -> None:
+        async with living(tmp_path) as (broker, port, _):
+            await join(broker, "g")
+            loads = of_broker(broker).loads.count
+            coordinator = broker.groups.of("g")
+            assert coordinator is not None
+            coordinator.reload()
+            await until(lambda: coordinator.state == "active")
+            await join(broker, "g2")
+            found = await scrape(port)
+            assert of_broker(broker).loads.count == loads + 1
+            assert value(found, "konvene_coordinator_decision_seconds_count", event="JoinGroup") == 2
+            assert value(found, KAFKAS + "num_partitions", state="active") == 2
 
     asyncio.run(main())
 
