@@ -34,7 +34,10 @@ log = logging.getLogger("konvene.connection")
 PRODUCE = b"\0\0"
 
 REMEMBERED = frozenset((12, 68, 88, API_VERSIONS))
-"""The keys of those APIs whose requests may be answered unread: heartbeats of consumers and ApiVersions."""
+"""The keys of those APIs whose requests may be answered unread: heartbeats of members and ApiVersions."""
+
+TOLD_ONCE = "assignment", "active_tasks", "partitions_by_user_endpoint"
+"""What a heartbeat is not told again by the next one, though it is the same."""
 
 STREAMS = "stream"
 """The protocol of Kafka Streams in classic groups."""
@@ -111,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._broker.connections[self] = None
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._broker.turns.at_once(self)
         if self in self._broker.connections:
             del self._broker.connections[self]
             self._broker.admission.leave(self._host)
@@ -241,7 +245,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._again(known, frame)  # type: ignore[arg-type]
                 return
             self._told = None
-        self._decide(frame, end)
+        if end > LARGE or self._broker.turns.take(self, frame):  # type: ignore[arg-type]
+            self._decide(frame, end)
+
+    def decide(self, frame: bytes) -> None:
+        """It is its turn."""
+        self._decide(frame, len(frame))
 
     def _again(self, known: Known, frame: bytes) -> None:
         """Answer what was answered before, or keep the answer for a while."""
@@ -340,10 +349,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._software = request.client_software_name, request.client_software_version
                 remembered.constant(frame, route, answer, self._software)
             return
-        told: Any = getattr(answer, "assignment", None)
         coordinator = self._broker.groups.of(request.group_id)
-        if coordinator is None or told is not None:
-            return  # What is assigned is told once.
+        if coordinator is None or any(getattr(answer, name, None) is not None for name in TOLD_ONCE):
+            return
         known = remembered.heartbeat(frame, route, answer, coordinator, request)
         if known is None:
             return

@@ -70,7 +70,6 @@ from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import Record
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
-from konvene.shard.errors import GroupError
 
 
 class GroupShard:
@@ -168,12 +167,12 @@ def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Out
 def _by_kind(
     of_classic: Callable[[Any, Any, Context], Outcome], of_consumer: Callable[[Any, Any, Context], Outcome]
 ) -> Callable[[GroupShard, Any, Context], Outcome]:
-    """A request of the classic protocol, to a group of either kind; streams groups have no such members."""
+    """A request of the classic protocol, to a group of either kind; in a streams group nobody speaks it."""
 
     def decide(shard: GroupShard, request: Any, context: Context) -> Outcome:
         group = shard.groups.get(request.group_id)
         if isinstance(group, StreamsGroup):
-            raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Group {request.group_id} not found.")
+            group = None
         return (of_consumer if isinstance(group, ConsumerGroup) else of_classic)(group, request, context)
 
     return decide

@@ -20,7 +20,7 @@ def listed(
     groups: Mapping[str, Group], states: tuple[str, ...], types: tuple[str, ...]
 ) -> tuple[ListedGroup, ...]:
     """The groups in the given states and of the given types; all of them where none is given."""
-    wanted_states = {s.lower() for s in states}
+    wanted_states = {_as_filtered(s) for s in states}
     wanted_types = {t.lower() for t in types}
     return tuple(
         ListedGroup(
@@ -30,9 +30,14 @@ def listed(
             group_type=TYPES[type(group)],
         )
         for group in groups.values()
-        if not wanted_states or group.state.lower() in wanted_states
+        if not wanted_states or _as_filtered(group.state) in wanted_states
         if not wanted_types or TYPES[type(group)] in wanted_types
     )
+
+
+def _as_filtered(state: str) -> str:
+    """However it is spelt: Kafka 4.4 finds streams groups that are NotReady by NOT_READY alone."""
+    return state.lower().replace("_", "")
 
 
 def described(group_id: str, group: Group | None, version: int) -> DescribedGroup:

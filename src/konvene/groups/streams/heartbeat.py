@@ -201,7 +201,14 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> MemberAssignment | None:
     told = request.active_tasks, request.standby_tasks, request.warmup_tasks
     if told[0] is None or told[1] is None or told[2] is None:
         return None
-    return MemberAssignment(*({t.subtopology_id: t.partitions for t in role or ()} for role in told))
+    return MemberAssignment(*(_by_subtopology(role or ()) for role in told))
+
+
+def _by_subtopology(told: tuple[TaskIds, ...]) -> Tasks:
+    found: dict[str, tuple[int, ...]] = {}
+    for each in told:
+        found[each.subtopology_id] = found.get(each.subtopology_id, ()) + each.partitions
+    return found
 
 
 # --- describe oneself ------------------------------------------------------------------------------
@@ -211,6 +218,8 @@ def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Contex
     """The member with what it says of itself now; what it does not say is as it was, but for its endpoint:
     who joins without one has none."""
     endpoint, tags = request.user_endpoint, request.client_tags
+    if tags is not None and len({tag.key for tag in tags}) < len(tags):
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR)  # As Kafka, which cannot make a map of them.
     told = None if endpoint is None else (endpoint.host, endpoint.port)
     new = replace(
         old,
@@ -225,9 +234,7 @@ def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Contex
         process_id=request.process_id if request.process_id is not None else old.process_id,
         user_endpoint=told if told is not None or request.member_epoch == JOIN else old.user_endpoint,
         client_tags=(
-            tuple(sorted({tag.key: tag.value for tag in tags}.items()))
-            if tags is not None
-            else old.client_tags
+            tuple(sorted((tag.key, tag.value) for tag in tags)) if tags is not None else old.client_tags
         ),
     )
     return old if new == old else new
