@@ -93,7 +93,7 @@ def draw(seed: int, *, calm: bool = False) -> Knobs:
         topics=topics,
         clients=tuple(_clients(chance, tuple(topics))),
         timeouts=_timeouts(chance),
-        settings=_settings(chance, synced=synced),
+        settings=_settings(chance, synced=synced) | _heartbeats(Random(f"heartbeats {seed}")),
         network=NetworkFaults() if calm else network,
         disk=DiskFaults() if calm else disk,
         faults={} if calm else faults,
@@ -145,6 +145,14 @@ def _settings(chance: Random, *, synced: bool) -> dict[str, str]:
         "socket.request.max.bytes": "1000000",
         "queued.max.request.bytes": str(chance.choice((-1, 1_000_000))),
         "konvene.audit.enable": str(chance.random() < 0.5).lower(),
+    }
+
+
+def _heartbeats(chance: Random) -> dict[str, str]:
+    """Whether answers to heartbeats with nothing to tell are held, from our client as well."""
+    return {
+        "konvene.heartbeat.policy": chance.choice(("responsive", "responsive", "kafka")),
+        "konvene.heartbeat.hold.classic.clients": chance.choice(("konvene", "konvene", "librdkafka")),
     }
 
 
