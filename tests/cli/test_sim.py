@@ -231,6 +231,19 @@ def test_a_small_model_is_looked_at_whole(tmp_path: Path) -> None:
     assert call(None, "sim", "exhaust", "--members", "1", "--static", "2").code == 2
 
 
+def test_a_small_consumer_group_is_looked_at_whole() -> None:
+    words = ("sim", "exhaust", "--groups", "consumer", "--members", "1", "--partitions", "1", "--faults", "0")
+    said = call(None, *words)
+    assert said.code == 0
+    assert said.out.startswith("members 1, partitions 1, faults 0, static 0, starts 1\n")
+    assert said.out.endswith("every promise was kept\n")
+    told = call(None, *words, "--depth", "2", "--json").json
+    assert (told["complete"], told["depth"], told["violation"]) == (False, 1, None)
+    assert call(None, *words, "--dot", "states.dot").code == 2
+    assert call(None, "sim", "exhaust", "--depth", "2").code == 2
+    assert call(None, "sim", "exhaust", "--groups", "consumer", "--members", "9").code == 2
+
+
 # scenarios ----------------------------------------------------------------------------------------
 
 SCENARIO = """join ann protocols=range:orders

@@ -11,7 +11,8 @@ import pytest
 from konvene.groups.consumer import current, heartbeat, leave, targets
 from konvene.groups.consumer.current import NOBODY, MemberState
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.sim.exhaust.consumers import Consumers, Found
+from konvene.sim.exhaust.consumers import Consumers
+from konvene.sim.exhaust.found import EVERYONE_SETTLES, Found
 
 Patch = pytest.MonkeyPatch
 
@@ -33,6 +34,43 @@ def test_every_promise_is_kept_and_everybody_settles(
     assert not found.stuck, found.stuck
     assert not found.left
     assert found.states >= states
+
+
+@pytest.mark.parametrize(("members", "partitions", "faults"), [(2, 1, 0), (1, 1, 1)])
+def test_members_who_stand_for_one_another_are_as_many_states_fewer(
+    members: int, partitions: int, faults: int
+) -> None:
+    """With the assignor that knows no names each state of two members was there twice, but for those that
+    look the same from both; as deep as before, and all else is as it was."""
+    apart, alike = (Consumers(members, partitions, faults, alike=alike) for alike in (False, True))
+    apart.assignors = alike.assignors
+    every, one = apart.search(), alike.search()
+    assert every.violation is None and one.violation is None
+    assert (every.depth, every.left) == (one.depth, one.left) == (every.depth, 0)
+    fewest = every.states // members
+    assert fewest <= one.states <= fewest + fewest // 20 + 1
+
+
+def test_three_members_as_far_as_twelve_steps() -> None:
+    """The whole of it is 76,854 states: `konvene sim exhaust --groups consumer --members 3 --partitions 1
+    --faults 0`."""
+    found = Consumers(3, 1, 0).search(depth=12)
+    assert found.violation is None
+    assert (found.depth, found.left > 0) == (11, True)
+    assert found.states > 1_000
+    assert found.lines()[-1] == "every promise was kept"
+
+
+def test_a_world_that_cannot_be_is_told() -> None:
+    for members, partitions, faults, static in (
+        (0, 1, 0, 0),
+        (9, 1, 0, 0),
+        (2, 0, 0, 0),
+        (2, 1, -1, 0),
+        (1, 1, 0, 2),
+    ):
+        with pytest.raises(ValueError, match="no such model"):
+            Consumers(members, partitions, faults, static=static)
 
 
 # --- what it finds -----------------------------------------------------------------------------------
@@ -91,7 +129,7 @@ def keeps_the_old_target(m: Patch) -> None:
     [
         (grants_what_others_have, 0, "PartitionsHaveOneOwner"),
         (takes_silence_for_a_word, 0, "NothingIsTakenUnheard"),
-        (never_gives_what_waits, 0, "stuck"),
+        (never_gives_what_waits, 0, EVERYONE_SETTLES),
         (fences_who_comes_back, 1, "HeartbeatsAreJudged"),
         (leaves_an_emptied_group_behind, 0, "EmptyGroupsAreAssigned"),
         (keeps_the_old_target, 0, "TargetsAreWhole"),
@@ -104,8 +142,9 @@ def test_a_planted_bug_is_found_by_a_short_way(
     """The promise that it breaks, or that somebody is stuck; the way is told step by step."""
     wrong(monkeypatch)
     found = searched(partitions=1 + (not faults), faults=faults)
-    name = "stuck" if found.stuck else found.broken.promise if found.broken is not None else None
-    assert name == promise, found
+    assert found.violation is not None
+    assert found.violation.promise == promise, found
+    assert found.as_dict()["violation"]["path"] == list(found.stuck or found.path)
     assert 0 < len(found.stuck or found.path) < 20
 
 

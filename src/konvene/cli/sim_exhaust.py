@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,9 +11,12 @@ from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, note, print_json
 
 VIOLATED = 1
+CLASSIC, CONSUMER = "classic", "consumer"
 
 
 @click.command()
+@click.option("--groups", "kind", type=click.Choice([CLASSIC, CONSUMER]), default=CLASSIC, show_default=True,
+              help="The kind of group.")  # fmt: skip
 @click.option("--members", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Clients.")
 @click.option("--partitions", type=click.IntRange(1, 8), default=2, show_default=True, metavar="N",
               help="Partitions of the topic.")  # fmt: skip
@@ -23,26 +27,36 @@ VIOLATED = 1
 @click.option("--starts", type=click.IntRange(1), default=1, show_default=True, metavar="N",
               help="How often each client is started at most.")  # fmt: skip
 @click.option("--records", type=click.IntRange(0), default=1, show_default=True, metavar="N",
-              help="How far a partition is read and committed.")  # fmt: skip
+              help="How far a partition is read and committed; in classic groups only.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Look at so many states at most.")
+@click.option("--depth", type=click.IntRange(1), metavar="N",
+              help="Look at what happens in so many steps; in consumer groups only.")  # fmt: skip
 @click.option("--export", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE",
               help="Write the states, as JSON lines, and what leads from one to the other.")  # fmt: skip
 @click.option("--dot", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE.dot",
               help="Write the graph for Graphviz; of use for tiny models.")  # fmt: skip
 @json_option
 def exhaust(
-    members: int, partitions: int, faults: int, static: int, starts: int, records: int, limit: int | None,
-    export: Path | None, dot: Path | None, as_json: bool,
+    kind: str, members: int, partitions: int, faults: int, static: int, starts: int, records: int,
+    limit: int | None, depth: int | None, export: Path | None, dot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Look at every state of a small model on the real core, and at everything that can happen in it.
 
     \b
     konvene sim exhaust
     konvene sim exhaust --members 3 --faults 2 --limit 1000000
+    konvene sim exhaust --groups consumer --members 3 --partitions 1 --depth 12
     """
     from konvene.sim.exhaust import exhaust as all_of_it
+    from konvene.sim.exhaust.consumers import Consumers
     from konvene.sim.many import quiet
 
+    if kind == CONSUMER and (export is not None or dot is not None):
+        raise click.UsageError(
+            "states of consumer groups are not kept: there is nothing to --export or --dot"
+        )
+    if kind == CLASSIC and depth is not None:
+        raise click.UsageError("--depth is for consumer groups; classic ones have --limit")
     progress = Progress(limit or 0, unit="states", beside_output=True)
 
     def told(looked_at: int, found: int, depth: int) -> None:
@@ -51,10 +65,15 @@ def exhaust(
 
     try:
         with quiet():
-            report = all_of_it(
-                members, partitions, faults, static,
-                starts=starts, records=records, limit=limit, progress=told,
-            )  # fmt: skip
+            report: Any
+            if kind == CONSUMER:
+                world = Consumers(members, partitions, faults, static=static, joins=starts)
+                report = world.search(limit, depth=depth, progress=told)
+            else:
+                report = all_of_it(
+                    members, partitions, faults, static,
+                    starts=starts, records=records, limit=limit, progress=told,
+                )  # fmt: skip
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     finally:

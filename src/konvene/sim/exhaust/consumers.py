@@ -10,14 +10,19 @@ was is the same one. Each step is held against the promises of `sim.promises`, a
 believe: nobody believes to own what the coordinator would give to another. When the search is over, from
 every state one is reached, without another fault, in which everybody who is in has what it should.
 
+Of three members there are too many states to tell apart who is who. There the dynamic ones stand for one
+another: states that differ by their names are one, and partitions are given by `in_turn`, which knows members
+by their order in the group alone (the assignors that serve look at names, and are tried with two). Where that
+is too much still, a search ends at a depth: then it has seen all that can happen in so many steps.
+
 Simpler than its neighbour for classic groups: no disk that is late, no commits, no members by another's name.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -25,7 +30,7 @@ from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
-from konvene.groups.assignors import OFFERED
+from konvene.groups.assignors import OFFERED, Assignor
 from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Soft
 from konvene.groups.shard import GroupShard
@@ -38,6 +43,8 @@ from konvene.shard.contract import Context
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event import Broken, Event, View
+from konvene.sim.exhaust.found import Found
+from konvene.sim.exhaust.in_turn import in_turn
 from konvene.sim.promises import observer
 from konvene.sim.promises.consumer import (
     EmptyGroupsAreAssigned,
@@ -64,6 +71,13 @@ PROMISES = (
     TargetsAreWhole, EpochsMoveOnce, TheHashIsOfTheTopics,
 )  # fmt: skip
 FENCED = (Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID)
+TELL_EVERY = 2_000
+"""After how many states `progress` is called."""
+
+Progress = Callable[[int, int, int], None]
+"""Is told states looked at, states found, and how deep the search is."""
+
+NAMES = "abcd"
 
 Held = frozenset[int]
 """Partitions of the one topic."""
@@ -110,31 +124,32 @@ class Step(NamedTuple):
     by_itself: bool
 
 
-@dataclass(slots=True)
-class Found:
-    """What a search found."""
-
-    states: int = 0
-    steps: int = 0
-    settled: int = 0
-    left: int = 0
-    """States that were found and not looked at, because of the limit."""
-    broken: Broken | None = None
-    path: tuple[str, ...] = ()
-    stuck: tuple[str, ...] = field(default=())
-    """A shortest way to a state from which nobody settles by themselves."""
-
-
 class Consumers:
-    """A small world: so many clients, of which so many are static, and partitions."""
+    """A small world: so many clients, of which the first ones are static, and partitions. Each comes so
+    often, a static one once more; `alike`: dynamic ones stand for one another, as they do where there are
+    three.
 
-    def __init__(self, members: int = 2, partitions: int = 2, faults: int = 1, *, static: int = 0) -> None:
+    Raises ValueError for bounds that make no world."""
+
+    def __init__(
+        self, members: int = 2, partitions: int = 2, faults: int = 1, *, static: int = 0, joins: int = 1,
+        alike: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.bounds = {
+            "members": members, "partitions": partitions, "faults": faults, "static": static, "starts": joins,
+        }  # fmt: skip
+        if not 0 <= static <= members <= len(NAMES) or min(members, partitions, joins) < 1 or faults < 0:
+            raise ValueError(f"there is no such model: {self.bounds}")
         self.begin = State(
             None,
-            tuple(Client(name, n < static, joins=1 + (n < static)) for n, name in enumerate("abc"[:members])),
+            tuple(
+                Client(name, n < static, joins=joins + (n < static)) for n, name in enumerate(NAMES[:members])
+            ),
             False,
             faults,
         )
+        self.alike = members - static > 2 if alike is None else alike
+        self.assignors = {"uniform": Assignor("uniform", in_turn)} if self.alike else OFFERED
         self.topics = tuple(Topics([Topic("orders", ORDERS, partitions + more)]) for more in (0, 1))
         self.config, _ = BrokerConfig.load(overrides=[("group.consumer.assignment.interval.ms", "0")])
         self.group_configs = GroupConfigs(self.config)
@@ -142,20 +157,35 @@ class Consumers:
 
     # --- searching ---
 
-    def search(self, limit: int = 1_000_000) -> Found:
-        """Every state, the near ones first. Ends with the first promise that is not kept."""
-        found = Found()
+    def search(
+        self, limit: int | None = 1_000_000, *, depth: int | None = None, progress: Progress | None = None
+    ) -> Found:
+        """Every state, the near ones first, up to so many, and so many steps away. Ends with the first
+        promise that is not kept."""
+        found = Found(dict(self.bounds), tuple(promise.__name__ for promise in PROMISES))
+        began_s = time.perf_counter()
+        try:
+            self._search(found, limit, depth, progress)
+        finally:
+            found.seconds = time.perf_counter() - began_s
+        return found
+
+    def _search(self, found: Found, limit: int | None, depth: int | None, progress: Progress | None) -> None:
         numbers: dict[Any, int] = {self.key(self.begin): 0}
         came: list[tuple[int, str]] = [(-1, "")]
         back: list[list[int]] = [[]]
         settled: list[int] = []
-        queue = deque([(0, self.begin)])
+        queue = deque([(0, 0, self.begin)])
         while queue:
-            if found.states >= limit:
+            number, far, state = queue[0]
+            if found.states == limit or far == depth:
                 found.left = len(queue)
                 break
-            number, state = queue.popleft()
+            queue.popleft()
             found.states += 1
+            found.depth = far
+            if progress is not None and found.states % TELL_EVERY == 0:
+                progress(found.states, len(came), far)
             if self.is_settled(state):
                 settled.append(number)
             steps = self.steps(state)
@@ -164,7 +194,7 @@ class Consumers:
                     step = next(steps, None)
                 except Broken as broken:
                     found.broken, found.path = broken, self._path(came, number)
-                    return found
+                    return
                 if step is None:
                     break
                 found.steps += 1
@@ -174,13 +204,12 @@ class Consumers:
                     then = numbers[key] = len(came)
                     came.append((number, step.what))
                     back.append([])
-                    queue.append((then, step.state))
+                    queue.append((then, far + 1, step.state))
                 if step.by_itself:
                     back[then].append(number)
         found.settled = len(settled)
         if not found.left:
             self._progress(found, settled, came, back)
-        return found
 
     def _progress(
         self, found: Found, settled: list[int], came: list[tuple[int, str]], back: list[list[int]]
@@ -213,30 +242,54 @@ class Consumers:
         def since(epoch: int) -> int:
             return epoch - base - 10 if epoch > 0 else epoch
 
-        told = None
-        if group is not None:
-            told = (
-                group.assignment_epoch - base,
-                group.soft.seen is not None and self.topics.index(group.soft.seen),
-                tuple(sorted((i, tuple(sorted(t.get(ORDERS, ())))) for i, t in group.targets.items())),
-                group.metadata_hash,
-                tuple(
-                    (m.member_id, m.current.state.value, since(m.current.epoch),
-                     since(m.current.previous_epoch), tuple(sorted(m.current.assigned.get(ORDERS, ()))),
-                     tuple(sorted(m.current.pending_revocation.get(ORDERS, ()))))
-                    for m in group.members.values()
-                ),
-            )  # fmt: skip
-        clients = tuple(
+        clients = [
             (
-                *c[:4], since(c.epoch), *c[5:9], c.joins,
+                *c[1:4], since(c.epoch), *c[5:9], c.joins,
                 c.question and (since(c.question.member_epoch), c.question.topic_partitions,
                                 c.question.rebalance_timeout_ms),
                 c.answer and (c.answer.error_code, since(c.answer.member_epoch), c.answer.assignment),
             )
             for c in state.clients
-        )  # fmt: skip
-        return told, clients, state.grown, state.faults
+        ]  # fmt: skip
+        names = {c.member_id: c.member_id for c in state.clients}
+        if self.alike:
+            order = self._order(state, clients)
+            clients = [clients[n] for n in order]
+            dynamic = [n for n in order if not state.clients[n].static]
+            names |= {state.clients[n].name: f"dynamic {place}" for place, n in enumerate(dynamic)}
+        told = None
+        if group is not None:
+            told = (
+                group.assignment_epoch - base,
+                group.soft.seen is not None and self.topics.index(group.soft.seen),
+                tuple(
+                    sorted(
+                        (names.get(i, i), tuple(sorted(t.get(ORDERS, ())))) for i, t in group.targets.items()
+                    )
+                ),
+                group.metadata_hash,
+                tuple(
+                    (names.get(m.member_id, m.member_id), m.current.state.value, since(m.current.epoch),
+                     since(m.current.previous_epoch), tuple(sorted(m.current.assigned.get(ORDERS, ()))),
+                     tuple(sorted(m.current.pending_revocation.get(ORDERS, ()))))
+                    for m in group.members.values()
+                ),
+            )  # fmt: skip
+        return told, tuple(clients), state.grown, state.faults
+
+    @staticmethod
+    def _order(state: State, clients: list[Any]) -> list[int]:
+        """Static clients where they are; dynamic ones as they stand in the group, then by what they do. Who
+        is left is alike in everything."""
+        places = {} if state.group is None else {name: n for n, name in enumerate(state.group.members)}
+
+        def rank(n: int) -> Any:
+            client = state.clients[n]
+            if client.static:
+                return (0, n, "")
+            return (1, places.get(client.name, len(places)), repr(clients[n]))
+
+        return sorted(range(len(clients)), key=rank)
 
     def is_settled(self, state: State) -> bool:
         """Whether all who are in have what they should, and nothing is on its way."""
@@ -335,7 +388,16 @@ class Consumers:
         if before is not None:
             shard.groups[GROUP] = before.copy()
         context = Context(
-            NOW_MS, self.config, 1, 1, "client", "/host", ("fresh",), topics, self.group_configs, OFFERED
+            NOW_MS,
+            self.config,
+            1,
+            1,
+            "client",
+            "/host",
+            ("fresh",),
+            topics,
+            self.group_configs,
+            self.assignors,
         )
         refused = None
         try:
