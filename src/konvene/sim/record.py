@@ -5,15 +5,18 @@ that is all it takes to meet the same bug again. The network, the clients' waiti
 out. A client in a scenario remembers its member id and generation; a line says only what differs from that,
 so that it still means something when others before it are taken away.
 
-What cannot be said (a negative partition, a fetch by topic id) becomes a remark.
+Members of consumer groups have their words in `record_consumer`. What cannot be said (a negative partition, a
+fetch by topic id) becomes a remark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from konvene.codec.uuid import Uuid
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
@@ -25,16 +28,19 @@ from konvene.messages.offset_fetch import OffsetFetchRequest
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.shard.image import Topics
 from konvene.sim.event import Event
+from konvene.sim.record_consumer import TopicIds, heartbeat, work
 from konvene.sim.scenario_words import NONE, Client
 
 Words = list[str]
 
 
 class Recorder:
-    """Collects `lines`. A world tells it what happens, in order."""
+    """Collects `lines`. A world tells it what happens, in order; it begins with `first`."""
 
-    def __init__(self, settings: dict[str, str], topics: Topics, now_ms: int) -> None:
-        self.lines = [f"config {name}={value}" for name, value in settings.items()]
+    def __init__(
+        self, settings: dict[str, str], topics: Topics, now_ms: int, first: Sequence[str] = ()
+    ) -> None:
+        self.lines = [*(f"config {name}={value}" for name, value in settings.items()), *first]
         self.lines.append("topic audit partitions=0")
         self.lines += [f"topic {t.name} partitions={t.partitions}" for t in topics.by_name.values()]
         if "orders" not in topics.by_name:
@@ -44,6 +50,9 @@ class Recorder:
         self._wall_off_ms = 0
         self._clients: dict[str, Client] = {}
         self._asked: dict[int, str] = {}
+        self._topics = TopicIds(topics)
+        self._tried = ""
+        """The work that was told of and did not fit: a scenario tells by itself that it is given up."""
 
     def __repr__(self) -> str:
         return f"<recorder: {len(self.lines)} lines>"
@@ -63,8 +72,16 @@ class Recorder:
         """Something that is a command as it is."""
         self.lines.append(line)
 
+    def topic(self, name: str, topic_id: Uuid, partitions: int) -> None:
+        """There is such a topic now."""
+        anew = " recreate" if self._topics.made(name, topic_id) else ""
+        self.lines.append(f"topic {name}{anew} partitions={partitions}")
+
     def event(self, event: Event) -> None:
         """Something happened to the shard. Timers ring by themselves when time passes."""
+        if event.news is not None:
+            self._news(event)
+            return
         if event.kind in ("too large", "append failed"):
             self.lines.append("too-large" if event.kind == "too large" else "fail")
         if event.request is not None:
@@ -75,6 +92,13 @@ class Recorder:
             self._client(self._asked.get(waiter, "")).hears(response)
         if event.answer is not None and not event.answered:
             self._client(event.client_id).hears(event.answer)
+
+    def _news(self, event: Event) -> None:
+        told, fits = work(event.news), event.kind == "news"
+        again, self._tried = told == self._tried, "" if fits else told
+        if not again:
+            self.lines += [] if fits else ["too-large" if event.kind == "too large" else "fail"]
+            self.lines.append(told)
 
     # --- requests in words ---
 
@@ -110,6 +134,9 @@ class Recorder:
             )
             told.append("assign=" + ",".join(given))
         return told
+
+    def _beat(self, client: Client, request: ConsumerGroupHeartbeatRequest, version: int) -> Words | None:
+        return heartbeat(self._topics, client, request, version)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:
         return [
@@ -179,6 +206,7 @@ SAYINGS: dict[type, Callable[[Recorder, Client, Any, int], Words | None]] = {
     JoinGroupRequest: Recorder._join,
     SyncGroupRequest: Recorder._sync,
     HeartbeatRequest: Recorder._heartbeat,
+    ConsumerGroupHeartbeatRequest: Recorder._beat,
     LeaveGroupRequest: Recorder._leave,
     OffsetCommitRequest: Recorder._commit,
     OffsetFetchRequest: Recorder._fetch,

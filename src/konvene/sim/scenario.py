@@ -23,6 +23,7 @@ from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs.errors import ConfigError
+from konvene.groups.consumer import targets
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.describe_groups import DescribeGroupsRequest
@@ -56,6 +57,7 @@ from konvene.sim.scenario_consumer import (
     assignments,
     consumer_describe,
     consumer_heartbeat,
+    heavy,
     kinds,
     subscription,
     work,
@@ -85,6 +87,8 @@ class Scenario:
         self.life = Life()
         self.clients: dict[str, Client] = {}
         self.broken: Exception | None = None
+        self.heavy: int | None = None
+        """From how many members and partitions on targets are computed elsewhere, where that was said."""
         self._made = 0
 
     def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
@@ -107,6 +111,7 @@ class Scenario:
         if command is None:
             raise ScenarioError(f"no such command, expected one of {', '.join(COMMANDS)}", text)
         self.life.happened.clear()
+        usual, targets.HEAVY = targets.HEAVY, targets.HEAVY if self.heavy is None else self.heavy
         told: list[str] | None = []
         try:
             told = command.play(self, *command.read(text, words))
@@ -116,6 +121,8 @@ class Scenario:
             raise ScenarioError(f"cannot be said in this version ({error})", text) from None
         except Exception as error:  # A promise that is broken, or what no core may raise.
             self.broken = error
+        finally:
+            targets.HEAVY = usual
         said = list(told or ())
         for who, what in self.life.happened:
             if who:
@@ -447,7 +454,8 @@ COMMANDS = {
     "fail": Command(fail),
     "too-large": Command(too_large),
     "expire": Command(expire, "KEY [KEY...]"),
-    "work": Command(work, "[fails]"),
+    "work": Command(work, "[fails]", "group does"),
+    "heavy": Command(heavy, "N"),
     "kinds": Command(kinds, "KIND [KIND...]"),
     "show": Command(show, "GROUP"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from konvene.codec.compile import encode
@@ -14,6 +14,7 @@ from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved, Re
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
+from konvene.sim.faults import SECRET
 from konvene.sim.scenario_words import (
     NONE,
     Client,
@@ -34,6 +35,9 @@ EPOCHS = {"join": 0, "stay": None, "leave": -1, "away": -2}
 TOLD = "told"
 """As what a member owns: what it was told last to have."""
 
+UNSAID = "unsaid"
+"""As what a member reads or owns: it says nothing of that, also where it joins."""
+
 
 def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
     """`consumer-heartbeat WHO [join|stay|leave|away]`."""
@@ -50,11 +54,13 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
         member_id=_member(s, client, o, version),
         member_epoch=number(o, "epoch", client.generation if epoch is None else epoch),
         instance_id=client.instance,
-        rack_id=o.get("rack"),
+        rack_id=unquote(o["rack"]) if "rack" in o else None,
         rebalance_timeout_ms=number(o, "rebalance", 30_000 if joins else -1),
-        subscribed_topic_names=None if names is None else tuple(n for n in names.split(",") if n != NONE),
+        subscribed_topic_names=None
+        if names in (None, UNSAID)
+        else tuple(n for n in names.split(",") if n != NONE),
         subscribed_topic_regex=name_or_none(o["regex"]) if "regex" in o else None,
-        server_assignor=o.get("assignor"),
+        server_assignor=unquote(o["assignor"]) if "assignor" in o else None,
         topic_partitions=_owned(s, client, o.get("owns", NONE if joins else None)),
     )
     s.ask(client.name, request, o, 1)
@@ -71,14 +77,19 @@ def _member(s: Scenario, client: Client, o: Options, version: int) -> str:
 
 
 def _owned(s: Scenario, client: Client, text: str | None) -> tuple[TopicPartitions, ...] | None:
-    if text is None:
+    if text in (None, UNSAID):
         return None
     owned: dict[Uuid, tuple[int, ...]] = {}
     if text == TOLD:
         owned = client.has
     elif text != NONE:
-        owned = {s.id_of(topic): some for topic, some in ranges(text)}
+        owned = {_id(s, topic): some for topic, some in ranges(text)}
     return tuple(TopicPartitions(topic_id=topic, partitions=some) for topic, some in owned.items())
+
+
+def _id(s: Scenario, topic: str) -> Uuid:
+    """The id of a topic by its name; behind an `@` what the id says, whether or not there is such a topic."""
+    return s.topic_id(topic[1:]) if topic.startswith("@") else s.id_of(topic)
 
 
 def consumer_describe(s: Scenario, plain: list[str], o: Options) -> None:
@@ -86,19 +97,38 @@ def consumer_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def work(s: Scenario, plain: list[str], o: Options) -> None:
-    """All work that was asked for is done, and what came of it told; or it `fails`."""
+    """All work that was asked for is done, and what came of it told; or it `fails`. With `group` and `does`
+    the next of this kind alone."""
     if plain not in ([], ["fails"]):
         raise ScenarioError(f"expected fails, not {plain[0]!r}", "")
-    wanted = [effect.subject for effect in s.life.wanted]
-    s.life.wanted.clear()
-    for asked in wanted:
-        if isinstance(asked, RegexesToResolve):
-            names = sorted(asked.topics.by_name)
-            found = {} if plain else matching(asked.regexes, names)
-            s.life.inform(RegexesResolved(asked.group_id, found, asked.topics.version))
-        else:
-            given = PartitionAssignorError("it fails") if plain else asked.assignor.assign(asked.spec)
-            s.life.inform(AssignmentComputed(asked.group_id, asked.epoch, asked.assignor.name, given))
+    wanted = list(s.life.wanted)
+    if o:
+        wanted = [effect for effect in wanted if _is_meant(effect.subject, o)][:1]
+    s.life.wanted = [effect for effect in s.life.wanted if not any(effect is w for w in wanted)]
+    for asked in [effect.subject for effect in wanted]:
+        s.life.inform(_come_of(asked, fails=bool(plain)))
+
+
+def _is_meant(asked: Any, o: Options) -> bool:
+    comes = RegexesResolved if isinstance(asked, RegexesToResolve) else AssignmentComputed
+    return (
+        o.get("group", asked.group_id) == asked.group_id and o.get("does", comes.__name__) == comes.__name__
+    )
+
+
+def _come_of(asked: Any, *, fails: bool) -> Any:
+    """Nobody may describe a topic whose name begins with `secret`."""
+    if isinstance(asked, RegexesToResolve):
+        names = sorted(name for name in asked.topics.by_name if not name.startswith(SECRET))
+        found = {} if fails else matching(asked.regexes, names)
+        return RegexesResolved(asked.group_id, found, asked.topics.version)
+    given = PartitionAssignorError("it fails") if fails else asked.compute()
+    return AssignmentComputed(asked.group_id, asked.epoch, asked.assignor.name, given)
+
+
+def heavy(s: Scenario, plain: list[str], o: Options) -> None:
+    """So many members and partitions together are too many for a target to be computed at once."""
+    s.heavy = number({"N": plain[0]}, "N", 0)
 
 
 def kinds(s: Scenario, plain: list[str], o: Options) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from konvene.sim.event import Broken
-from konvene.sim.faults import FAULTS, KNOBS
+from konvene.sim.faults import ALL_FAULTS, ALL_KNOBS
 from konvene.sim.record import Recorder
 from konvene.sim.run import CHAOS, Report, Run, simulate
 from konvene.sim.scenario import Scenario, ScenarioError, run_file
@@ -67,8 +67,8 @@ def shrink(run: Run, progress: Progress = lambda line: None) -> Shrunk:
 
 def _smaller_run(run: Run, report: Report, promise: str, progress: Progress) -> tuple[Run, Report]:
     best = _fewer_steps(run, report, promise)
-    calm = [(knob.name, str(knob.calm)) for knob in KNOBS]
-    calm += [(f"fault.{fault.name}", "0") for fault in FAULTS]
+    calm = [(knob.name, str(knob.calm)) for knob in ALL_KNOBS]
+    calm += [(f"fault.{fault.name}", "0") for fault in ALL_FAULTS]
     for change in calm:
         name = change[0]
         if f"{name}={change[1]}" in best[0].options().lines() or not _is_drawn(best[0], name):

@@ -20,6 +20,7 @@ from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.consumer import targets
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.work import given_up
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -164,7 +165,8 @@ class World:
 
     def record(self) -> Recorder:
         """Write down from here on what the coordinator goes through."""
-        self.recorder = Recorder(self.settings, self.topics, self.agenda.now_ms)
+        first = [f"kinds {' '.join(self.kinds)}", f"heavy {targets.HEAVY}"] if assigns(self.kinds) else []
+        self.recorder = Recorder(self.settings, self.topics, self.agenda.now_ms, first)
         return self.recorder
 
     def note(self, line: str) -> None:
@@ -189,7 +191,9 @@ class World:
             topic_id = known.id
         others = [t for t in self.topics.by_name.values() if t.name != name]
         self.topics = Topics([*others, Topic(name, topic_id, partitions)], self._topic_serial)
-        self.note(f"topic {name}{' recreate' if anew and known is not None else ''} partitions={partitions}")
+        if self.recorder is not None:
+            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            self.recorder.topic(name, topic_id, partitions)
         self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
 
     def delete_topic(self, name: str) -> None:

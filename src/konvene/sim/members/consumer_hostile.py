@@ -93,7 +93,10 @@ class HostileConsumer(HostileClassic):
             server_assignor=random.choice([None, None, None, "uniform", "range", "sticky"]),
             topic_partitions=self._claims(),
         )
-        self.ask(request, random.choice([1, 1, 0]), self._heard_beat)
+        version = random.choice([1, 1, 0])
+        if not version:
+            request = request.replace(subscribed_topic_regex=None)  # It has no word for it.
+        self.ask(request, version, self._heard_beat)
 
     def come(self) -> None:
         """As it should be done, for once."""
