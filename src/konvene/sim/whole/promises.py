@@ -233,7 +233,9 @@ class ReadAtLeastOnce(Promise):
 
 
 class ShardIsItsLog(Promise):
-    """The state of a group coordinator is the fold of replay over its log, as it stands on the disk."""
+    """The state of a group coordinator is the fold of replay over its log, as it stands on the disk.
+
+    It is looked at when nothing is kept for the next sync (`broker.journal`)."""
 
     def __init__(self, run: Whole) -> None:
         super().__init__(run)
@@ -247,6 +249,8 @@ class ShardIsItsLog(Promise):
         if disk.dead or self.run.host.is_sick:
             return
         for index, live in self.run.shards():
+            if self.run.keeps(index):
+                continue
             shadow = self._shadows.get(index)
             if shadow is None:
                 shadow = self._shadows[index] = Shadow(disk, f"{DATA}/{OFFSETS}-{index}")

@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
+from konvene.broker.journal import Journal
 from konvene.client.admin import Admin
 from konvene.client.cluster import Cluster, TopicPartition
 from konvene.client.consumer import Consumed
@@ -181,6 +182,15 @@ class Whole:
                     assert isinstance(core, GroupShard)
                     found.append((index, core))
         return found
+
+    def keeps(self, index: int) -> bool:
+        """Whether the shard of this partition has taken in what is not in its log yet."""
+        assert self.host.broker is not None
+        coordinator = self.host.broker.groups._coordinators[index]
+        assert coordinator is not None
+        journal = coordinator._journal
+        assert isinstance(journal, Journal)
+        return bool(journal.kept)
 
     def groups(self) -> list[tuple[str, tuple[str, ...]]]:
         """Every group of this run and its topics."""
