@@ -29,6 +29,7 @@ from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.remembered import Remembered
 from konvene.broker.router import HANDLERS, UNADVERTISED
 from konvene.broker.telemetry import Telemetry
+from konvene.broker.turns import Turns
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import SUPPORTED
@@ -114,6 +115,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.remembered = Remembered()
         self.meter = _meter(config)
+        self.turns = Turns(loop)
         self.holding = Holding(loop)
         self.telemetry = Telemetry(self.wall_clock_ms, self._fresh_id, config["telemetry.max.bytes"])
         self.intake = Intake(
@@ -402,6 +404,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer who waits, write everything down, close the files."""
+        self.turns.close()
         self.holding.close()
         await self.groups.close()
         await self.catalogue.close()

@@ -352,6 +352,8 @@ class Connection(asyncio.BufferedProtocol):
         coordinator = self._broker.groups.of(request.group_id)
         if coordinator is None or any(getattr(answer, name, None) is not None for name in TOLD_ONCE):
             return
+        if getattr(answer, "topology_description_required", False):
+            return
         known = remembered.heartbeat(frame, route, answer, coordinator, request)
         if known is None:
             return
