@@ -109,7 +109,8 @@ def test_a_topics_settings_are_judged_together() -> None:
         ),
         (
             {"streams.assignor.name": "highly_available"},
-            "streams.assignor.name 'highly_available' is not on offer; the broker has: sticky",
+            "streams.assignor.name 'highly_available' is not a registered task assignor. "
+            "Registered assignors are: [sticky].",
         ),
         (
             {"errors.deadletterqueue.topic.name": "__x"},

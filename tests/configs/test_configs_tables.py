@@ -43,6 +43,8 @@ BEYOND_FACTS = {
     "konvene.metrics.host",
     "konvene.metrics.port",
     "konvene.session.disconnect.grace.ms",
+    "konvene.streams.mode",
+    "konvene.streams.topology.description.enable",
     "leader.replication.throttled.rate",
     "metrics.jmx.exclude",
     "metrics.jmx.include",

@@ -243,5 +243,6 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
         ),
     ),
     89: (_group(_O.DESCRIBE, "group_ids"),),
+    93: (_group(_O.READ, "group_id"),),
 }
 """API key: its questions."""

@@ -63,6 +63,7 @@ HANDLERS: dict[int, str] = {
     77: "switched_off",
     88: "streams_group_heartbeat",
     89: "streams_group_describe",
+    93: "streams_group_topology_description_update",
 }
 
 UNADVERTISED = frozenset((71, 72))

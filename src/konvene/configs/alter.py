@@ -143,8 +143,8 @@ def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dic
         offered = broker.words("group.streams.assignors")
         if values["streams.assignor.name"] not in offered:
             raise ConfigError(
-                f"streams.assignor.name '{values['streams.assignor.name']}' is not on offer; "
-                f"the broker has: {', '.join(offered)}"
+                f"streams.assignor.name '{values['streams.assignor.name']}' is not a registered task "
+                f"assignor. Registered assignors are: [{', '.join(offered)}]."
             )
     for kind in HEARTBEATING:
         _outlasts(broker, values, kind)

@@ -31,6 +31,11 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
             one_of=("kafka", "kip"), dynamic="cluster-wide",
             note="kafka: exactly Kafka 4.4, its error codes included. kip: what the document says."),
 
+    Setting("konvene.streams.topology.description.enable", BOOLEAN, False,
+            "Whether members are asked what their topology looks like, and it is kept in memory to be shown.",
+            dynamic="cluster-wide",
+            note="Apache Kafka needs a plugin for that, and answers UNSUPPORTED_VERSION without one."),
+
     # Heartbeats: how soon members hear of a rebalance
     Setting("konvene.heartbeat.policy", STRING, "responsive",
             "How soon members hear of a rebalance: as in Kafka, or sooner while they are few.",

@@ -39,6 +39,7 @@ from konvene.groups.offsets.deleted_topics import topics_deleted
 from konvene.groups.offsets.expiry import armed, retention
 from konvene.groups.offsets.fetch import fetch
 from konvene.groups.story import SoftIs, take
+from konvene.groups.streams import descriptions
 from konvene.groups.streams import heartbeat as streams_heartbeat
 from konvene.groups.streams import leave as streams_leave
 from konvene.groups.streams import log as streams_log
@@ -65,6 +66,9 @@ from konvene.messages.offset_delete import OffsetDeleteRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from konvene.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import Record
@@ -184,7 +188,10 @@ def _consumer_describe(shard: GroupShard, request: ConsumerGroupDescribeRequest,
 
 
 def _streams_describe(shard: GroupShard, request: StreamsGroupDescribeRequest, context: Context) -> Outcome:
-    found = tuple(streams_group_described(shard.groups, g, context) for g in request.group_ids)
+    wanted = request.include_topology_description
+    found = tuple(
+        streams_group_described(shard.groups, g, context, with_description=wanted) for g in request.group_ids
+    )
     return Outcome((Reply(context.waiter, StreamsGroupDescribeResponse(groups=found)),))
 
 
@@ -266,6 +273,9 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
         shard.groups, request, context
     ),
     StreamsGroupDescribeRequest: _streams_describe,
+    StreamsGroupTopologyDescriptionUpdateRequest: lambda shard, request, context: descriptions.update(
+        shard.groups, request, context
+    ),
     TopicsNotCreated: lambda shard, news, context: not_created(
         _streams_group(shard, news.group_id), news, context
     ),

@@ -30,7 +30,7 @@ async def handle(
     if not streams_groups_are_on(broker):
         no = tuple(_error(group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids)
         return StreamsGroupDescribeResponse(groups=no)
-    groups = [await _described(broker, group_id, call, asked) for group_id in request.group_ids]
+    groups = [await _described(broker, request, group_id, call, asked) for group_id in request.group_ids]
     if request.include_authorized_operations:
         groups = [
             g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
@@ -39,7 +39,9 @@ async def handle(
     return StreamsGroupDescribeResponse(groups=tuple(groups))
 
 
-async def _described(broker: Broker, group_id: str, call: Call, asked: Allows) -> DescribedGroup:
+async def _described(
+    broker: Broker, request: StreamsGroupDescribeRequest, group_id: str, call: Call, asked: Allows
+) -> DescribedGroup:
     if not asked(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
         return _error(group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
@@ -47,7 +49,7 @@ async def _described(broker: Broker, group_id: str, call: Call, asked: Allows) -
     coordinator = broker.groups.of(group_id)
     if coordinator is None:
         return _error(group_id, Errors.NOT_COORDINATOR)
-    answer = await coordinator.submit(StreamsGroupDescribeRequest(group_ids=(group_id,)), call)
+    answer = await coordinator.submit(request.replace(group_ids=(group_id,)), call)
     if isinstance(answer, Errors):
         return _error(group_id, answer)
     assert isinstance(answer, StreamsGroupDescribeResponse)

@@ -6,8 +6,10 @@ from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks import MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.streams import descriptions
 from konvene.groups.streams.assignors import assignor_of
 from konvene.groups.streams.configure import describe as described_topology
+from konvene.groups.streams.descriptions import NOT_REQUESTED
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import streams_group
 from konvene.messages.streams_group_describe import (
@@ -23,7 +25,9 @@ from konvene.shard.contract import Context
 from konvene.shard.errors import GroupError
 
 
-def described(groups: dict[str, Any], group_id: str, context: Context) -> DescribedGroup:
+def described(
+    groups: dict[str, Any], group_id: str, context: Context, *, with_description: bool
+) -> DescribedGroup:
     """The group, or why it is none of ours."""
     try:
         group = streams_group(groups, group_id)
@@ -32,6 +36,7 @@ def described(groups: dict[str, Any], group_id: str, context: Context) -> Descri
             group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=refused.message
         )
     topology = group.topology
+    description, status = descriptions.of(group) if with_description else (None, NOT_REQUESTED)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
@@ -39,6 +44,8 @@ def described(groups: dict[str, Any], group_id: str, context: Context) -> Descri
         assignment_epoch=group.assignment_epoch,
         topology=None if topology is None else described_topology(topology, group.soft.configured),
         members=tuple(_member(group, member) for member in group.members.values()),
+        topology_description=description,
+        topology_description_status=status,
         assignor_name=assignor_of(context.group_configs.of(group_id), context).name,
     )
 

@@ -114,8 +114,8 @@ class Soft:
     """By member id."""
     creation: Creation | None = None
     """Why internal topics could not be made."""
-    descriptions: Any = None
-    """What members told of the topology beside its epoch (KIP-1331)."""
+    description: Any = None
+    """What a member told of the topology (`descriptions.Description`), or that it was asked for it."""
     story: Story | None = None
 
 

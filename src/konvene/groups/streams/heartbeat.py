@@ -29,7 +29,7 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.intervals import told_interval_ms
-from konvene.groups.streams import log
+from konvene.groups.streams import descriptions, log
 from konvene.groups.streams.assignors import TAGS, assignment_configs
 from konvene.groups.streams.configure import KIP, Configured, Status, configure
 from konvene.groups.streams.current import Current, Epochs
@@ -103,7 +103,8 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     _tell_of_others(step, request, settled, told)
     is_known = groups.get(group.group_id) is group
     answer = _answer(step, request, old, settled, replaced, configured, is_known=is_known)
-    step.reply(context.waiter, answer.replace(status=tuple(told)))
+    describe = descriptions.ask(step, settled.topology_epoch, request.member_epoch)
+    step.reply(context.waiter, answer.replace(status=tuple(told), topology_description_required=describe))
     return step.outcome()
 
 
