@@ -1,4 +1,4 @@
-"""Whose request is decided in which turn of the loop: few at a time, in their order, and nobody is forgotten."""
+"""Whose request is decided in which turn of the loop: few at a time, in their order, and nobody forgotten."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -53,6 +54,30 @@ def test_never_longer_than_configured(
 ) -> None:
     """However many there are and whatever is set; and never nothing."""
     assert 0 < told_interval_ms(configured, said, members, waits=waits) <= configured
+
+
+@given(INTERVALS, MEMBERS, CONFIGS, st.text(min_size=1))
+def test_each_has_its_own_only_where_intervals_are_stretched(
+    configured: int, members: int, said: dict[str, Any], member_id: str
+) -> None:
+    """Always the same, a tenth more or less than it would be, and never above the configured one."""
+    common = told_interval_ms(configured, said, members, waits=False)
+    own = told_interval_ms(configured, said, members, waits=False, member_id=member_id)
+    assert own == told_interval_ms(configured, said, members, waits=False, member_id=member_id)
+    if common <= said["konvene.heartbeat.interval.ms"]:
+        assert own == common
+    else:
+        assert common * 9 // 10 <= own <= min(configured, common * 11 // 10)
+
+
+def test_ten_thousand_who_joined_at_once_come_apart() -> None:
+    """Of those who would come in the same moment few do, and all together hardly more often."""
+    told = Counter(
+        told_interval_ms(5000, config(), 10_000, waits=False, member_id=f"member-{n}") for n in range(10_000)
+    )
+    assert (min(told), max(told)) == (4501, 5000)
+    assert max(told.values()) < 50
+    assert sum(ms * count for ms, count in told.items()) / 10_000 > 4700
 
 
 @given(INTERVALS, MEMBERS, CONFIGS)

@@ -63,4 +63,5 @@ def _told_ms(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> in
         broker.config,
         broker.groups.members,
         waits=has_to_wait(member, group.epoch, group.assignment_epoch),
+        member_id=member.member_id,
     )

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from typing import Any
+from zlib import crc32
 
 RESPONSIVE = "responsive"
 
@@ -27,8 +28,17 @@ STEP_MS = 250
 """Intervals are told in steps, so that one more member does not change everybody's."""
 
 
-def told_interval_ms(configured_ms: int, config: Any, members: int, *, waits: bool) -> int:
-    """The interval for one member. `members`: how many there are in all groups of the broker."""
+SPREAD = 10
+"""Where intervals are stretched, each member's own is up to this part of it shorter."""
+
+
+def told_interval_ms(
+    configured_ms: int, config: Any, members: int, *, waits: bool, member_id: str = ""
+) -> int:
+    """The interval for one member. `members`: how many there are in all groups of the broker.
+
+    Thousands who joined in the same moment would heartbeat in the same moment ever after. So where there are
+    that many, each has an interval that is its own by its id, and after some of them they are apart."""
     if config["konvene.heartbeat.policy"] != RESPONSIVE:
         return configured_ms
     if waits:
@@ -38,7 +48,11 @@ def told_interval_ms(configured_ms: int, config: Any, members: int, *, waits: bo
     budget: int = config["konvene.heartbeat.budget.per.second"]
     needed_ms = -(-members * 1000 // budget)
     stepped_ms = -(-needed_ms // STEP_MS) * STEP_MS
-    return min(configured_ms, max(shortest_ms, stepped_ms))
+    told_ms = min(configured_ms, max(shortest_ms, stepped_ms))
+    if not member_id or told_ms <= shortest_ms:
+        return told_ms
+    longest_ms = min(configured_ms, told_ms + told_ms // SPREAD)  # Half of the spread is above.
+    return longest_ms - crc32(member_id.encode()) % max(longest_ms // SPREAD, 1)
 
 
 AFTER_THE_INTERVAL_MS = 500

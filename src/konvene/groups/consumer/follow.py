@@ -52,9 +52,10 @@ def follow(group: Any, request: ConsumerGroupHeartbeatRequest, context: Context)
         member_id=member.member_id,
         member_epoch=epoch,
         heartbeat_interval_ms=told_interval_ms(
-            config["consumer.heartbeat.interval.ms"], context.config, context.members, waits=False
+            config["consumer.heartbeat.interval.ms"], context.config, context.members, waits=False,
+            member_id=member.member_id,
         ),
-    )
+    )  # fmt: skip
     replies = (Reply(context.waiter, told),)
     if current.epoch == epoch:
         return Outcome(replies, timers=(armed,))

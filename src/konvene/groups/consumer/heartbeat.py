@@ -286,6 +286,7 @@ def _answer(
             step.context.config,
             step.context.members,
             waits=has_to_wait(new, step.epoch, step.assignment_epoch),
+            member_id=new.member_id,
         ),
         assignment=told,
     )
