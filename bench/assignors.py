@@ -2,21 +2,25 @@
 joined.
 
 No broker is needed. Groups are made as in Kafka's own benchmark of its assignors: members subscribe to all
-topics, or, where a group is mixed, in five kinds to a fifth each. Kafka's figures are of its own classes,
-warm.
+topics, or, where a group is mixed, in five kinds to a fifth each. Task assignors are asked as in Kafka's as
+well: subtopologies that all have state, one standby, one or fifty members in each process, with offsets
+reported of everything or of nothing. Kafka's figures are of its own classes, warm.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from bench.figures import Figure, less
 from bench.systems import Lab
 from konvene.codec.uuid import Uuid
-from konvene.groups.assignors import ASSIGNORS, GroupAssignment, GroupSpec, MemberSpec, TopicSpec
+from konvene.groups.assignors import ASSIGNORS, GroupAssignment, GroupSpec, MemberSpec, TopicSpec, tasks
+from konvene.groups.streams.assignors import TASK_ASSIGNORS
 
 ROUNDS = 11
 RACKS = ("a", "b", "c")
@@ -47,26 +51,64 @@ SIZES = (
 )
 
 
+class TaskSize(NamedTuple):
+    """A streams group: so many members, of so many subtopologies with so many tasks and one standby each."""
+
+    assignor: str
+    members: int
+    subtopologies: int
+    partitions: int
+    per_process: int = 1
+    offsets: bool = False
+
+    @property
+    def says(self) -> str:
+        shared = f" {self.per_process} a process" if self.per_process > 1 else ""
+        reported = " offsets" if self.offsets else ""
+        size = f"{self.members:,}x{self.subtopologies:,}x{self.partitions}"
+        return f"{self.assignor}{shared}{reported} {size}"
+
+
+TASK_SIZES = (
+    TaskSize("sticky", 1_000, 100, 100),
+    TaskSize("sticky", 1_000, 100, 100, per_process=50),
+    TaskSize("sticky", 1_000, 100, 100, offsets=True),
+    TaskSize("sticky", 100, 10, 100),
+)
+
+
 def figures(lab: Lab) -> list[Figure]:
     """CPU milliseconds of one answer, the middle of some."""
     found = []
     for size in SIZES:
         assign = ASSIGNORS[size.assignor].assign
         new = _group(size, lab)
-        found.append(less(f"{size.says}, ms", _measured(size, new, lab)))
         joined = _joined(new, assign(new))
-        found.append(less(f"{size.says}, one joins, ms", _measured(size, joined, lab)))
+        found += _both(size, lab, partial(assign, new), partial(assign, joined))
+    for of in TASK_SIZES:
+        assign_tasks = TASK_ASSIGNORS[of.assignor].assign
+        spec, topology = _streams_group(of, lab)
+        later = _joined_streams(spec, assign_tasks(spec, topology))
+        found += _both(of, lab, partial(assign_tasks, spec, topology), partial(assign_tasks, later, topology))
     return found
 
 
-def _measured(size: Size, spec: GroupSpec, lab: Lab) -> list[float]:
-    assign = ASSIGNORS[size.assignor].assign
-    times = max(1, 2_000 // size.members)  # the clock ticks in milliseconds on some machines
+def _both(
+    size: Size | TaskSize, lab: Lab, new: Callable[[], object], joined: Callable[[], object]
+) -> list[Figure]:
+    return [
+        less(f"{size.says}, ms", _measured(size.members, new, lab)),
+        less(f"{size.says}, one joins, ms", _measured(size.members, joined, lab)),
+    ]
+
+
+def _measured(members: int, assign: Callable[[], object], lab: Lab) -> list[float]:
+    times = max(1, 2_000 // members)  # the clock ticks in milliseconds on some machines
     took = []
     for _ in range(lab.of(ROUNDS)):
         began = time.process_time()
         for _ in range(times):
-            assign(spec)
+            assign()
         took.append((time.process_time() - began) / times * 1000)
     return took
 
@@ -100,3 +142,35 @@ def _joined(spec: GroupSpec, given: GroupAssignment) -> GroupSpec:
     members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
     *_, last = spec.members.values()
     return replace(spec, members=members | {"newMember": MemberSpec(last.subscribed, rack_id=last.rack_id)})
+
+
+def _streams_group(size: TaskSize, lab: Lab) -> tuple[tasks.GroupSpec, tasks.TopologyDescriber]:
+    """Nobody has anything yet."""
+    members = {
+        f"member{n}": tasks.AssignmentMemberSpec(f"process{n // size.per_process}")
+        for n in range(max(2, lab.of(size.members)))
+    }
+    topology = tasks.TopologyDescriber(
+        {f"{n}": tasks.Subtopology(size.partitions, True) for n in range(max(1, lab.of(size.subtopologies)))}
+    )
+    spec = tasks.GroupSpec(members, tasks.AssignmentConfigs(num_standby_replicas=1))
+    if not size.offsets:
+        return spec, topology
+    given = TASK_ASSIGNORS[size.assignor].assign(spec, topology)
+    told = {name: replace(of, task_offsets=_offsets(given[name])) for name, of in members.items()}
+    return replace(spec, members=told), topology
+
+
+def _offsets(of: tasks.MemberAssignment) -> tasks.TaskOffsets:
+    """Of all that it has, or of what was left on its disk."""
+    found: dict[str, dict[int, int]] = {}
+    for told in (of.active, of.standby):
+        for name, partitions in told.items():
+            found.setdefault(name, {}).update({partition: 100 + partition for partition in partitions})
+    return found
+
+
+def _joined_streams(spec: tasks.GroupSpec, given: tasks.GroupAssignment) -> tasks.GroupSpec:
+    """The same group later, with a member that is new, in a process of its own."""
+    members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
+    return replace(spec, members=members | {"newMember": tasks.AssignmentMemberSpec("process-newMember")})
