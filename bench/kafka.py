@@ -62,5 +62,7 @@ TOLD: dict[str, dict[str, float]] = {
         "uniform 100x10x100, one joins, ms": 0.024,
         "range 10,000x1,000x100, ms": 27.9,
         "range 10,000x1,000x100, one joins, ms": 28.2,
+        "sticky 1,000x100x100, ms": 12.4,
+        "sticky 1,000x100x100, one joins, ms": 13,
     },
 }
