@@ -138,7 +138,7 @@ class Reader:
             return "yes" if content else "no"
         if name == "metadata_hash" and content:
             return f"hash-{self.hashes.setdefault(content, len(self.hashes) + 1)}"
-        if name == "assignment_timestamp" and content:
+        if name in ("assignment_timestamp", "expire_timestamp") and content > 0:
             return "TIME"
         if isinstance(content, int):
             return "PORT" if name == "port" and content == self.port else str(content)

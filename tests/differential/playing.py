@@ -36,6 +36,7 @@ from konvene.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
@@ -53,6 +54,9 @@ NO_CLIENT_ID = "null"
 
 TOPIC = 2
 """The kind of resource whose settings are a topic's."""
+
+LATEST_OFFSET = -1
+"""The timestamp by which the end of a partition is asked for."""
 
 TOPICS = {"orders": 6, "audit": 2}
 
@@ -257,10 +261,14 @@ class Player:
     def _do_topic(self, name: str, count: str) -> None:
         make_topic(self.probe, self.speaker.topic(name), int(count))
         self._learn_topic(name)
-        self._let_groups_know()
+        self._let_groups_know(self.speaker.topic(name))
 
-    def _let_groups_know(self) -> None:
-        """Kafka's coordinators hear of topics a moment after its clients do."""
+    def _let_groups_know(self, *topics: str) -> None:
+        """Kafka's coordinators hear of topics a moment after its clients do, and after their partitions."""
+        for name in topics:
+            deadline = time.monotonic() + WITHIN_S
+            while self.settle_s and not served(self.probe, name) and time.monotonic() < deadline:
+                time.sleep(0.02)
         time.sleep(4 * self.settle_s)
 
     def _do_grow(self, name: str, count: str) -> None:
@@ -272,7 +280,7 @@ class Player:
         while len(known(self.probe, name).partitions) < int(count):
             assert time.monotonic() < deadline, name
             time.sleep(0.02)
-        self._let_groups_know()
+        self._let_groups_know(name)
 
     def _do_config(self, group: str, *settings: str) -> None:
         named = (setting.partition("=") for setting in settings)
@@ -296,7 +304,7 @@ class Player:
                 time.sleep(0.02)
             if not known(self.probe, self.speaker.topic(name)).error_code:
                 self._learn_topic(name)
-        self._let_groups_know()
+        self._let_groups_know(*(self.speaker.topic(name) for name in names.split(",")))
 
     def _look(self, name: str, settings: str = "") -> list[str]:
         real = self.speaker.topic(name)
@@ -331,6 +339,17 @@ class Player:
 def known(wire: Wire, name: str) -> Any:
     asked = MetadataRequest(topics=(MetadataRequestTopic(name=name),))
     return wire.ask(asked, 12).topics[0]
+
+
+def served(wire: Wire, name: str) -> bool:
+    """Whether all partitions of a topic have a leader that answers; so has a topic without partitions."""
+    partitions = tuple(
+        ListOffsetsPartition(partition_index=p.partition_index, timestamp=LATEST_OFFSET)
+        for p in known(wire, name).partitions
+    )
+    topic = ListOffsetsTopic(name=name, partitions=partitions)
+    answer = wire.ask(ListOffsetsRequest(replica_id=-1, topics=(topic,)), 3)
+    return all(p.error_code == Errors.NONE for t in answer.topics for p in t.partitions)
 
 
 def make_topic(wire: Wire, name: str, count: int) -> None:
