@@ -344,17 +344,25 @@ class _Work:
         return heirs
 
     def _find_heirs_by_offset(self) -> list[tuple[int, ...]]:
-        rows: dict[int, list[tuple[bool, int, int]]] = {}
+        rows: list[list[tuple[int, int, int]] | None] = [None] * self.tasks.count
+        """For each task: whether the state is only reported, how far it is, who has it."""
         for member, of in enumerate(self.members):
             offsets = self.tasks.with_offsets(of.task_offsets) if of.task_offsets else {}
-            for first, partitions in self.tasks.of(of.assigned.standby):
-                for task in (first + partition for partition in partitions):
-                    rows.setdefault(task, []).append((False, -offsets.pop(task, 0), member))
-            for task, offset in offsets.items():
-                rows.setdefault(task, []).append((True, -offset, member))
+            copies = self.tasks.of(of.assigned.standby)
+            ahead = [(first + p, 0, offsets.pop(first + p, 0)) for first, some in copies for p in some]
+            ahead += [(task, 1, offset) for task, offset in offsets.items()]
+            for task, reported, offset in ahead:
+                row = rows[task]
+                if row is None:
+                    rows[task] = [(reported, -offset, member)]
+                else:
+                    row.append((reported, -offset, member))
         heirs: list[tuple[int, ...]] = [()] * self.tasks.count
-        for task, row in rows.items():
-            heirs[task] = tuple(member for _, _, member in sorted(row))
+        for task, row in enumerate(rows):
+            if row is not None:
+                if len(row) > 1:
+                    row.sort()
+                heirs[task] = tuple([member for _, _, member in row])
         return heirs
 
     def _least(self, members: Sequence[int]) -> int:
