@@ -202,7 +202,8 @@ def _may_be_left_out(world: World, members: list[Member]) -> bool:
     made; and those that a cooperative member gave up just before it stopped, and never asked to hand on."""
     static = any(getattr(m, "instance_id", None) is not None for m in members)
     options = world.options
-    return static and (world.topic_changes > 0 or options["varied"] or options["assignor"] == COOPERATIVE)
+    changes = options["varied"] or options.faults.get("resubscribe")
+    return static and bool(world.topic_changes or changes or options["assignor"] == COOPERATIVE)
 
 
 def _why_not(world: World) -> str:

@@ -78,6 +78,20 @@ def assert_compaction_changes_nothing(shell: Shell, random: Random | None = None
     for left in compactions(batches, random, most):
         shard = replayed(left)
         assert seen(shard) == expected, f"compaction shows: {seen(shard)}, from the whole log {expected}"
+    if random is not None and batches:
+        for _ in range(most // 2):
+            _assert_half_way_is_the_same(batches, random.randrange(len(batches)) + 1, random)
+
+
+def _assert_half_way_is_the_same(batches: Sequence[Batch], end: int, random: Random) -> None:
+    """G2: of the log as it was at some time, while members were in its groups, somebody read the beginning as
+    it was written, and the rest when the cleaner had been there: an owner may stand in front of who had it
+    before (KAFKA-19862)."""
+    expected, shown = (
+        seen(replayed(batches[:end])),
+        seen(replayed(compacted(batches[:end], end, True, random.randrange(end)))),
+    )
+    assert shown == expected, f"up to batch {end} compaction shows: {shown}, from the whole log {expected}"
 
 
 def assert_every_prefix_loads(shell: Shell) -> None:

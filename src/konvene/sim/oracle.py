@@ -10,15 +10,18 @@ A record is known by its topic, partition and offset, so each is there once. Wha
 Reading a record twice is no fault, after a crash or a rebalance: commits are behind.
 
 What makes an offset go back rightly: it was deleted or expired; or a commit came late, on a connection that
-was no more, and was accepted because its member and generation still stand.
+was no more, and was accepted because its member and generation still stand; or a member of the classic
+protocol was thrown out of a consumer group while it waited for an answer, and is in again without having
+noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from konvene.sim.event import Broken, OffsetKey
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.sim.event import Broken, Event, OffsetKey
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
@@ -114,3 +117,20 @@ class Oracle:
     def made_anew(self, topic: str) -> None:
         """A topic is another one under the same name: what was committed for it before says nothing."""
         self._without.add(topic)
+
+
+def of_others(event: Event) -> Iterator[OffsetKey]:
+    """What a member of the classic protocol committed in a consumer group, and does not have.
+
+    Such a group takes a member id that it does not know for somebody new, where a classic one answers
+    UNKNOWN_MEMBER_ID; and a commit at the group's epoch is taken for any partition. So does Kafka."""
+    group = event.after.groups.get(event.request.group_id)
+    member = group.members.get(event.request.member_id) if isinstance(group, ConsumerGroup) else None
+    if not isinstance(group, ConsumerGroup) or member is None or member.classic is None:
+        return
+    topics = event.shell.topics.by_name
+    for key in event.after.offsets:
+        topic = topics.get(key[1])
+        owners = group.owners.get(topic.id, {}) if topic is not None else {}
+        if owners.get(key[2]) != member.member_id:
+            yield key

@@ -33,7 +33,7 @@ from konvene.sim.faults import SECRET, Options
 from konvene.sim.member_ids import MemberIds
 from konvene.sim.members import assigns, kinds
 from konvene.sim.members.simple import SimpleClient
-from konvene.sim.oracle import Oracle, TopicPartition
+from konvene.sim.oracle import Oracle, TopicPartition, of_others
 from konvene.sim.process import Process
 from konvene.sim.promises import observer
 from konvene.sim.record import Recorder
@@ -497,8 +497,9 @@ class World:
                 self.recorder.event(event)
         for key in event.before.offsets.keys() - event.after.offsets.keys():
             self.oracle.went_back(key)
-        if event.asks("OffsetCommit") and (self._late or event.request.generation_id_or_member_epoch < 0):
-            for key in event.after.offsets:
+        if event.asks("OffsetCommit"):
+            late = self._late or event.request.generation_id_or_member_epoch < 0
+            for key in event.after.offsets if late else of_others(event):
                 self.oracle.went_back(key)
         began = self._stopwatch() if self._stopwatch is not None else 0.0
         self._check(event)

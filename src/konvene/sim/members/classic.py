@@ -153,6 +153,16 @@ class ClassicMember(Member):
             self.ask(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
         self.die()
 
+    def resubscribe(self) -> None:
+        """Other topics, of which it tells when it joins again. Java's client gives up first what it does not
+        read any more; one that does not is told to."""
+        random = self.world.random
+        self.topics = random.choice([self._reads(), (READ,)])
+        if self.state == "in" and not self._giving_up:
+            if self.cooperative and random.random() < 0.5:
+                self.own({tp for tp in self.owned if tp[0] in self.topics})
+            self._prepare_join("the subscription has changed")
+
     # --- joining ---
 
     def join(self, reason: str | None = None) -> None:

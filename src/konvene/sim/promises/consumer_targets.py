@@ -8,7 +8,7 @@ from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
-from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT
+from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RESOLVE_REGEXES, RegexesResolved
 from konvene.shard.image import Topics
 from konvene.sim.event import Event, Promise
 from konvene.sim.faults import SECRET
@@ -37,6 +37,8 @@ class TargetsAreWhole(Promise):
             if group.assignment_epoch == group.epoch and group.members:
                 topics = event.shell.topics
                 if event.kind == "news":
+                    if _waits_for_expressions(group):
+                        continue  # Somebody read something else when it was asked for; no epoch moved for it.
                     topics = self.asked[name, group.epoch]
                 self._look(group, topics)
 
@@ -147,6 +149,24 @@ class ExpressionsSeeWhatTheyMay(Promise):
                 assert not seen, f"{group!r}: {expression} was found to match {seen}"
             idle = group.regexes.keys() - {m.regex for m in group.members.values()}
             assert not idle, f"{group!r}: nobody uses {sorted(idle)}"
+
+
+class WhatCameIsNotWaitedFor(Promise):
+    """L1, M12: when it was found what expressions match, or a target was computed, nobody waits for it any
+    more: what is new by then is looked at again."""
+
+    def after(self, event: Event) -> None:
+        if event.kind != "news" or event.outcome is None:
+            return
+        group = event.after.groups.get(event.news.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return
+        asked = {effect.verb for effect in event.outcome.effects}
+        if isinstance(event.news, RegexesResolved):
+            waits, verb = group.soft.resolving, RESOLVE_REGEXES
+        else:
+            waits, verb = group.soft.computing == event.news.epoch, COMPUTE_ASSIGNMENT
+        assert not waits or verb in asked, f"{group!r} waits on for {event.news}, which came"
 
 
 def _waits_for_expressions(group: ConsumerGroup) -> bool:
