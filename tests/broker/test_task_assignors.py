@@ -1,0 +1,101 @@
+"""Task assignors of others are found as those of partitions are, and trusted as little."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from konvene.broker.assignors import load_task_assignor, load_task_assignors
+from konvene.configs.errors import InvalidValue
+from konvene.groups.assignors.tasks import (
+    NOTHING,
+    AssignmentMemberSpec,
+    GroupSpec,
+    MemberAssignment,
+    Subtopology,
+    TaskAssignorError,
+    TopologyDescriber,
+)
+from konvene.groups.streams.assignors import TASK_ASSIGNORS
+
+SPEC = GroupSpec({"ann": AssignmentMemberSpec("p"), "bob": AssignmentMemberSpec("q")})
+TOPOLOGY = TopologyDescriber({"0": Subtopology(2, True)})
+MODULE = """
+from konvene.groups.assignors.tasks import MemberAssignment, TaskAssignor
+
+def all_to_first(spec, topology):
+    every = {name: list(range(of.partitions))[::-1] for name, of in topology.subtopologies.items()}
+    return {min(spec.members): MemberAssignment(every)}
+
+def fails(spec, topology):
+    raise KeyError("ann")
+
+def twice(spec, topology):
+    return dict.fromkeys(spec.members, MemberAssignment({"0": (0,)}))
+
+mine = TaskAssignor("mine", all_to_first)
+built_in = TaskAssignor("sticky", all_to_first)
+number = 4
+"""
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that is installed, with a module of task assignors."""
+    (tmp_path / "own_task_assignors.py").write_text(MODULE)
+    info = tmp_path / "own_tasks-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-tasks\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[konvene.task_assignors]\nown = own_task_assignors:all_to_first\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("own_task_assignors", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("own", "own"),
+        ("own_task_assignors:all_to_first", "own_task_assignors:all_to_first"),
+        ("own_task_assignors:mine", "mine"),
+    ],
+)
+def test_found_ones_answer_in_order(text: str, name: str) -> None:
+    found = load_task_assignors(["sticky", text])
+    assert list(found) == ["sticky", name]
+    assert found["sticky"] is TASK_ASSIGNORS["sticky"]
+    assert found[name].assign(SPEC, TOPOLOGY) == {"ann": MemberAssignment({"0": (0, 1)}), "bob": NOTHING}
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        (["uniform"], "no such assignor; there are sticky, own, and functions"),
+        (["own_task_assignors:gone"], "module own_task_assignors has no gone"),
+        (["own_task_assignors:number"], "it is a int, which cannot be called"),
+        (["own_task_assignors:built_in"], "sticky is built in"),
+        (["own_task_assignors:mine", "own_task_assignors:mine"], "another assignor is called mine already"),
+    ],
+)
+def test_others_are_refused(texts: list[str], why: str) -> None:
+    with pytest.raises(InvalidValue, match=why) as raised:
+        load_task_assignors(texts)
+    assert "group.streams.assignors" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("fails", "Assignor own_task_assignors:fails: KeyError: 'ann'"),
+        ("twice", "bob is given active task 0_0, which another has as well."),
+    ],
+)
+def test_failures_are_those_of_an_assignor(name: str, why: str) -> None:
+    with pytest.raises(TaskAssignorError) as raised:
+        load_task_assignor(f"own_task_assignors:{name}").assign(SPEC, TOPOLOGY)
+    assert raised.value.message == why
