@@ -22,20 +22,30 @@ if TYPE_CHECKING:
     from konvene.client.consumer import Consumer
     from konvene.client.consumer_member import ConsumerMember
     from konvene.client.errors import ClientError, KafkaError
+    from konvene.client.group_state import GroupState, GroupType
     from konvene.client.member import Member, MemberSettings
     from konvene.client.producer import Producer
     from konvene.client.settings import ClientSettings
+    from konvene.client.streams_member import StreamsMember
+    from konvene.client.streams_settings import StreamsMemberSettings
+    from konvene.client.streams_tasks import Assignment, InternalTopic, Role, Subtopology, Task, Topology
 
 __all__ = [
-    "Admin", "ClientError", "ClientSettings", "Cluster", "Connection", "Consumer", "ConsumerMember",
-    "KafkaError", "Member", "MemberSettings", "Producer", "TopicPartition",
+    "Admin", "Assignment", "ClientError", "ClientSettings", "Cluster", "Connection", "Consumer",
+    "ConsumerMember", "GroupState", "GroupType", "InternalTopic", "KafkaError", "Member",
+    "MemberSettings", "Producer", "Role", "StreamsMember", "StreamsMemberSettings", "Subtopology",
+    "Task", "TopicPartition", "Topology",
 ]  # fmt: skip
 
 _FILES = {
-    "Admin": "admin", "ClientError": "errors", "ClientSettings": "settings", "Cluster": "cluster",
-    "Connection": "connection", "Consumer": "consumer", "ConsumerMember": "consumer_member",
-    "KafkaError": "errors", "Member": "member", "MemberSettings": "member", "Producer": "producer",
-    "TopicPartition": "cluster",
+    "Admin": "admin", "Assignment": "streams_tasks", "ClientError": "errors",
+    "ClientSettings": "settings", "Cluster": "cluster", "Connection": "connection",
+    "Consumer": "consumer", "ConsumerMember": "consumer_member", "GroupState": "group_state",
+    "GroupType": "group_state", "InternalTopic": "streams_tasks", "KafkaError": "errors",
+    "Member": "member", "MemberSettings": "member", "Producer": "producer", "Role": "streams_tasks",
+    "StreamsMember": "streams_member", "StreamsMemberSettings": "streams_settings",
+    "Subtopology": "streams_tasks", "Task": "streams_tasks", "TopicPartition": "cluster",
+    "Topology": "streams_tasks",
 }  # fmt: skip
 
 

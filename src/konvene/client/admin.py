@@ -1,4 +1,5 @@
-"""What an administrator asks of a cluster: topics and settings; what of groups and offsets is in `groups`.
+"""What an administrator asks of a cluster: topics and settings; what of groups and offsets is in `groups`, of
+streams groups in `streams_groups`.
 
 Every method sends the requests of one question and gives values in Kafka's words. Error codes become
 `KafkaError`s that name what they are about; where a method takes many topics, the first that fails is raised
@@ -15,11 +16,15 @@ from konvene.client.connection import Connection
 from konvene.client.errors import KafkaError, raise_for
 from konvene.client.groups import (
     CommittedOffset,
-    GroupAdmin,
     GroupDescription,
     GroupListing,
     MemberDescription,
     Removal,
+)
+from konvene.client.streams_groups import (
+    StreamsGroupAdmin,
+    StreamsGroupDescription,
+    StreamsMemberDescription,
 )
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
@@ -43,7 +48,8 @@ from konvene.messages.list_config_resources import ListConfigResourcesRequest
 
 __all__ = [
     "BROKER", "GROUP_CONFIG", "TOPIC", "Admin", "CommittedOffset", "ConfigEntry", "ConfigSynonym",
-    "GroupDescription", "GroupListing", "MemberDescription", "Removal",
+    "GroupDescription", "GroupListing", "MemberDescription", "Removal", "StreamsGroupDescription",
+    "StreamsMemberDescription",
 ]  # fmt: skip
 
 TOPIC, BROKER, GROUP_CONFIG = 2, 4, 32
@@ -83,7 +89,7 @@ class ConfigEntry(NamedTuple):
         return self.source == "DEFAULT_CONFIG"
 
 
-class Admin(GroupAdmin):
+class Admin(StreamsGroupAdmin):
     """Administration of the cluster behind `cluster`."""
 
     # topics

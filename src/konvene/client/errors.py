@@ -46,7 +46,12 @@ class BadResponse(ClientError):
 
 
 class KafkaError(ClientError):
-    """An error code from a broker, with the broker's own words where it gave any."""
+    """An error code from a broker, with the broker's own words where it gave any.
+
+    Codes that have a class of their own come as that class, wherever they are raised."""
+
+    def __new__(cls, code: int, message: str | None = None, *, about: str = "") -> KafkaError:
+        return super().__new__(_LEAVES.get(code, cls) if cls is KafkaError else cls)
 
     def __init__(self, code: int, message: str | None = None, *, about: str = "") -> None:
         self.code = code
@@ -61,6 +66,26 @@ class KafkaError(ClientError):
     def retriable(self) -> bool:  # type: ignore[override]
         """As Kafka's clients see it."""
         return is_retriable(self.code)
+
+
+class StreamsInvalidTopology(KafkaError):
+    """The topology of a member of a streams group is none that can be run."""
+
+
+class StreamsInvalidTopologyEpoch(KafkaError):
+    """The topology is another one than the group's, and its epoch does not say so."""
+
+
+class StreamsTopologyFenced(KafkaError):
+    """The member's topology is older than the group's."""
+
+
+_LEAVES: dict[int, type[KafkaError]] = {
+    Errors.STREAMS_INVALID_TOPOLOGY: StreamsInvalidTopology,
+    Errors.STREAMS_INVALID_TOPOLOGY_EPOCH: StreamsInvalidTopologyEpoch,
+    Errors.STREAMS_TOPOLOGY_FENCED: StreamsTopologyFenced,
+}
+"""The exceptions that KIP-1071 adds to the clients."""
 
 
 def error_name(code: int) -> str:

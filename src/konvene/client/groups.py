@@ -14,6 +14,7 @@ from konvene.client.cluster import Cluster, Node, TopicPartition
 from konvene.client.connection import Connection
 from konvene.client.errors import BadResponse, KafkaError, raise_for
 from konvene.client.fetch import OffsetAt, list_offsets
+from konvene.client.group_state import spellings
 from konvene.client.protocol import read_assignment, read_subscription
 from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
@@ -146,7 +147,7 @@ class GroupAdmin:
         """The groups of all brokers, by id; only those in one of `states`, of one of `types`, if given.
 
         Filters need ListGroups v4 (states) and v5 (types): `UnsupportedVersion` where a broker lacks them."""
-        request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
+        request = ListGroupsRequest(states_filter=spellings(states), types_filter=tuple(types))
         await self.cluster.refresh([])
         found: dict[str, GroupListing] = {}
         for node_id in sorted(self.cluster.metadata.nodes):
@@ -275,7 +276,18 @@ class GroupAdmin:
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset], *, member_id: str = "",
         generation: int = -1, instance_id: str | None = None,
     ) -> None:  # fmt: skip
-        """Commit offsets for a group without members (or, with its id and generation, for a member)."""
+        """Commit offsets for a group without members (or, with its id and generation, for a member).
+
+        Raises `KafkaError` for the first that is refused."""
+        for why in (await self._commit(group, offsets, member_id, generation, instance_id)).values():
+            if why is not None:
+                raise why
+
+    async def _commit(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset], member_id: str = "",
+        generation: int = -1, instance_id: str | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:  # fmt: skip
+        """What became of each."""
         request = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
@@ -292,9 +304,12 @@ class GroupAdmin:
             lambda connection: (request, min(9, connection.version_of(key))),  # From 10 on: by topic id.
             lambda a: a.topics[0].partitions[0].error_code if a.topics and a.topics[0].partitions else 0,
         )
-        for t in answer.topics:
-            for p in t.partitions:
-                raise_for(p.error_code, about=f"the offset of {t.name}-{p.partition_index} in group {group}")
+        return {
+            tp: _refused(p.error_code, f"the offset of {tp} in group {group}")
+            for t in answer.topics
+            for p in t.partitions
+            for tp in [TopicPartition(t.name, p.partition_index)]
+        }
 
     async def delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
