@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.broker.handlers.groups_call import streams_groups_are_on
 from konvene.broker.handlers.operations import GROUP_OPERATIONS
+from konvene.broker.streams_notes import with_owed
 from konvene.errors import Errors
 from konvene.messages.streams_group_describe import (
     DescribedGroup,
@@ -36,7 +37,7 @@ async def handle(
             g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
             for g in groups
         ]
-    return StreamsGroupDescribeResponse(groups=tuple(groups))
+    return StreamsGroupDescribeResponse(groups=tuple(with_owed(broker, request, groups)))
 
 
 async def _described(

@@ -1,0 +1,56 @@
+"""What members of a streams group have yet to give up, for those who ask for it with the group's description."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.codec.compile import encode
+from konvene.errors import Errors
+from konvene.groups.shard import GroupShard
+from konvene.groups.streams.current import Epochs, Held
+from konvene.groups.streams.group import StreamsGroup
+from konvene.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest, TaskIds
+from konvene.messages.streams_notes import STREAMS_NOTES, StreamsNote, StreamsNotes
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.groups.assignors.tasks import Tasks
+
+
+def with_owed(
+    broker: Broker, request: StreamsGroupDescribeRequest, groups: list[DescribedGroup]
+) -> list[DescribedGroup]:
+    """The same groups; with a note on each that could be described, if the request has the tag."""
+    if all(tag != STREAMS_NOTES for tag, _ in request.unknown_tags):
+        return groups
+    return [
+        group.replace(unknown_tags=((STREAMS_NOTES, encode(_notes(broker, group.group_id), 0)),))
+        if group.error_code == Errors.NONE
+        else group
+        for group in groups
+    ]
+
+
+def _notes(broker: Broker, group_id: str) -> StreamsNotes:
+    coordinator = broker.groups.of(group_id)
+    shard = coordinator.core if coordinator is not None else None
+    group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
+    if not isinstance(group, StreamsGroup):
+        return StreamsNotes()
+    owing = ((m.member_id, m.current.pending_revocation) for m in group.members.values())
+    return StreamsNotes(members=tuple(_note(member_id, owed) for member_id, owed in owing if owed))
+
+
+def _note(member_id: str, owed: Held) -> StreamsNote:
+    return StreamsNote(
+        member_id=member_id,
+        owes_active=_rows(owed.active),
+        owes_standby=_rows(owed.standby),
+        owes_warmup=_rows(owed.warmup),
+    )
+
+
+def _rows(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
+    return tuple(
+        TaskIds(subtopology_id=name, partitions=tuple(sorted(tasks[name]))) for name in sorted(tasks)
+    )
