@@ -1,4 +1,4 @@
-"""What members of a streams group have yet to give up, for those who ask for it with the group's description."""
+"""What members of a streams group have yet to give up, for who asks for it with the group's description."""
 
 from __future__ import annotations
 
