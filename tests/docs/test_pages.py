@@ -25,7 +25,10 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
-NO_SETTINGS = {"group.protocol", "group.version", "konvene.client", "metadata.version", "server.properties"}
+NO_SETTINGS = {
+    "group.protocol", "group.version", "konvene.client", "metadata.version", "server.properties",
+    "streams.version",
+}  # fmt: skip
 """Dotted names that are something else: a client's setting, a package, a feature, a file."""
 
 LEFT_OUT = {"internal.segment.bytes"}

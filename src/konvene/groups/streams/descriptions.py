@@ -25,8 +25,6 @@ from konvene.messages.streams_group_topology_description_update import (
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 
-SETTING = "konvene.streams.topology.description.enable"
-
 NOT_REQUESTED, NOT_STORED, AVAILABLE = 0, 1, 3
 """What is told of a description, as Kafka numbers it."""
 
@@ -55,7 +53,7 @@ NONE_YET = Description()
 def ask(step: Step, topology_epoch: int, member_epoch: int) -> bool:
     """Whether the member at hand is to send the description of the group's topology."""
     context = step.context
-    if not context.config[SETTING] or context.api_version < FIRST_VERSION or step.topology is None:
+    if not context.config["konvene.streams.topology.description.enable"] or context.api_version < FIRST_VERSION or step.topology is None:
         return False
     known: Description = step.soft.description or NONE_YET
     if member_epoch < 0 or topology_epoch < step.topology.epoch:
@@ -84,7 +82,7 @@ def update(
 def _taken(
     groups: MutableMapping[str, Any], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
 ) -> Step:
-    if not context.config[SETTING]:
+    if not context.config["konvene.streams.topology.description.enable"]:
         raise GroupError(
             Errors.UNSUPPORTED_VERSION,
             "The broker has no streams group topology description plugin configured.",
