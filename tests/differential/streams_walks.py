@@ -7,7 +7,8 @@ be asked.
 What Kafka leaves to its hash maps is kept out of the way: members are a, b, c, and processes the same or p
 and q, which stand in the order of the alphabet with both. So is what Kafka gets wrong: a static member does
 not join again under its own id before it left, topics are not deleted where members have endpoints, and
-nobody reports offsets in the request that makes the group. Timeouts are so long that none runs out.
+nobody reports offsets in the request that makes the group or that brings a static member back. Timeouts are
+so long that none runs out.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class StreamsWalk:
         named = [f"static={self.static[who]}"] if who in self.static else []
         if self.endpoints and self.chance.random() < 0.7:
             named.append(f"endpoint={who}:{self.chance.randint(1, 2)}")
-        if self.chance.random() < 0.3 and self.others_are_in(who):
+        if self.chance.random() < 0.3 and self.others_are_in(who) and who not in self.static:
             named.append("offsets=0_0:5,0_3:7,0_4:1")
         process = f"process={self.process[who]}"
         return self._work(who, "epoch=0", f"topo={self.topology}", process, LONG, *named, *options)
@@ -147,7 +148,7 @@ class StreamsWalk:
         return self.chance.choice(
             (
                 "survey admin g", "survey admin g", "survey admin g v=0", "picture admin g", "list admin",
-                "fetch admin all", "fetch admin orders-0,orders-1 v=10", "list admin states=stable,NotReady",
+                "fetch admin all", "fetch admin orders-0,orders-1 v=10", "list admin states=stable,not_ready",
                 "fetch a all member=a generation=last", "fetch b all member=b",
             )
         )  # fmt: skip
