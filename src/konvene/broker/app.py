@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from konvene import __version__
 from konvene.broker.assignors import SETTING as ASSIGNORS
-from konvene.broker.assignors import load_assignors
+from konvene.broker.assignors import TASK_SETTING as TASK_ASSIGNORS
+from konvene.broker.assignors import load_assignors, load_task_assignors
 from konvene.broker.doors import SYSTEM
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError
@@ -113,6 +114,7 @@ def _offered(config: BrokerConfig, more: Sequence[str]) -> list[tuple[str, str]]
         sys.path.append(str(Path.cwd()))
     offered = (*config[ASSIGNORS], *more)
     load_assignors(offered)
+    load_task_assignors(config[TASK_ASSIGNORS])
     return [(ASSIGNORS, ",".join(offered))] if more else []
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from konvene.broker.admission import Admission
-from konvene.broker.assignors import load_assignors
+from konvene.broker.assignors import load_assignors, load_task_assignors
 from konvene.broker.audit import Audit
 from konvene.broker.coordinator import Call, Coordinator, Speech, one_by_one
 from konvene.broker.doors import SYSTEM, Doors
@@ -98,6 +98,7 @@ class Broker:
         self.config = config
         self.group_configs = GroupConfigs(config)
         self.assignors = load_assignors(config["group.consumer.assignors"])
+        self.task_assignors = load_task_assignors(config["group.streams.assignors"])
         self.directory = directory
         self.loop = loop
         self.wall_clock_ms = doors.wall_clock_ms

@@ -172,6 +172,7 @@ class Coordinator:
         topics: Callable[[], Topics] = lambda: NO_TOPICS,
         group_configs: Callable[[], GroupConfigs] | None = None,
         assignors: Mapping[str, Any] = NO_ASSIGNORS,
+        task_assignors: Mapping[str, Any] = NO_ASSIGNORS,
         perform: Callable[[Effect], None] = lambda effect: None,
         tell: Callable[[Explained], None] = lambda explained: None,
         observe: Callable[[BatchHeader], Observe | None] = lambda header: None,
@@ -192,6 +193,7 @@ class Coordinator:
         self._topics = topics
         self._group_configs = group_configs or _by_the_broker_alone(config)
         self._assignors = assignors
+        self._task_assignors = task_assignors
         self._perform = perform
         self._tell = tell
         self._observe = observe
@@ -233,7 +235,8 @@ class Coordinator:
         self._waiting[waiter] = answer
         context = Context(
             self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
-            call.fresh_ids, self._topics(), self._group_configs(), self._assignors, members=self._members(),
+            call.fresh_ids, self._topics(), self._group_configs(), self._assignors, self._task_assignors,
+            members=self._members(),
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)
@@ -298,7 +301,8 @@ class Coordinator:
         """What a decision may know that is nobody's request."""
         return Context(
             self._wall_clock_ms(), self._config(), topics=self._topics(),
-            group_configs=self._group_configs(), assignors=self._assignors, members=self._members(),
+            group_configs=self._group_configs(), assignors=self._assignors,
+            task_assignors=self._task_assignors, members=self._members(),
         )  # fmt: skip
 
     def ring_now(self, key: Any) -> bool:

@@ -130,6 +130,7 @@ class Groups:
             topics=lambda: broker.topics,
             group_configs=lambda: broker.group_configs,
             assignors=broker.assignors,
+            task_assignors=broker.task_assignors,
             perform=lambda effect: self._perform(index, effect),
             tell=lambda explained: broker.audit.tell(index, explained),
             observe=lambda header: broker.audit.observe(index, header),
