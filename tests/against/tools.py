@@ -74,7 +74,7 @@ KINDS = (
     (r" sequence: (0|-1)(?= headerKeys: \[\] key: \{\"type)", ""),
 )
 # Java's own story of an error, which tells of its version rather than of the broker; its words on logging.
-NOISE = re.compile(r"(2> )?(\tat |SLF4J|Caused by: |\s*$)")
+NOISE = re.compile(r"(2> )?(\tat |\t\.\.\. |SLF4J|Caused by: |\s*$)")
 
 
 @dataclass

@@ -37,10 +37,15 @@ class Stage:
         return client
 
     def tool(self, line: str, given: str = "") -> Said:
-        """Run one of Kafka's own tools; their process starts with the first."""
+        """Run one of Kafka's own tools."""
+        return self.tools.run(self.broker, line, given)
+
+    @property
+    def tools(self) -> Tools:
+        """Their process, which starts when they are first asked for."""
         if self._tools is None:
             self._tools = Tools(self.directory / "tools.log")
-        return self._tools.run(self.broker, line, given)
+        return self._tools
 
     def end(self) -> None:
         if self._tools is not None:

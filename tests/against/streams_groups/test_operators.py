@@ -1,5 +1,6 @@
 """What the admin client and Kafka's own tools tell of streams groups, and do to them."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..clients import Refused
-from ..tools import Said, why_no_tools
+from ..tools import Said, read, replay, why_no_tools, written
 from .app import Application, Instance, Stage, names
 
 pytestmark = pytest.mark.java
@@ -185,6 +186,25 @@ def test_a_group_that_is_not_there(stage: Stage) -> None:
     said = stage.tool("kafka-streams-groups --describe --group nobody")
     assert said.status == 1
     assert "Group nobody not found." in said.out + said.err
+
+
+def test_transcripts(stage: Stage, tmp_path: Path) -> None:
+    """Word by word what Kafka's tools say of Kafka, of an application at work and of one that ended. The
+    two files were recorded from Kafka (KONVENE_REWRITE=1)."""
+    working = Working("counting-words", stage, tmp_path)
+    says(stage, "at-work.txt")
+    working.one.close()
+    working.app.becomes("Empty", 0)
+    says(stage, "ended.txt")
+
+
+def says(stage: Stage, name: str) -> None:
+    path = Path(__file__).parent / name
+    prose, steps = read(path)
+    told = replay(steps, stage.tools, stage.broker, 3 if stage.broker.name == "kafka" else 0)
+    if os.environ.get("KONVENE_REWRITE"):
+        path.write_text(written(prose, told))
+    assert written(prose, told) == path.read_text()
 
 
 # Doing ----------------------------------------------------------------------------------------------------
