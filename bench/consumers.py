@@ -271,7 +271,7 @@ BATCH_BYTES = 16 << 20
 TOPIC_RESOURCE, SET = 2, 0
 
 
-def large(lab: Lab, size: int) -> list[Figure]:
+def large(lab: Lab, size: int, policy: str) -> list[Figure]:
     """A group of ten thousand with as many partitions: all join, then one more, and what others wait for it.
 
     The loop's CPU is that of the thread on which all is decided; the disk is synced on others. Above what a
@@ -279,11 +279,11 @@ def large(lab: Lab, size: int) -> list[Figure]:
     process of its own. Two members share a connection: with one for each member, and a file for each
     partition, a broker would have more descriptors than most systems give it."""
     members = lab.of(size)
-    running = _broker(lab, "kafka")
+    running = _broker(lab, policy)
     _allow_batches(running, BATCH_BYTES)
     topic = make_topic(running, members)
     with probing(running.port) as probe:
-        return run(_large(lab, running, topic, probe))
+        return run(_large(lab, running, topic, policy, probe))
 
 
 def _allow_batches(running: Running, size: int) -> None:
@@ -302,12 +302,16 @@ class Spell(NamedTuple):
     ended: float
     cpu_s: float
     loop_s: float
+    waited_s: float
+    """For how long the loop had something to do and no CPU to do it on."""
     longest_ms: float
-    """The longest that a member of the group waited for an answer."""
+    """The longest that a member of the group waited for an answer, as it saw it."""
+    taken_ms: float
+    """The same, until the answer had come."""
 
 
-async def _large(lab: Lab, running: Running, topic: Topic, probe: Probe) -> list[Figure]:
-    crowd = _crowd(running, topic, "kafka")
+async def _large(lab: Lab, running: Running, topic: Topic, policy: str, probe: Probe) -> list[Figure]:
+    crowd = _crowd(running, topic, policy)
     members = await crowd.connect_all(topic.partitions, each=2)
 
     def all_join() -> None:
@@ -338,12 +342,16 @@ async def _large(lab: Lab, running: Running, topic: Topic, probe: Probe) -> list
         *_told([made], "all join: "),
         less("quiet: CPU, % of a core", [100 * rate]),
         less("quiet: longest wait of others, ms", [probe.longest_ms(quiet.began, quiet.ended)]),
+        less("quiet: longest wait of members, ms", [quiet.longest_ms]),
+        less("quiet: longest that the broker took, ms", [quiet.taken_ms]),
         less("one joins: stable, ms", [took.stable_ms for took in joins]),
         less("one joins: CPU ms", [took.cpu_ms for took in joins]),
         less("one joins: loop's CPU ms", [1000 * s.loop_s for s in spells]),
         less("one joins: loop's CPU ms above quiet", above),
+        less("one joins: loop without a CPU, ms", [1000 * s.waited_s for s in spells]),
         less("one joins: longest wait of others, ms", [probe.longest_ms(s.began, s.ended) for s in spells]),
         less("one joins: longest wait of members, ms", [s.longest_ms for s in spells]),
+        less("one joins: longest that the broker took, ms", [s.taken_ms for s in spells]),
         less(RSS, [rss]),
     ]
 
@@ -353,8 +361,11 @@ async def _kept(taking: Awaitable[Took], found: list[Took]) -> None:
 
 
 async def _spell(running: Running, crowd: Crowd, waits: Awaitable[None]) -> Spell:
-    crowd.longest_s = 0.0
-    cpu, loop, began = running.cpu_s(), running.loop_s(), time.monotonic()
+    crowd.longest_s = crowd.longest_taken_s = 0.0
+    cpu, loop, waited, began = running.cpu_s(), running.loop_s(), running.loop_waited_s(), time.monotonic()
     await waits
     ended = time.monotonic()
-    return Spell(began, ended, running.cpu_s() - cpu, running.loop_s() - loop, 1000 * crowd.longest_s)
+    return Spell(
+        began, ended, running.cpu_s() - cpu, running.loop_s() - loop, running.loop_waited_s() - waited,
+        1000 * crowd.longest_s, 1000 * crowd.longest_taken_s,
+    )  # fmt: skip

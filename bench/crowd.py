@@ -7,6 +7,10 @@ has a name, it tells it in ApiVersions before anything else, for brokers treat c
 
 A member is no coroutine but an object that sends prepared bytes: ten thousand of them have to cost less than
 the broker that is measured. Each has a connection of its own, but where the system has too few descriptors.
+
+How long an answer took is told twice. A member sees it when this process comes to read it, and it may be busy
+with thousands of others; the system notes when the answer came, and a request is in the broker's socket when
+it has been sent. So the second is what the broker took, and the first what a client on this machine saw.
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import socket
+import struct
 import time
 from collections import Counter, deque
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from bench.topics import Topic, new_name
 from bench.wire import BEHIND_NUMBER, HOST, NUMBER_AT, BadAnswer, frame_of, read
@@ -80,6 +86,8 @@ class Crowd:
         self.beats = 0
         self.longest_s = 0.0
         """The longest that anybody waited for an answer since it was set to 0."""
+        self.longest_taken_s = 0.0
+        """The same until the answer was there to be read."""
         self._owned_at = 0.0
         self._beyond = 0
         self._settled: asyncio.Future[Settled] | None = None
@@ -90,8 +98,7 @@ class Crowd:
 
     async def connect(self, members: int = 1) -> list[Consumer]:
         """Members that have a connection, together, and have not joined yet."""
-        loop = asyncio.get_running_loop()
-        _, line = await loop.create_connection(lambda: Line(self), HOST, self.port)
+        line = await Line.to(self)
         return [Consumer(self, line) for _ in range(members)]
 
     async def connect_all(self, count: int, each: int = 1) -> list[Consumer]:
@@ -180,42 +187,77 @@ class Crowd:
             member.close()
 
 
-class Line(asyncio.Protocol):
+#: Linux notes when something came (SO_TIMESTAMPNS), and says so beside it.
+STAMPS = 35
+STAMP = struct.Struct("@ll")
+MOST_BYTES = 64 * 1024
+
+
+class Line:
     """A connection; its answers are for those who asked, in their order."""
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: Crowd, sock: socket.socket) -> None:
         self.crowd = crowd
         self.asked: deque[Consumer] = deque()
         self.is_over = False
-        self.transport: asyncio.Transport
+        self.came_at = 0.0
+        """When what is being read came, by the wall clock."""
+        self._socket = sock
         self._come = b""
 
     def __repr__(self) -> str:
         return f"<connection with {len(self.asked)} under way>"
 
+    @classmethod
+    async def to(cls, crowd: Crowd) -> Line:
+        loop = asyncio.get_running_loop()
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, STAMPS, 1)
+        await loop.sock_connect(sock, (HOST, crowd.port))
+        line = cls(crowd, sock)
+        loop.add_reader(sock, line._read)
+        return line
+
     def ask(self, member: Consumer, frame: bytes) -> None:
+        if self.is_over:
+            return
         self.asked.append(member)
-        self.transport.write(frame)
+        if self._socket.send(frame) != len(frame):  # A few hundred bytes, and one that reads them.
+            self.crowd.failed(ConnectionError("the broker does not read"))
 
     def close(self) -> None:
-        self.is_over = True
-        self.transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
         if not self.is_over:
-            self.crowd.failed(exc or ConnectionError("the broker closed a member's connection"))
+            self.is_over = True
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
 
-    def data_received(self, data: bytes) -> None:
+    def _read(self) -> None:
+        try:
+            data, beside, _, _ = self._socket.recvmsg(MOST_BYTES, 64)
+        except OSError as error:
+            self._lost(error)
+            return
+        if not data:
+            self._lost(ConnectionError("the broker closed a member's connection"))
+            return
+        self.came_at = time.time()
+        for level, kind, told in beside:
+            if (level, kind) == (socket.SOL_SOCKET, STAMPS):
+                seconds, nanoseconds = STAMP.unpack(told[: STAMP.size])
+                self.came_at = seconds + nanoseconds / 1e9
         self._come = self._come + data if self._come else data
-        while len(self._come) >= 4:
+        while len(self._come) >= 4 and not self.is_over:
             behind = 4 + int.from_bytes(self._come[:4], "big")
             if behind > len(self._come):
                 break
             body, self._come = self._come[4:behind], self._come[behind:]
             self.asked.popleft().answered(body)
+
+    def _lost(self, error: Exception) -> None:
+        self.close()
+        self.crowd.failed(error)
 
 
 class Consumer:
@@ -233,7 +275,7 @@ class Consumer:
         self.interval_s = 5.0
         self.is_gone = False
         self._loop = asyncio.get_running_loop()
-        self._sent_at = 0.0
+        self._sent_at = self._sent_wall = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._frame = b""
         self._same = b""
@@ -276,6 +318,7 @@ class Consumer:
             self._frame = frame_of(self._request())
         frame, number = self._frame, next(_numbers).to_bytes(4, "big")
         self._sent_at = time.monotonic()
+        self._sent_wall = time.time()
         self.crowd.beats += 1
         self.line.ask(self, frame[:NUMBER_AT] + number + frame[BEHIND_NUMBER:])
 
@@ -303,6 +346,7 @@ class Consumer:
     def _answered(self, body: bytes) -> None:
         crowd, now = self.crowd, time.monotonic()
         crowd.longest_s = max(crowd.longest_s, now - self._sent_at)
+        crowd.longest_taken_s = max(crowd.longest_taken_s, self.line.came_at - self._sent_wall)
         if body[4:] == self._same and not self.owes:
             self._next(self._sent_at + self.interval_s, now)
             return

@@ -149,7 +149,12 @@ ROWS = (
     Row(
         "consumer-10000",
         "10,000 members of one group with 10,000 partitions: all join, then one more",
-        with_(consumers.large, size=10_000),
+        with_(consumers.large, size=10_000, policy="kafka"),
+    ),
+    Row(
+        "consumer-10000-told",
+        "the same, responsive: thousands who joined at once come apart",
+        with_(consumers.large, size=10_000, policy="told"),
     ),
     Row("connections", "5,000 idle connections", whole.connections),
     Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),

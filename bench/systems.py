@@ -106,6 +106,11 @@ class Running:
         """CPU seconds of its first thread alone: in our broker, what its event loop has used."""
         return _spent_s(f"/proc/{self.process.pid}/task/{self.process.pid}/stat")
 
+    def loop_waited_s(self) -> float:
+        """Seconds in which its first thread could have run, and others had the CPUs."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/schedstat")
+        return int(path.read_text().split()[1]) / 1e9
+
     def rss_mib(self) -> float:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS"):
