@@ -20,5 +20,6 @@ each record counts once; where not, no fewer times than once.
 | test_migration.py | classic applications become streams groups and come back |
 | test_queries.py | interactive queries: each instance knows where every key is |
 | test_operators.py | what the admin client and Kafka's own tools tell of streams groups, and do to them |
+| at-work.txt, ended.txt | what Kafka's tools said of Kafka, of an application at work and of one that ended |
 | test_restart.py | the broker is killed under an application |
 """

@@ -74,6 +74,19 @@ def test_a_newcomer_moves_no_more_than_it_is_given(counting: Counting, app: Appl
     assert [len(held) for held in after.values()] == [2, 2, 2]
 
 
+def test_those_who_start_together_wait_for_each_other(counting: Counting, app: Application) -> None:
+    """With an initial delay nobody of the first has anything until it is over; then each has its share, and
+    no task was ever another's."""
+    app.is_set(initial_rebalance_delay_ms=4000)
+    instances = [app.start(name) for name in ("one", "two", "three")]
+    told = app.becomes("Assigning", 3)
+    assert [member["assignment"]["active"] for member in told["members"]] == [[], [], []]
+    assert app.told()["target_epoch"] < told["group_epoch"]
+    shares = app.is_shared_by(*instances, tasks=TASKS)
+    assert [len(held) for held in shares.values()] == [2, 2, 2]
+    assert app.told()["group_epoch"] == told["group_epoch"]
+
+
 def test_threads_are_members(counting: Counting, app: Application) -> None:
     """Three threads of one instance and one of another: four members of two processes, and each member has
     its part."""
