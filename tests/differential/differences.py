@@ -86,6 +86,48 @@ KNOWN = (
         r"a <- OffsetFetch v9 groups=\[\{group_id='g' topics=\[\] UNKNOWN_SERVER_ERROR\}\]",
         r"a <- OffsetFetch v9 groups=\[\{group_id='g' topics=\[\] UNKNOWN_MEMBER_ID\}\]",
     ),
+    Known(
+        "What the request that makes a streams group says of offsets, or of a shutdown, is known from then "
+        "on; so is its topology with all partitions to who describes the group.",
+        r"forgotten <- StreamsGroupHeartbeat v1 NONE .* status=\[\] .*",
+        r"forgotten <- StreamsGroupHeartbeat v1 NONE .* status=\[\{status_code=4 .*",
+    ),
+    Known(
+        "What the request that makes a streams group says of offsets, or of a shutdown, is known from then "
+        "on; so is its topology with all partitions to who describes the group.",
+        r"admin <- StreamsGroupDescribe v1 .* members=\[\{member_id='forgotten' .* task_offsets=\[\] .*",
+        r"admin <- StreamsGroupDescribe v1 .* members=\[\{member_id='forgotten' .* task_offsets=\[\{.*",
+    ),
+    Known(
+        "What the request that makes a streams group says of offsets, or of a shutdown, is known from then "
+        "on; so is its topology with all partitions to who describes the group.",
+        r"admin <- StreamsGroupDescribe .*'own-count' partitions=0 .* members=\[\{member_id='forgotten' .*",
+        r"admin <- StreamsGroupDescribe .*'own-count' partitions=6 .* members=\[\{member_id='forgotten' .*",
+    ),
+    Known(
+        "A streams group that is not ready tells members with endpoints of no partitions.",
+        r"lost <- StreamsGroupHeartbeat v1 UNKNOWN_SERVER_ERROR .*",
+        r"lost <- StreamsGroupHeartbeat v1 NONE .* status=\[\{status_code=1 .*",
+    ),
+    Known(
+        "ListGroups finds streams groups that are not ready by NotReady and by NOT_READY.",
+        r"admin <- ListGroups v5 NONE groups=\[\]",
+        r"admin <- ListGroups v5 .* group_state='NotReady' group_type='streams'\}\]",
+    ),
+    Known(
+        "What a static member says of offsets when it joins again under its own member id is known from "
+        "then on.",
+        r"admin <- StreamsGroupDescribe v1 .* instance_id='i1' .* task_offsets=\[\] .*",
+        r"admin <- StreamsGroupDescribe v1 .* instance_id='i1' .* task_offsets=\[\{.* offset=9\}\] .*",
+    ),
+    Known(
+        "Where settings are refused, the message may say more: which values do not go together, or what name "
+        "was meant.",
+        r"admin <- IncrementalAlterConfigs v1 responses=\[\{\S+ error_message='"
+        r"(.* duplicate tag keys\.|Unknown group config name: \S+|\S+ must be greater than \S+)' .*",
+        r"admin <- IncrementalAlterConfigs v1 responses=\[\{\S+ error_message='"
+        r"(.* without duplicates .*|.* \(did you mean .*\?\)|\S+ \(\d+\) must be greater than .*)' .*",
+    ),
 )
 
 
