@@ -292,7 +292,9 @@ class World:
         """Somebody who was dead is back; where both protocols are spoken, maybe with the other one."""
         number = self.members.index(member)
         if kinds()[self.kinds[number % len(self.kinds)]].changes:
-            member = self.members[number] = self._member(number)
+            before, member = member, self._member(number)
+            member.life, member.connection = before.life, before.connection  # Its old ids are gone.
+            self.members[number] = member
         member.start()
 
     # --- steps ---
