@@ -18,9 +18,11 @@ from typing import Any
 
 import pytest
 
-from konvene.groups.classic import heartbeat, join, log, step, sync
+from konvene.groups.classic import heartbeat, join, log, step
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.offsets import commit
+from konvene.groups.shard import HANDLERS
+from konvene.messages.offset_commit import OffsetCommitRequest
+from konvene.messages.sync_group import SyncGroupRequest
 from konvene.sim.exhaust import exhaust
 from konvene.sim.exhaust.core import Steps
 from konvene.sim.exhaust.model import Model, check, is_stable
@@ -256,15 +258,15 @@ def test_a_generation_that_was_not_stored_is_made_again_and_its_old_leader_is_be
 
 def _accepts_another_generation(patch: Patch) -> None:
     """A commit of the generation before is taken."""
-    real = commit.commit
+    real = HANDLERS[OffsetCommitRequest]
 
-    def taken(groups: Any, request: Any, context: Any) -> Any:
-        group = groups.get(request.group_id)
+    def taken(shard: Any, request: Any, context: Any) -> Any:
+        group = shard.groups.get(request.group_id)
         if group is not None and request.generation_id_or_member_epoch == group.generation - 1:
             request = request.replace(generation_id_or_member_epoch=group.generation)
-        return real(groups, request, context)
+        return real(shard, request, context)
 
-    patch.setattr("konvene.groups.shard.commit", taken)
+    patch.setitem(HANDLERS, OffsetCommitRequest, taken)
 
 
 def _forgets_the_session_timer(patch: Patch) -> None:
@@ -373,12 +375,13 @@ def _forgets_who_waits_for_the_leader(patch: Patch) -> None:
 
 def _syncs_of_strangers(patch: Patch) -> None:
     """A SyncGroup of another generation is answered."""
-    real = sync.sync
+    real = HANDLERS[SyncGroupRequest]
 
-    def taken(group: Any, request: Any, context: Any) -> Any:
-        return real(group, request.replace(generation_id=group.generation) if group else request, context)
+    def taken(shard: Any, request: Any, context: Any) -> Any:
+        group = shard.groups.get(request.group_id)
+        return real(shard, request.replace(generation_id=group.generation) if group else request, context)
 
-    patch.setattr("konvene.groups.shard.sync", taken)
+    patch.setitem(HANDLERS, SyncGroupRequest, taken)
 
 
 BUGS: list[tuple[Callable[[Patch], None], dict[str, int], str, int]] = [
