@@ -8,8 +8,11 @@ from __future__ import annotations
 from tests.mutation.mutant import BROKER, CONSUMER, Mutant
 
 
-def _row(name: str, file: str, ids: tuple[str, ...], breaks: str, old: str, new: str) -> Mutant:
-    return Mutant(name, file if "/" in file else CONSUMER + file, ids, breaks, old, new, level=3)
+def _row(
+    name: str, file: str, ids: tuple[str, ...], breaks: str, old: str, new: str, instead: str = ""
+) -> Mutant:
+    path = file if "/" in file else CONSUMER + file
+    return Mutant(name, path, ids, breaks, old, new, level=3, would_be_caught_by=instead)
 
 
 STEPS = (
@@ -252,11 +255,13 @@ MIGRATION = (
         "A classic member that has to give something up is not told to rejoin.",
         "        or current.state is MemberState.UNREVOKED_PARTITIONS\n",
         "",
+        "ClassicMembersAreServed, in a conversation (tests/sim/test_promises_consumer.py): in the moment between a "
+        "change of its subscription and the next target it has to be heard, and seeds do not come there.",
     ),
     _row(
         "classic-members-alone-are-forgotten", "classic.py", ("MG2", "L1"),
         "Classic members who are left alone where nobody may downgrade never hear of the new epoch.",
-        "(group.epoch if alone else group.assignment_epoch)",
+        "(step.epoch if _is_alone(group) else group.assignment_epoch)",
         "group.assignment_epoch",
     ),
     _row(

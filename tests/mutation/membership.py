@@ -47,8 +47,7 @@ IDS = (
         GROUPS + "shard.py",
         ("G11", "KAFKA-16663"),
         "DeleteGroups leaves the timers of the member ids that the group had handed out.",
-        "        if isinstance(group, ClassicGroup) and forgotten:\n"
-        "            timers += (Disarm(session_key(group_id, member)) for member in sorted(group.pending_joins))\n",
+        "        if group is not None and forgotten:\n            timers += disarmed(group)\n",
         "",
     ),
     Mutant(

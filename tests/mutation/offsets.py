@@ -209,8 +209,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("G11", "KAFKA-16663"),
         "A group that is let go of leaves the timers of the member ids that it had handed out.",
-        "            if not isinstance(record, OffsetCommitted) and isinstance(group, ClassicGroup):\n"
-        "                timers += (Disarm(session_key(group.group_id, m)) for m in sorted(group.pending_joins))\n",
+        "            if not isinstance(record, OffsetCommitted):\n                timers += disarmed(group)\n",
         "",
     ),
 )

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from konvene.groups.consumer import classic
+from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.step import EpochStep
 from konvene.sim.compaction import assert_compaction_changes_nothing
@@ -88,3 +90,41 @@ def test_members_of_both_protocols_read_other_topics_as_they_run() -> None:
         assert simulate(Run(seed, ("migration",), 600, sets=sets), trace=told.append).violation is None
         joins += sum("the subscription has changed" in line for line in told)
     assert joins > 3
+
+
+CHANGES_ITS_MIND = [
+    "kinds migration",
+    "config group.consumer.assignment.interval.ms=0",
+    "consumer-heartbeat new join topics=orders,audit",
+    "join old reads=orders,audit",
+    "join old reads=orders,audit",
+    "consumer-heartbeat new",
+    "consumer-heartbeat new owns=told",
+    "join old reads=orders,audit",
+    "sync old",
+    "heavy 1",
+    "join old reads=audit owns=orders:2-5",
+    "heartbeat old",
+]
+"""A classic member does not read `orders` any more, and has yet to give it up; no newer target yet."""
+
+
+def test_a_classic_member_that_is_not_told_to_give_something_up_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would keep what it does not read. Seeds hardly ever come here: a member joins again as soon as it
+    has given up, and its heartbeat has to fall in between, before the next target is there."""
+    sound = Scenario()
+    assert sound.run(CHANGES_ITS_MIND)[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS"
+    assert sound.broken is None
+    has_to_rejoin = classic._has_to_rejoin
+
+    def forgets(step: Any, member: Any) -> bool:
+        owes = member.current.state is MemberState.UNREVOKED_PARTITIONS
+        return not (owes and member.current.epoch == step.assignment_epoch) and has_to_rejoin(step, member)
+
+    monkeypatch.setattr(classic, "_has_to_rejoin", forgets)
+    scenario = Scenario()
+    scenario.run(CHANGES_ITS_MIND)
+    assert isinstance(scenario.broken, Broken)
+    assert scenario.broken.promise == "ClassicMembersAreServed"

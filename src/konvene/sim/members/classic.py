@@ -113,7 +113,7 @@ class ClassicMember(Member):
         self._assigned_for: dict[str, int] = {}
         self._beating = 0
         self._committing = False
-        self._giving_up = False
+        self._giving_up = self._reads_less = False
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.state} generation {self.generation}, {len(self.owned)} partitions>"
@@ -155,13 +155,14 @@ class ClassicMember(Member):
 
     def resubscribe(self) -> None:
         """Other topics, of which it tells when it joins again. Java's client gives up first what it does not
-        read any more; one that does not is told to."""
-        random = self.world.random
-        self.topics = random.choice([self._reads(), (READ,)])
-        if self.state == "in" and not self._giving_up:
-            if self.cooperative and random.random() < 0.5:
-                self.own({tp for tp in self.owned if tp[0] in self.topics})
-            self._prepare_join("the subscription has changed")
+        read any more; one that does not is told to, and takes some heartbeats for it."""
+        if self.state != "in" or self._giving_up:
+            return
+        self.topics = self._reads() if self.topics == (READ,) else (READ,)
+        self._reads_less = self.cooperative and self.world.random.random() < 0.8
+        if self.cooperative and not self._reads_less:
+            self.own({tp for tp in self.owned if tp[0] in self.topics})
+        self._prepare_join("the subscription has changed")
 
     # --- joining ---
 
@@ -325,6 +326,9 @@ class ClassicMember(Member):
 
     def _callback(self, then: Any) -> None:
         most = self.world.options["slow.callback"] * self.rebalance_ms
+        if self._reads_less and not most:
+            most = 3 * self.beat_ms
+        self._reads_less = False
         takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.is_calm else 0
         if takes_ms > self.rebalance_ms and self.instance_id is None:
             self.later(self.rebalance_ms, self._poll_timeout)
