@@ -60,6 +60,7 @@ PROFILES = {
     "streams-small": STREAMS | {"group.streams.max.size": "2"},
     "streams-standby": STREAMS | {"group.streams.num.standby.replicas": "1"},
     "streams-restart": STREAMS,
+    "streams-timed": STREAMS,
     "streams-expiring": STREAMS | {"offsets.retention.check.interval.ms": "500"},
 }
 """The settings under which a conversation is played. Those of `ALONE` have a broker of their own."""

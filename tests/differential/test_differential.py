@@ -35,7 +35,8 @@ ONLY = os.environ.get("KONVENE_DIFFERENTIAL_ONLY", "")
 RECORDED_SEEDS = range(1, 21)
 RECORDED_STREAMS_SEEDS = range(1, 17)
 TIMED = ["plain", "delayed", "expiring", "crowded", "restart"]
-"""Profiles with timeouts of tenths of a second: they have the machine for themselves."""
+TIMED_STREAMS = ["streams-timed", "streams-delayed", "streams-interval", "streams-expiring"]
+"""Profiles with timeouts of tenths of a second, or of two: they have the machine for themselves."""
 
 BROKERS_AT_ONCE = len(TIMED)
 
@@ -152,7 +153,7 @@ def test_konvene_answers_as_kafka(tmp_path: Path) -> None:
             pytest.skip(f"Kafka is missing: {missing}")
     brokers_at_once = BROKERS_AT_ONCE if MODE == "recorded" else 1
     by_profile = []
-    for profiles in (TIMED, [p for p in PROFILES if p not in TIMED]):
+    for profiles in (TIMED, TIMED_STREAMS, [p for p in PROFILES if p not in TIMED + TIMED_STREAMS]):
         by_profile += at_once(partial(differences, tmp_path), profiles, brokers_at_once)
     found = [told for several in by_profile for told in several]
     assert not found, f"{len(found)} conversations differ\n\n" + "\n\n".join(found)
