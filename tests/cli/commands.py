@@ -113,14 +113,14 @@ class Serving:
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[Serving]:
+def serving(directory: Path, settings: dict[str, str] | None = None) -> Iterator[Serving]:
     """A broker of ours with its data in this directory."""
     loop = asyncio.new_event_loop()
     ports: list[int] = []
     up, down = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        async with running(directory) as broker:
+        async with running(directory, settings) as broker:
             ports.append(broker.advertised[1])
             up.set()
             await down.wait()

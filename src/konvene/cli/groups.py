@@ -1,4 +1,4 @@
-"""`konvene groups`: what `kafka-consumer-groups` does, and why groups rebalanced, which it cannot say.
+"""`konvene groups`: what `kafka-consumer-groups` and `kafka-streams-groups` do, and why groups rebalanced.
 
 Here are the group itself, `list` and `history`; each other kind of command has its file: `groups_describe`,
 `groups_reset`, `groups_remove`. They name groups in one way (`groups_named`).
@@ -6,25 +6,26 @@ Here are the group itself, `list` and `history`; each other kind of command has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import click
 
+from konvene import __version__
 from konvene.cli.groups_describe import describe
 from konvene.cli.groups_named import one_group
 from konvene.cli.groups_remove import delete, delete_offsets, remove_members
 from konvene.cli.groups_reset import reset_offsets
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import Table, print_json, print_tables
+from konvene.client.group_state import GroupState, GroupType
 
-STATES = (
-    "Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady",
-    "Dead",
-)  # fmt: skip
-TYPES = ("classic", "consumer", "share", "streams")
+STATES = tuple(str(state) for state in GroupState)
+TYPES = tuple(str(each) for each in GroupType)
 
 
 @click.group()
+@click.version_option(__version__, message="konvene %(version)s")
 def groups() -> None:
     """List, describe and delete groups, move their offsets, and tell why they rebalanced."""
 
@@ -46,15 +47,20 @@ for _command in (describe, reset_offsets, delete_offsets, remove_members, delete
 )
 @click.option(
     "--type",
+    "--group-type",
     "types",
     is_flag=False,
     flag_value="",
     metavar="[TYPE,TYPE]",
     help=f"Only groups of these types: {', '.join(TYPES)}.",
 )
-def list_(connect: Connect, as_json: bool, states: str | None, types: str | None) -> None:
+@click.option("--streams", is_flag=True, help="The same as --type streams.")
+def list_(connect: Connect, as_json: bool, states: str | None, types: str | None, streams: bool) -> None:
     """List groups with their type and state."""
-    wanted_states, wanted_types = _among("--state", states, STATES), _among("--type", types, TYPES)
+    if streams and types is not None:
+        raise click.UsageError("--streams and --type contradict each other: give one of them.")
+    wanted_states = _among("--state", states, STATES)
+    wanted_types = ["streams"] if streams else _among("--type", types, TYPES)
 
     async def job() -> None:
         from konvene.client.admin import Admin
@@ -108,11 +114,14 @@ def history(connect: Connect, as_json: bool, group: str, limit: int | None) -> N
 
 
 def _among(option: str, text: str | None, known: Sequence[str]) -> list[str]:
-    """A comma-separated list of known words, whatever their case; nothing at all means any."""
+    """A comma-separated list of known words; nothing at all means any.
+
+    Their case does not matter, nor do spaces and underscores within: KIP-1071 writes `Not Ready`."""
     by_name = {word.lower(): word for word in known}
     found = []
     for part in (p.strip() for p in (text or "").split(",") if p.strip()):
-        if part.lower() not in by_name:
+        name = re.sub(r"[ _]", "", part).lower()
+        if name not in by_name:
             raise click.UsageError(f"{option} {part} is not known; there are {', '.join(known)}.")
-        found.append(by_name[part.lower()])
+        found.append(by_name[name])
     return found

@@ -2,6 +2,8 @@
 
 Of a consumer group there is more to say, and `--reconciliation` says it: how far each member is from its
 target, what it waits for and on whom. Whoever holds up others is named in every other part too, as a note.
+
+Streams groups have tables of their own (`groups_streams`), and a topology to be drawn.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import click
 from konvene.cli.groups_named import Named, no_such_group, several_groups
 from konvene.cli.groups_waits import Standing, sentences, spelled, standings, stuck
 from konvene.cli.options import Connect, cluster_options, json_option, run
-from konvene.cli.output import Table, print_json, print_tables
+from konvene.cli.output import Table, note, print_json, print_tables, text_of
 
 if TYPE_CHECKING:
+    from konvene.cli.groups_streams import DescribedStreams
     from konvene.client.admin import Admin, CommittedOffset, GroupDescription, MemberDescription
     from konvene.client.cluster import TopicPartition
 
@@ -35,40 +38,47 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
     "--reconciliation",
     "part",
     flag_value="reconciliation",
-    help="How far each member of a consumer group is from its target, and on whom it waits.",
+    help="How far each member of a consumer or streams group is from its target, and on whom it waits.",
+)
+@click.option(
+    "--topology", "part", flag_value="topology", help="The topology of a streams group, drawn as a tree."
 )
 @click.option(
     "--verbose",
     is_flag=True,
-    help="More columns: epochs, with --members the assignments; from konvene, how members heartbeat.",
+    help="More columns: epochs, with --members the assignments; from konvene, how members heartbeat. "
+    "Of a streams group what each member waits for, its endpoint, tags and task offsets, too.",
 )
 @cluster_options
 @json_option
 def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, verbose: bool) -> None:
-    """Describe groups: committed offsets and lag, members, state, or who waits for whom.
+    """Describe groups: committed offsets and lag, members, state, who waits for whom, or topologies.
 
     \b
     konvene groups describe readers
     konvene groups describe readers --reconciliation
     konvene groups describe readers --members --verbose
     konvene groups describe --all-groups --state
+    konvene groups describe words --topology
+    konvene groups describe --all-groups --streams --members --verbose
     """
 
     async def job() -> None:
         from konvene.client.admin import Admin
 
-        found: list[Described] = []
+        found: list[Described | DescribedStreams] = []
         async with connect() as cluster:
             admin = Admin(cluster)
             for name in await groups.of(admin):
-                group = await _group(admin, name, must_exist=bool(groups.names), verbose=verbose)
-                if group is not None:
-                    rows = await _offsets(admin, group) if part in (None, "offsets") else []
-                    found.append(Described(group, rows))
+                one = await _found(admin, name, groups, part or "offsets", verbose=verbose)
+                if one is not None:
+                    found.append(one)
         if as_json:
-            print_json([_document(d, part) for d in found])
+            print_json([_any_document(d, part) for d in found])
+        elif part == "topology":
+            _print_topologies(found)
         else:
-            print_tables(chain.from_iterable(_TABLES[part or "offsets"](d, verbose) for d in found))
+            print_tables(chain.from_iterable(_any_tables(d, part or "offsets", verbose) for d in found))
 
     run(job)
 
@@ -96,18 +106,31 @@ class Described(NamedTuple):
     offsets: list[OffsetRow]
 
 
-async def _group(admin: Admin, name: str, *, must_exist: bool, verbose: bool) -> GroupDescription | None:
-    """None for one that went away since it was listed."""
-    from konvene.client.errors import KafkaError
+async def _found(
+    admin: Admin, name: str, groups: Named, part: str, *, verbose: bool
+) -> Described | DescribedStreams | None:
+    """A group of whichever type; None for one that went away since it was listed."""
+    from konvene.client.errors import KafkaError, UnsupportedVersion
 
     try:
-        return await admin.describe_group(name, heartbeats=verbose)
+        if not groups.streams:
+            group = await admin.describe_group(name, heartbeats=verbose)
+            return Described(group, await _offsets(admin, group) if part == "offsets" else [])
     except KafkaError as error:
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
-        if must_exist:
-            await no_such_group(admin, name)
-        return None
+    try:
+        from konvene.cli import groups_streams
+
+        return await groups_streams.describe(admin, name, part=part)
+    except UnsupportedVersion:
+        pass
+    except KafkaError as error:
+        if error.name not in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
+            raise
+    if groups.names:
+        await no_such_group(admin, name, streams=True)
+    return None
 
 
 async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
@@ -134,6 +157,31 @@ async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
 
 
 # as tables ------------------------------------------------------------------------------------
+
+
+def _any_tables(found: Described | DescribedStreams, part: str, verbose: bool) -> list[Table]:
+    if isinstance(found, Described):
+        return _TABLES[part](found, verbose)
+    from konvene.cli import groups_streams
+
+    return groups_streams.tables(found, part, verbose)
+
+
+def _print_topologies(found: Sequence[Described | DescribedStreams]) -> None:
+    """One tree under the other."""
+    for i, each in enumerate(found):
+        group = each.group
+        if isinstance(each, Described):
+            note(f"Group '{group.group_id}' is a {group.type} group: it has no topology.")
+            continue
+        from konvene.cli import groups_streams
+
+        if i:
+            click.echo()
+        for told in groups_streams.notes(each):
+            note(told)
+        for line in groups_streams.tree(each):
+            click.echo(text_of(line))
 
 
 def _offsets_table(found: Described, verbose: bool) -> list[Table]:
@@ -247,6 +295,14 @@ def _notes(group: GroupDescription) -> list[str]:
 
 
 # as JSON --------------------------------------------------------------------------------------
+
+
+def _any_document(found: Described | DescribedStreams, part: str | None) -> dict[str, Any]:
+    if isinstance(found, Described):
+        return _document(found, part)
+    from konvene.cli import groups_streams
+
+    return groups_streams.document(found, part)
 
 
 def _document(found: Described, part: str | None) -> dict[str, Any]:

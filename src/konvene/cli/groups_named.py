@@ -21,11 +21,15 @@ class Named(NamedTuple):
     """The groups that the command line names; none means all."""
 
     names: tuple[str, ...]
+    streams: bool = False
+    """Whether streams groups are meant, and no others."""
 
     async def of(self, admin: Admin) -> list[str]:
         """Their names, in the order in which they were given, or by name where all are meant."""
         if self.names:
             return list(self.names)
+        if self.streams:
+            return [g.group_id for g in await admin.list_groups(types=["streams"])]
         return [g.group_id for g in await admin.list_groups() if is_consumer_group(g)]
 
 
@@ -36,37 +40,44 @@ def is_consumer_group(group: GroupListing) -> bool:
     return group.type in ("", "classic", "consumer") and group.protocol_type in ("", "consumer")
 
 
-async def refuse_other_types(admin: Admin, name: str) -> None:
-    """A coordinator says of a share or streams group that it is not found; people want to know better."""
+async def refuse_other_types(admin: Admin, name: str, *, streams: bool = False) -> None:
+    """A coordinator says of a share or streams group that it is not found; people want to know better.
+
+    `streams`: they are welcome as well."""
+    refused = ("share",) if streams else ("share", "streams")
+    welcome = "classic, consumer and streams groups" if streams else "classic and consumer groups"
     for group in await admin.list_groups():
-        if group.group_id == name and group.type in ("share", "streams"):
+        if group.group_id == name and group.type in refused:
             fail(
-                f"group {name} is a {group.type} group, and this is for classic and consumer groups",
+                f"group {name} is a {group.type} group, and this is for {welcome}",
                 "`konvene groups list` shows the type of each group.",
             )
 
 
-async def no_such_group(admin: Admin, name: str) -> NoReturn:
+async def no_such_group(admin: Admin, name: str, *, streams: bool = False) -> NoReturn:
     """Nothing was found: say what there is instead."""
-    await refuse_other_types(admin, name)
-    fail(f"there is no classic or consumer group {name}", "`konvene groups list` shows the groups there are.")
+    await refuse_other_types(admin, name, streams=streams)
+    kinds = "classic, consumer or streams" if streams else "classic or consumer"
+    fail(f"there is no {kinds} group {name}", "`konvene groups list` shows the groups there are.")
 
 
 def several_groups(verb: str) -> Callable[[F], F]:
-    """GROUP... or --group (repeatable), or --all-groups: the parameter `groups`, a `Named`."""
+    """GROUP... or --group (repeatable), or --all-groups [--streams]: the parameter `groups`, a `Named`."""
 
     def decorate(command: F) -> F:
         @click.argument("words", nargs=-1, metavar="[GROUP]...")
         @click.option("--group", "options", multiple=True, metavar="GROUP", help="The same; repeatable.")
         @click.option("--all-groups", is_flag=True, help=f"{verb} all classic and consumer groups.")
+        @click.option("--streams", is_flag=True, help="With --all-groups: all streams groups instead.")
         @functools.wraps(command)
         def wrapped(
-            *args: Any, words: tuple[str, ...], options: tuple[str, ...], all_groups: bool, **kwargs: Any
-        ) -> Any:
+            *args: Any, words: tuple[str, ...], options: tuple[str, ...], all_groups: bool, streams: bool,
+            **kwargs: Any,
+        ) -> Any:  # fmt: skip
             names = tuple(dict.fromkeys((*words, *options)))
             if bool(names) == all_groups:
                 raise click.UsageError("Give GROUP... (or --group GROUP) or --all-groups.")
-            return command(*args, groups=Named(names), **kwargs)
+            return command(*args, groups=Named(names, streams), **kwargs)
 
         return wrapped  # type: ignore[return-value]
 

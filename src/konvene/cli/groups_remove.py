@@ -6,12 +6,22 @@ Each asks for many things and tells what became of each; the exit code is 1 wher
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from konvene.cli.groups_named import Named, no_such_group, one_group, several_groups
+from konvene.cli.groups_scope import (
+    Scope,
+    delete_topics,
+    internal_topics,
+    scope_options,
+    streams_group,
+    words_of,
+)
 from konvene.cli.options import (
+    HINTS,
     Connect,
     Failure,
     cluster_options,
@@ -32,62 +42,151 @@ SUCCESSFUL = "Successful"
 
 @click.command()
 @several_groups("Delete")
+@click.option(
+    "--delete-all-internal-topics", "all_internal", is_flag=True,
+    help="Of a streams group, all of its internal topics, too.",
+)  # fmt: skip
+@click.option(
+    "--internal-topics", "lists", multiple=True, metavar="TOPIC,TOPIC",
+    help="Of a streams group, these of its internal topics, too.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @cluster_options
 @json_option
-def delete(connect: Connect, as_json: bool, groups: Named) -> None:
-    """Delete groups that have no members, with their offsets."""
+def delete(
+    connect: Connect, as_json: bool, groups: Named, all_internal: bool, lists: tuple[str, ...], dry_run: bool
+) -> None:
+    """Delete groups that have no members, with their offsets.
 
-    async def job() -> None:
+    \b
+    konvene groups delete readers
+    konvene groups delete words --delete-all-internal-topics --dry-run
+    """
+    named = [word for text in lists for word in words_of(text)]
+    if all_internal and named:
+        raise click.UsageError("--delete-all-internal-topics and --internal-topics contradict each other.")
+    if all_internal or named:
+        groups = groups._replace(streams=True)
+
+    async def job() -> list[Deletion]:
         from konvene.client.admin import Admin
-        from konvene.client.errors import KafkaError
 
-        failed: dict[str, KafkaError] = {}
         async with connect() as cluster:
             admin = Admin(cluster)
-            names = await groups.of(admin)
-            for name in names:
-                try:
-                    await admin.delete_groups([name])
-                except KafkaError as error:
-                    failed[name] = error
-        gone = [name for name in names if name not in failed]
-        if as_json:
-            print_json({"deleted": gone, "failed": {name: str(why) for name, why in failed.items()}})
-        else:
-            for name in gone:
-                click.echo(f"Deleted group {name}.")
-        fail_all(failure_of(why) for why in failed.values())
+            plans = [await _doomed(admin, name, all_internal, named) for name in await groups.of(admin)]
+            return plans if dry_run else [await _deleted(admin, each) for each in plans]
 
-    run(job)
+    _show_deletions(run(job), as_json, dry_run=dry_run)
+
+
+class Deletion(NamedTuple):
+    """A group that is to go with some of its topics, or has gone; and what was refused."""
+
+    group: str
+    topics: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    stays: bool = False
+
+
+async def _doomed(admin: Admin, name: str, all_internal: bool, named: Sequence[str]) -> Deletion:
+    """What is to be deleted; which topics are internal can only be known while the group is there."""
+    from konvene.client.errors import KafkaError
+
+    if not (all_internal or named):
+        return Deletion(name)
+    try:
+        group = await streams_group(admin, name)
+    except KafkaError as error:
+        return Deletion(name, failures=(failure_of(error),), stays=True)
+    if group is None:
+        why = Failure(
+            f"Group '{name}' does not exist or is not a streams group.",
+            "`konvene groups list` shows the groups there are.",
+        )
+        return Deletion(name, failures=(why,), stays=True)
+    if group.members:
+        why = Failure(f"Streams group '{name}' is not EMPTY.", HINTS["NON_EMPTY_GROUP"])
+        return Deletion(name, failures=(why,), stays=True)
+    known = internal_topics(group)
+    strange = sorted(set(named) - set(known))
+    if strange:
+        why = Failure(
+            f"{', '.join(strange)}: no internal topic of group {name}",
+            "--delete-all-internal-topics --dry-run shows them.",
+        )
+        return Deletion(name, failures=(why,), stays=True)
+    return Deletion(name, tuple(known) if all_internal else tuple(dict.fromkeys(named)))
+
+
+async def _deleted(admin: Admin, doomed: Deletion) -> Deletion:
+    """The group first, as in Kafka: topics of a group that stays are left alone."""
+    from konvene.client.errors import KafkaError
+
+    if doomed.stays:
+        return doomed
+    try:
+        await admin.delete_groups([doomed.group])
+    except KafkaError as error:
+        return Deletion(doomed.group, failures=(failure_of(error),), stays=True)
+    gone, failures = await delete_topics(admin, doomed.group, doomed.topics)
+    return doomed._replace(topics=tuple(gone), failures=tuple(failures))
+
+
+def _show_deletions(done: Sequence[Deletion], as_json: bool, *, dry_run: bool) -> None:
+    gone = [each for each in done if not each.stays]
+    if as_json:
+        failed = {each.group: each.failures[0].message for each in done if each.stays}
+        out: dict[str, Any] = {"deleted": [each.group for each in gone], "failed": failed}
+        if any(each.topics or each.failures for each in gone):
+            out["deleted_topics"] = [topic for each in gone for topic in each.topics]
+            out["failed_topics"] = [why.message for each in gone for why in each.failures]
+        print_json(out | ({"dry_run": True} if dry_run else {}))
+    else:
+        word = "Would delete" if dry_run else "Deleted"
+        for each in gone:
+            click.echo(f"{word} group {each.group}.")
+            for topic in each.topics:
+                click.echo(f"{word} internal topic {topic}.")
+    fail_all(why for each in done for why in each.failures)
 
 
 @click.command("delete-offsets")
 @one_group
+@scope_options
 @click.option(
-    "--topic", "words", multiple=True, required=True, metavar="TOPIC[:0,1]",
-    help="A topic, or some of its partitions; repeatable.",
+    "--from-file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="CSV",
+    help="The partitions that this file names, as `reset-offsets --export` writes it.",
 )  # fmt: skip
 @cluster_options
 @json_option
-def delete_offsets(connect: Connect, as_json: bool, group: str, words: tuple[str, ...]) -> None:
+def delete_offsets(
+    connect: Connect, as_json: bool, group: str, scope: Scope | None, from_file: Path | None
+) -> None:
     """Delete what a group has committed for topics that no member of it subscribes to.
 
     \b
     konvene groups delete-offsets readers --topic orders --topic payments:0,1
+    konvene groups delete-offsets words --all-input-topics
     """
-    from konvene.cli.offsets import BadInput, Topics, read_topics
-
-    try:
-        topics: Topics = read_topics(words)
-    except BadInput as error:
-        raise click.UsageError(f"{error}.") from None
+    if (scope is None) == (from_file is None):
+        raise click.UsageError(
+            "Give what is to be deleted: --topic or --all-topics, --input-topic or --all-input-topics, or "
+            "--from-file."
+        )
+    listed = _listed(from_file, group) if from_file is not None else None
 
     async def job() -> None:
         from konvene.client.admin import Admin
 
         async with connect() as cluster:
             admin = Admin(cluster)
-            wanted, absent = await _partitions(admin, topics)
+            absent: list[str] = []
+            if listed is not None:
+                wanted = listed
+            elif scope is None or scope.topics is None:
+                wanted = await _all_input(admin, group)
+            else:
+                wanted, absent = await _partitions(admin, scope.topics)
             done = await admin.delete_offsets(group, wanted) if wanted else {}
         rows: list[tuple[str, int | None, KafkaError | str | None]] = [
             (topic, None, f"there is no topic {topic}") for topic in absent
@@ -100,6 +199,26 @@ def delete_offsets(connect: Connect, as_json: bool, group: str, words: tuple[str
         _raise_one([why for *_, why in rows], f"of the offsets of group {group}", "were not deleted")
 
     run(job)
+
+
+def _listed(path: Path, group: str) -> list[TopicPartition]:
+    """The partitions of a file, whatever their offsets."""
+    from konvene.cli.offsets import BadInput, read_csv
+
+    try:
+        rows = read_csv(path.read_bytes().decode("utf-8-sig"), (group,))
+    except (BadInput, OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--from-file: {path}: {error}.") from None
+    return sorted(rows.get(group, {}))
+
+
+async def _all_input(admin: Admin, group: str) -> list[TopicPartition]:
+    """All that the group has committed; of a streams group what it reads that others write."""
+    found = await admin.committed_offsets(group)
+    streams = await streams_group(admin, group)
+    if streams is None or streams.topology is None:
+        return sorted(found)
+    return sorted(tp for tp in found if tp.topic in streams.topology.source_topics)
 
 
 async def _partitions(admin: Admin, topics: Sequence[Any]) -> tuple[list[TopicPartition], list[str]]:

@@ -2,6 +2,9 @@
 
 The rules are in `konvene.cli.offsets`; here facts are asked for, plans are shown, and with `--execute` they
 are committed. Each group is planned for itself: what is wrong with one is told, and the others go on.
+
+Of a streams group it is the application's input that is meant (`groups_scope`). What the application wrote
+for itself stays, unless it is told to go: then the application begins anew.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from konvene.cli.groups_named import Named, refuse_other_types, several_groups
+from konvene.cli.groups_scope import Scope, delete_topics, internal_topics, scope_options, streams_group
 from konvene.cli.options import (
     Connect,
     Failure,
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from konvene.cli.offsets import Facts, Goal, Topics
     from konvene.client.admin import Admin
     from konvene.client.cluster import TopicPartition
+    from konvene.client.streams_groups import StreamsGroupDescription
 
 NOT_DONE = "WARN: No action will be performed as the --execute option is missing."
 LATEST_TIME = 2**63 - 1
@@ -37,11 +42,7 @@ DRY_RUN_HINT = "  Give --dry-run where only the plan is wanted."
 
 @click.command("reset-offsets")
 @several_groups("Reset")
-@click.option("--all-topics", is_flag=True, help="Every partition that the group has committed.")
-@click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]",
-    help="A topic, or some of its partitions; repeatable.",
-)  # fmt: skip
+@scope_options
 @click.option("--to-earliest", is_flag=True, help="To the first record that is there.")
 @click.option("--to-latest", is_flag=True, help="To the end: only new records are read.")
 @click.option("--to-current", is_flag=True, help="To where it is; to the end where nothing is committed.")
@@ -59,28 +60,46 @@ DRY_RUN_HINT = "  Give --dry-run where only the plan is wanted."
 @click.option("--dry-run", is_flag=True, help="Only say what would be done: the default.")
 @click.option("--execute", is_flag=True, help="Do it.")
 @click.option("--export", is_flag=True, help="Print the plan as CSV that --from-file takes.")
+@click.option(
+    "--delete-internal-topic", "internal", multiple=True, metavar="TOPIC",
+    help="With --execute, delete this internal topic of a streams group, too; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--delete-all-internal-topics", "all_internal", is_flag=True,
+    help="With --execute, delete all internal topics of a streams group, too.",
+)  # fmt: skip
 @cluster_options
 @json_option
 def reset_offsets(
-    connect: Connect, as_json: bool, groups: Named, all_topics: bool, topics: tuple[str, ...],
-    dry_run: bool, execute: bool, export: bool, **goals: Any,
+    connect: Connect, as_json: bool, groups: Named, scope: Scope | None, dry_run: bool, execute: bool,
+    export: bool, internal: tuple[str, ...], all_internal: bool, **goals: Any,
 ) -> None:  # fmt: skip
     """Reset the committed offsets of groups that have no members.
 
     Needs what is to be reset (--all-topics or --topic) and one of the ways to say where to. A group that does
-    not exist yet may be given its first offsets.
+    not exist yet may be given its first offsets. Of a streams group the input topics are reset, and for these
+    (--all-input-topics, --input-topic) it has to be said whether to --execute or --dry-run.
 
     \b
     konvene groups reset-offsets readers --all-topics --to-earliest --dry-run
     konvene groups reset-offsets readers --topic orders:0,1 --shift-by -100 --execute
     konvene groups reset-offsets readers --all-topics --to-current --export > before.csv
     konvene groups reset-offsets readers --from-file before.csv --execute
+    konvene groups reset-offsets words --all-input-topics --to-earliest --delete-all-internal-topics --execute
     """
     if dry_run and execute:
         raise click.UsageError("--execute and --dry-run contradict each other: give one of them.")
     if export and as_json:
         raise click.UsageError("--export and --json contradict each other: give one of them.")
-    aims, scope = _aims(groups, goals), _scope(all_topics, topics, goals)
+    if (internal or all_internal) and not execute:
+        raise click.UsageError("Internal topics are deleted with --execute alone.")
+    if scope is not None and scope.of_streams and not (dry_run or execute):
+        raise click.UsageError("Offsets of input topics are reset with --execute or --dry-run: give one.")
+    scope = _scope(scope, goals)
+    aims = _aims(groups, goals, scope)
+    if scope.of_streams:
+        groups = groups._replace(streams=True)
+    going = Going(internal, all_internal)
     if not (dry_run or execute):
         note(NOT_DONE)
         click.echo(DRY_RUN_HINT, err=True)
@@ -90,7 +109,7 @@ def reset_offsets(
 
         async with connect() as cluster:
             admin = Admin(cluster)
-            resets = [await _planned(admin, name, aims, scope) for name in await groups.of(admin)]
+            resets = [await _planned(admin, name, aims, scope, going) for name in await groups.of(admin)]
             return [await _done(admin, each) for each in resets] if execute else resets
 
     _show(run(job), with_group=len(groups.names) != 1, execute=execute, export=export, as_json=as_json)
@@ -106,7 +125,26 @@ class Aims(NamedTuple):
     of_groups: Mapping[str, Mapping[TopicPartition, int]] | None = None
 
 
-def _aims(groups: Named, goals: Mapping[str, Any]) -> Aims:
+class Going(NamedTuple):
+    """Which internal topics are to be deleted."""
+
+    named: tuple[str, ...]
+    all: bool
+
+    def of(self, group: StreamsGroupDescription) -> tuple[str, ...]:
+        """Raises `Failure` for one that is named and is none."""
+        if not (self.named or self.all):
+            return ()
+        known = internal_topics(group)
+        for topic in sorted(set(self.named) - set(known)):
+            raise Failure(
+                f"{topic} is no internal topic of group {group.group_id}",
+                "`konvene groups describe --topology` shows them.",
+            )
+        return tuple(known) if self.all else tuple(dict.fromkeys(self.named))
+
+
+def _aims(groups: Named, goals: Mapping[str, Any], scope: Scope) -> Aims:
     from konvene.cli import offsets
 
     given = {
@@ -114,6 +152,8 @@ def _aims(groups: Named, goals: Mapping[str, Any]) -> Aims:
         for name, value in goals.items()
         if value is not None and value is not False
     }
+    if not given and scope.by_list:
+        given = {"to-earliest": True}
     if len(given) != 1:
         ways = ", ".join(f"--{kind}" for kind in offsets.RULES)
         raise click.UsageError(f"Give exactly one of {ways}.")
@@ -135,22 +175,17 @@ def _aims(groups: Named, goals: Mapping[str, Any]) -> Aims:
     return Aims(offsets.Goal(kind, 0 if value is True else value))
 
 
-def _scope(all_topics: bool, words: tuple[str, ...], goals: Mapping[str, Any]) -> Topics | None:
-    """The topics that are meant; None for all that the group has committed, or all that the file names."""
-    from konvene.cli.offsets import BadInput, read_topics
-
-    if all_topics and words:
-        raise click.UsageError("--all-topics and --topic contradict each other: give one of them.")
+def _scope(scope: Scope | None, goals: Mapping[str, Any]) -> Scope:
     if goals["from_file"] is not None:
-        if all_topics or words:
+        if scope is not None:
             note("--from-file says itself which partitions are meant: --topic and --all-topics do nothing.")
-        return None
-    if not (all_topics or words):
-        raise click.UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
-    try:
-        return read_topics(words) or None
-    except BadInput as error:
-        raise click.UsageError(f"{error}.") from None
+        return Scope(None, scope is not None and scope.of_streams)
+    if scope is None:
+        raise click.UsageError(
+            "One of the reset scopes should be defined: --all-topics, --topic. For a streams group there are "
+            "--all-input-topics, --input-topic as well."
+        )
+    return scope
 
 
 # one group ------------------------------------------------------------------------------------
@@ -163,23 +198,26 @@ class Reset(NamedTuple):
     offsets: Mapping[TopicPartition, int]
     warnings: list[str]
     failure: Failure | None = None
+    going: tuple[str, ...] = ()
+    """Internal topics that are to be deleted; once that is done, those that are gone."""
 
 
-async def _planned(admin: Admin, group: str, aims: Aims, scope: Topics | None) -> Reset:
+async def _planned(admin: Admin, group: str, aims: Aims, scope: Scope, going: Going) -> Reset:
     from konvene.cli.offsets import BadInput, plan
     from konvene.client.errors import KafkaError
 
     try:
-        await _refuse_members(admin, group)
+        streams = await _refuse_members(admin, group, scope, going)
         goal = aims.goal
         if aims.of_groups is not None:
             if group not in aims.of_groups:
                 raise Failure(f"No reset plan for group {group} found.", "The file names other groups.")
             goal = goal._replace(offsets=aims.of_groups[group])
-        partitions = await _partitions(admin, group, goal, scope)
+        partitions = await _partitions(admin, group, goal, scope.topics, streams)
         made = plan(goal, partitions, await _facts(admin, group, goal, partitions))
         nothing = [] if partitions else [f"Group '{group}' has no committed offsets: there is none to reset."]
-        return Reset(group, made.offsets, made.warnings + nothing)
+        topics = going.of(streams) if streams is not None else ()
+        return Reset(group, made.offsets, made.warnings + nothing, going=topics)
     except Failure as failure:
         return Reset(group, {}, [], failure)
     except BadInput as error:
@@ -191,35 +229,53 @@ async def _planned(admin: Admin, group: str, aims: Aims, scope: Topics | None) -
 async def _done(admin: Admin, reset: Reset) -> Reset:
     from konvene.client.errors import ClientError
 
-    if not reset.offsets:
-        return reset
     try:
-        await admin.alter_offsets(reset.group, reset.offsets)
+        if reset.offsets:
+            await admin.alter_offsets(reset.group, reset.offsets)
     except ClientError as error:
-        return reset._replace(offsets={}, failure=failure_of(error))
-    return reset
+        return reset._replace(offsets={}, failure=failure_of(error), going=())
+    gone, failures = await delete_topics(admin, reset.group, reset.going)
+    for each in failures[:-1]:
+        each.show()
+    return reset._replace(going=tuple(gone), failure=failures[-1] if failures else reset.failure)
 
 
-async def _refuse_members(admin: Admin, group: str) -> None:
+async def _refuse_members(
+    admin: Admin, group: str, scope: Scope, going: Going
+) -> StreamsGroupDescription | None:
     """Kafka's rule: a group that is Empty or that is not there; any other state is told."""
-    from konvene.client.errors import KafkaError
-
-    try:
-        state = (await admin.describe_group(group)).state
-    except KafkaError as error:
-        if error.name != "GROUP_ID_NOT_FOUND":
-            raise
-        await refuse_other_types(admin, group)
-        return
-    if state not in ("Empty", "Dead"):
+    streams = await streams_group(admin, group)
+    state = streams.state if streams is not None else await _state(admin, group)
+    if streams is None and state is not None and (scope.of_streams or going.named or going.all):
+        raise Failure(
+            f"group {group} is no streams group: it has no input topics and no internal topics",
+            "--topic and --all-topics say what is meant of other groups.",
+        )
+    if state not in (None, "Empty", "Dead"):
         raise Failure(
             f"Assignments can only be reset if the group '{group}' is inactive, but the current state is "
             f"{state}.",
             "Stop its members first: `konvene groups describe --members` shows them.",
         )
+    return streams
 
 
-async def _partitions(admin: Admin, group: str, goal: Goal, scope: Topics | None) -> list[TopicPartition]:
+async def _state(admin: Admin, group: str) -> str | None:
+    """Of a classic or consumer group; None where there is none. A `Failure` where it is of another type."""
+    from konvene.client.errors import KafkaError
+
+    try:
+        return (await admin.describe_group(group)).state
+    except KafkaError as error:
+        if error.name != "GROUP_ID_NOT_FOUND":
+            raise
+    await refuse_other_types(admin, group, streams=True)
+    return None
+
+
+async def _partitions(
+    admin: Admin, group: str, goal: Goal, scope: Topics | None, streams: StreamsGroupDescription | None
+) -> list[TopicPartition]:
     """The partitions that are meant. A `Failure` where one does not exist or nobody leads it."""
     from konvene.client.cluster import TopicPartition
 
@@ -227,10 +283,14 @@ async def _partitions(admin: Admin, group: str, goal: Goal, scope: Topics | None
         wanted = list(goal.offsets)
     elif scope is None:
         wanted = list(await admin.committed_offsets(group))
+        if streams is not None and streams.topology is not None:
+            wanted = [tp for tp in wanted if tp.topic in streams.topology.source_topics]
     else:
         wanted = [TopicPartition(topic, each) for topic, numbers in scope for each in numbers or ()]
     whole = [topic for topic, numbers in scope or () if numbers is None]
     topics = {*whole, *(tp.topic for tp in wanted)}
+    if streams is not None:
+        _refuse_others(streams, topics)
     found = (await admin.cluster.refresh(topics)).topics if topics else {}
     for topic in whole:
         if found[topic].error_code:
@@ -250,6 +310,18 @@ async def _partitions(admin: Admin, group: str, goal: Goal, scope: Topics | None
             "Try again when the broker that leads them is back.",
         )
     return sorted(set(wanted))
+
+
+def _refuse_others(group: StreamsGroupDescription, topics: Iterable[str]) -> None:
+    """An application reads what its topology says, and an offset of anything else would stay unread."""
+    if group.topology is None:
+        return
+    reads = {topic for each in group.topology.subtopologies for topic in each.reads}
+    for topic in sorted(set(topics) - reads):
+        raise Failure(
+            f"topic {topic} is not part of the group '{group.group_id}'",
+            "`konvene groups describe --topology` shows what it reads.",
+        )
 
 
 async def _facts(admin: Admin, group: str, goal: Goal, partitions: Iterable[TopicPartition]) -> Facts:
@@ -294,6 +366,8 @@ def _show(resets: list[Reset], *, with_group: bool, execute: bool, export: bool,
     else:
         rows = [(r.group, tp.topic, tp.partition, at) for r in resets for tp, at in r.offsets.items()]
         print_tables([Table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET") if rows else (), rows)])
+        for topic in (topic for each in resets for topic in each.going):
+            note(f"Deleted internal topic {topic}.")
     fail_all(each.failure for each in resets if each.failure is not None)
 
 
@@ -304,6 +378,7 @@ def _document(reset: Reset, execute: bool) -> dict[str, Any]:
             {"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in reset.offsets.items()
         ],
         "executed": execute and reset.failure is None,
+        "deleted_topics": list(reset.going),
         "warnings": reset.warnings,
         "error": None if reset.failure is None else reset.failure.message,
     }

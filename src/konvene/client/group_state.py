@@ -1,17 +1,15 @@
 """The states and types of groups, in Kafka's words, as ListGroups and the descriptions of groups give them.
 
 They are words: a broker that is newer than this client may know more of them, and what it says is handed on
-as it came. `parse` takes what people type: the document of KIP-1071 itself writes `Not Ready`, and Kafka 4.4
-finds groups in that state by `not_ready` alone.
+as it came. Kafka 4.4 finds streams groups that are NotReady by `not_ready` alone: see `spellings`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from enum import StrEnum
 
-__all__ = ["STATES_OF", "GroupState", "GroupType", "parse", "spellings"]
+__all__ = ["STATES_OF", "GroupState", "GroupType", "spellings"]
 
 
 class GroupState(StrEnum):
@@ -45,12 +43,6 @@ STATES_OF = {
     GroupType.STREAMS: _ASSIGNED | {GroupState.NOT_READY},
 }
 """Which states a group of a type can be in. Streams groups have none of the classic protocol's."""
-
-
-def parse(text: str) -> GroupState | None:
-    """A state however it is written: `NotReady`, `not_ready`, `Not Ready`. None if there is no such state."""
-    plain = re.sub(r"[ _-]", "", text).lower()
-    return next((state for state in GroupState if state.lower() == plain), None)
 
 
 def spellings(states: Iterable[str]) -> tuple[str, ...]:
