@@ -412,6 +412,7 @@ def test_each_file_speaks_for_its_kinds() -> None:
     assert files == {"classic", "generations", "log", "offsets", "rebalances"}
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {
         "static", "consumer", "consumer_steps", "consumer_targets", "migration",
+        "streams", "streams_steps", "streams_targets", "streams_told",
     }  # fmt: skip
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of(["no such kind"])} == {"log", "offsets"}
     first, second = promises_of(["static"]), promises_of(["static"])
@@ -419,7 +420,7 @@ def test_each_file_speaks_for_its_kinds() -> None:
     assert not any(a is b for a, b in zip(first, second, strict=True))
 
 
-NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L")
+NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L", "T")
 
 
 def test_each_promise_says_which_it_is() -> None:

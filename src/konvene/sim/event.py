@@ -1,10 +1,10 @@
 """What a promise looks at: an event, with what it touched, before and after.
 
 Classic groups are values that are replaced and never changed, so what was there before an event can be kept
-by holding on to it. Consumer groups are changed in place: of what was there before there is a copy, and what
-is there after an event is to be looked at while it is told. An event has the groups and offsets that it
-touched; that it touched no others is looked after by events of the kind "look", which have everything and
-come every so many steps.
+by holding on to it. Groups whose coordinator assigns are changed in place: of what was there before there is
+a copy, and what is there after an event is to be looked at while it is told. An event has the groups and
+offsets that it touched; that it touched no others is looked after by events of the kind "look", which have
+everything and come every so many steps.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.shard import GroupShard
+from konvene.groups.streams.group import StreamsGroup
 from konvene.records.commits import Committed
 from konvene.shard.contract import Outcome
 
 if TYPE_CHECKING:
     from konvene.sim.shell import Batch, Shell
+
+ASSIGNING = (ConsumerGroup, StreamsGroup)
+"""The kinds of groups whose coordinator assigns."""
 
 OffsetKey = tuple[str, str, int]
 """Group, topic, partition."""
@@ -113,12 +117,12 @@ class Event:
 
     @property
     def of_consumers(self) -> bool:
-        """Whether what is asked or rings is about a group that is or was a consumer group."""
+        """Whether what is asked or rings is about a group that is or was one whose coordinator assigns."""
         if self.request is not None:
             name = getattr(self.request, "group_id", "")
         else:
             name = self.key[1] if self.key is not None and len(self.key) > 1 else ""
-        return any(isinstance(view.groups.get(name), ConsumerGroup) for view in (self.before, self.after))
+        return any(isinstance(view.groups.get(name), ASSIGNING) for view in (self.before, self.after))
 
     def asks_classic(self, *apis: str) -> bool:
         """Whether it is such a request, and of a classic group, before and after."""

@@ -19,7 +19,10 @@ from konvene.groups.classic.subscriptions import (
 )
 from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.work import RegexesToResolve
+from konvene.groups.streams.current import MemberState as TasksState
+from konvene.groups.streams.work import TopicsToCreate
 from konvene.records import consumer as rc
+from konvene.records import streams as rs
 from konvene.records.commits import OffsetCommitted
 from konvene.shard.contract import Effect, Rebalance
 
@@ -32,8 +35,8 @@ def record_line(record: Any) -> str:
         told = "deleted" if record.committed is None else f"offset {record.committed.offset}"
         return f"offset {record.group} {record.topic}-{record.partition} {told}"
     key, value = record.key, record.value
-    if type(key) in CONSUMER:
-        noun, tell = CONSUMER[type(key)]
+    if type(key) in MODERN:
+        noun, tell = MODERN[type(key)]
         names = [getattr(key, f.name) for f in key.__fields__]
         return " ".join([noun, *names, "deleted" if value is None else tell(value)])
     if value is None:
@@ -94,6 +97,70 @@ CONSUMER: dict[type, tuple[str, Callable[[Any], str]]] = {
 """The records of consumer groups: what comes before their keys, and what they say."""
 
 
+def _streams_member(value: rs.StreamsGroupMemberMetadataValue) -> str:
+    endpoint = value.user_endpoint
+    told = [
+        f"{name}={said}"
+        for name, said in (
+            ("instance", value.instance_id),
+            ("rack", value.rack_id),
+            ("topology-epoch", value.topology_epoch),
+            ("process", value.process_id),
+            ("endpoint", endpoint and f"{endpoint.host}:{endpoint.port}"),
+            ("tags", ",".join(f"{tag.key}:{tag.value}" for tag in value.client_tags)),
+        )
+        if said
+    ]
+    return " ".join([*told, f"rebalance={value.rebalance_timeout_ms}"])
+
+
+def _streams_group(value: rs.StreamsGroupMetadataValue) -> str:
+    configs = " ".join(f"{row.key}={row.value}" for row in value.last_assignment_configs or ())
+    told = f"epoch {value.epoch} hash {value.metadata_hash & 0xFFFF:04x}"
+    return f"{told} validated {value.validated_topology_epoch} {configs}".rstrip()
+
+
+def _tasks_by_role(active: Iterable[Any], standby: Iterable[Any], warmup: Iterable[Any]) -> str:
+    """Active tasks, then `standby` and `warm-up` ones where there are any."""
+    told = [_tasks(active)]
+    told += [f"{role} {_tasks(some)}" for role, some in (("standby", standby), ("warm-up", warmup)) if some]
+    return " ".join(told)
+
+
+def _streams_current(value: rs.StreamsGroupCurrentMemberAssignmentValue) -> str:
+    has = _tasks_by_role(value.active_tasks, value.standby_tasks, value.warmup_tasks)
+    told = (
+        f"{TasksState(value.state).name} epoch {value.member_epoch} before {value.previous_member_epoch} "
+        f"has {has}"
+    )
+    owes = (
+        value.active_tasks_pending_revocation,
+        value.standby_tasks_pending_revocation,
+        value.warmup_tasks_pending_revocation,
+    )
+    return f"{told} revokes {_tasks_by_role(*owes)}" if any(owes) else told
+
+
+def _topology(value: rs.StreamsGroupTopologyValue) -> str:
+    return f"epoch {value.epoch} of {','.join(each.subtopology_id for each in value.subtopologies)}"
+
+
+STREAMS: dict[type, tuple[str, Callable[[Any], str]]] = {
+    rs.StreamsGroupMetadataKey: ("streams", _streams_group),
+    rs.StreamsGroupMemberMetadataKey: ("member", _streams_member),
+    rs.StreamsGroupTargetAssignmentMetadataKey: CONSUMER[rc.ConsumerGroupTargetAssignmentMetadataKey],
+    rs.StreamsGroupTargetAssignmentMemberKey: (
+        "target",
+        lambda value: _tasks_by_role(value.active_tasks, value.standby_tasks, value.warmup_tasks),
+    ),
+    rs.StreamsGroupCurrentMemberAssignmentKey: ("current", _streams_current),
+    rs.StreamsGroupTopologyKey: ("topology", _topology),
+}
+"""Those of streams groups. Tasks are told like partitions, by the ids of their subtopologies."""
+
+MODERN = CONSUMER | STREAMS
+
+
 # --- stories and work ------------------------------------------------------------------------------
 
 
@@ -104,7 +171,7 @@ def why_line(rebalance: Rebalance) -> str:
         " ".join(word for word in (c.kind, c.member_id, c.reason and f"({c.reason})") if word)
         for c in story.causes
     )
-    noun = "epoch" if story.group_type == "consumer" else "generation"
+    noun = "generation" if story.group_type == "classic" else "epoch"
     return f"why {noun} {story.epoch} {story.state}: {told}"
 
 
@@ -113,6 +180,9 @@ def effect_line(effect: Effect) -> str:
     wanted = effect.subject
     if isinstance(wanted, RegexesToResolve):
         return f"{effect.verb} {wanted.group_id} {' '.join(wanted.regexes)}"
+    if isinstance(wanted, TopicsToCreate):
+        topics = ",".join(f"{topic.name}:{topic.partitions}" for topic in wanted.topics)
+        return f"{effect.verb} {wanted.group_id} {topics}"
     return f"{effect.verb} {wanted.group_id} epoch {wanted.epoch}"
 
 
@@ -120,6 +190,8 @@ def effect_line(effect: Effect) -> str:
 
 
 SAYS_NOTHING = ("throttle_time_ms", "authorized_operations")
+ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
+"""Lists of tasks, which say something where they are empty, too."""
 
 
 def answer_line(answer: Struct | Errors) -> str:
@@ -131,6 +203,8 @@ def answer_line(answer: Struct | Errors) -> str:
         value = getattr(answer, f.name)
         if f.name == "error_code":
             parts.insert(0, Errors(value).name)
+        elif f.name in ROLES and value is not None:
+            parts.append(f"{f.name}={_tasks(value)}")
         elif value and value != ZERO_UUID and f.name not in SAYS_NOTHING:
             parts.append(f"{f.name}={_value(value)}")
     return " ".join([type(answer).__name__.removesuffix("Response"), *parts])
@@ -142,8 +216,8 @@ def _value(value: Any) -> str:
     if isinstance(value, bytes):
         return _text(value)
     if isinstance(value, Struct):
-        if type(value).__name__ == "Assignment":
-            return _partitions(value.topic_partitions)  # type: ignore[attr-defined]
+        if type(value).__name__ == "Assignment" and hasattr(value, "topic_partitions"):
+            return _partitions(value.topic_partitions)
         return "{" + answer_line(value).partition(" ")[2] + "}"
     return str(value)
 
@@ -164,6 +238,17 @@ def _partitions(told: Iterable[Any]) -> str:
     return _spelled(
         (
             topic_name(t.topic_id),
+            sorted(zip(t.partitions, getattr(t, "assignment_epochs", None) or _nothing(), strict=False)),
+        )
+        for t in told
+    )
+
+
+def _tasks(told: Iterable[Any]) -> str:
+    """`told`: structs with a subtopology's id and partitions, and maybe epochs."""
+    return _spelled(
+        (
+            t.subtopology_id,
             sorted(zip(t.partitions, getattr(t, "assignment_epochs", None) or _nothing(), strict=False)),
         )
         for t in told

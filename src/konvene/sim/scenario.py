@@ -24,6 +24,7 @@ from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs.errors import ConfigError
 from konvene.groups.consumer import targets
+from konvene.groups.streams import targets as tasks
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.describe_groups import DescribeGroupsRequest
@@ -62,6 +63,7 @@ from konvene.sim.scenario_consumer import (
     subscription,
     work,
 )
+from konvene.sim.scenario_streams import create, streams_describe, streams_heartbeat
 from konvene.sim.scenario_words import (
     NONE,
     Client,
@@ -111,7 +113,9 @@ class Scenario:
         if command is None:
             raise ScenarioError(f"no such command, expected one of {', '.join(COMMANDS)}", text)
         self.life.happened.clear()
-        usual, targets.HEAVY = targets.HEAVY, targets.HEAVY if self.heavy is None else self.heavy
+        usual = targets.HEAVY, tasks.HEAVY
+        if self.heavy is not None:
+            targets.HEAVY = tasks.HEAVY = self.heavy
         told: list[str] | None = []
         try:
             told = command.play(self, *command.read(text, words))
@@ -122,7 +126,7 @@ class Scenario:
         except Exception as error:  # A promise that is broken, or what no core may raise.
             self.broken = error
         finally:
-            targets.HEAVY = usual
+            targets.HEAVY, tasks.HEAVY = usual
         said = list(told or ())
         for who, what in self.life.happened:
             if who:
@@ -426,6 +430,10 @@ class Command(NamedTuple):
 
 _WHO = "version group member instance"
 _SAYS = "reads owns rack data"
+_RUNS = (
+    "epoch topology topology-epoch owns active standby warmup rebalance process endpoint endpoint-epoch rack"
+    " tags offsets ends shutdown"
+)
 _DOES = "epoch topics regex owns rebalance rack assignor"
 COMMANDS = {
     "join": Command(join, "WHO", f"{_WHO} session rebalance type protocols reason {_SAYS}"),
@@ -433,6 +441,9 @@ COMMANDS = {
     "heartbeat": Command(heartbeat, "WHO", f"{_WHO} generation"),
     "consumer-heartbeat": Command(consumer_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_DOES}"),
     "consumer-describe": Command(consumer_describe, "GROUP", "version"),
+    "streams-heartbeat": Command(streams_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_RUNS}"),
+    "streams-describe": Command(streams_describe, "GROUP", "version"),
+    "create": Command(create, "[fails|denied]"),
     "leave": Command(leave, "WHO", f"{_WHO} reason"),
     "remove": Command(remove, "WHO", _WHO),
     "commit": Command(commit, "WHO TOPIC-PARTITION:OFFSET,...", f"{_WHO} generation metadata retention"),

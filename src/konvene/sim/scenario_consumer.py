@@ -11,6 +11,7 @@ from konvene.groups.assignors import PartitionAssignorError
 from konvene.groups.classic.subscriptions import write_assignment
 from konvene.groups.consumer.regex import matching
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved, RegexesToResolve
+from konvene.groups.streams.work import CREATE_TOPICS
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
@@ -101,7 +102,7 @@ def work(s: Scenario, plain: list[str], o: Options) -> None:
     the next of this kind alone."""
     if plain not in ([], ["fails"]):
         raise ScenarioError(f"expected fails, not {plain[0]!r}", "")
-    wanted = list(s.life.wanted)
+    wanted = [effect for effect in s.life.wanted if effect.verb != CREATE_TOPICS]
     if o:
         wanted = [effect for effect in wanted if _is_meant(effect.subject, o)][:1]
     s.life.wanted = [effect for effect in s.life.wanted if not any(effect is w for w in wanted)]

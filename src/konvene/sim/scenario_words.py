@@ -9,8 +9,10 @@ from urllib.parse import unquote
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.groups.assignors.tasks import Tasks
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from konvene.messages.join_group import JoinGroupResponse
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 NONE = "-"
 """Says that a field is empty, where the client would fill in what it remembers."""
@@ -45,9 +47,13 @@ class Client:
     """Whether it spoke the consumer protocol last: then a refused commit makes it forget nothing."""
     has: dict[Uuid, tuple[int, ...]] = field(default_factory=dict)
     """What it was told last to have, in the consumer protocol."""
+    tasks: dict[str, Tasks] = field(default_factory=dict)
+    """The same in the streams protocol, by role."""
+    endpoint_epoch: int = 0
+    """What it knows of endpoints."""
 
     def hears(self, answer: Any) -> None:
-        if isinstance(answer, ConsumerGroupHeartbeatResponse):
+        if isinstance(answer, ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse):
             self._hears_epoch(answer)
             return
         error = answer if isinstance(answer, Errors) else Errors(getattr(answer, "error_code", 0))
@@ -58,14 +64,29 @@ class Client:
         if error in FORGETS and isinstance(answer, Errors | JoinGroupResponse) and not self.assigned:
             self.member_id, self.generation = "", -1
 
-    def _hears_epoch(self, answer: ConsumerGroupHeartbeatResponse) -> None:
+    def _hears_epoch(self, answer: ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse) -> None:
         error = Errors(answer.error_code)
         if error in FENCES:
-            self.generation, self.has = 0, {}
+            self.generation, self.has, self.tasks = 0, {}, {}
         if error is Errors.NONE:
             self.member_id, self.generation = answer.member_id or self.member_id, answer.member_epoch
-            if answer.assignment is not None:
+            if isinstance(answer, StreamsGroupHeartbeatResponse):
+                self._hears_tasks(answer)
+            elif answer.assignment is not None:
                 self.has = {t.topic_id: t.partitions for t in answer.assignment.topic_partitions}
+
+    def _hears_tasks(self, answer: StreamsGroupHeartbeatResponse) -> None:
+        told = {
+            "active": answer.active_tasks,
+            "standby": answer.standby_tasks,
+            "warmup": answer.warmup_tasks,
+        }
+        self.tasks |= {
+            role: {each.subtopology_id: each.partitions for each in some}
+            for role, some in told.items()
+            if some is not None
+        }
+        self.endpoint_epoch = answer.endpoint_information_epoch
 
 
 def number(o: Options, name: str, default: int) -> int:

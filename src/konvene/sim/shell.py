@@ -17,7 +17,6 @@ from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
-from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.shard import GroupShard
 from konvene.groups.story import SoftIs
 from konvene.records.classic import GroupMetadataKey
@@ -26,7 +25,7 @@ from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
 from konvene.sim.agenda import Agenda, Entry, Task
-from konvene.sim.event import NOTHING, Broken, Event, OffsetKey, View, everything
+from konvene.sim.event import ASSIGNING, NOTHING, Broken, Event, OffsetKey, View, everything
 from konvene.sim.journal import SPEECH, Batch, Journal, Log, batch_of, replayed
 
 __all__ = ["TOPICS", "Batch", "Log", "Shell", "batch_of", "replayed"]
@@ -454,7 +453,7 @@ class Shell:
         view = self._view(about)
         groups = dict(view.groups)
         for name, group in view.groups.items():
-            if isinstance(group, ConsumerGroup):
+            if isinstance(group, ASSIGNING):
                 groups[name] = known = self.kept.get(name)
                 if known != group:
                     why = f"group {name} was changed without a record: {known!r} is {group!r}"

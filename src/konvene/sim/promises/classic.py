@@ -13,8 +13,7 @@ from typing import Any, TypeGuard
 from konvene.broker.coordinator import RING_AGAIN_MS
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
-from konvene.groups.consumer.group import ConsumerGroup
-from konvene.sim.event import NOTHING, Event, Promise
+from konvene.sim.event import ASSIGNING, NOTHING, Event, Promise
 
 KINDS = ("classic", "static", "migration")
 
@@ -333,10 +332,10 @@ HEARS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit")
 
 
 def classic(event: Event) -> Iterator[tuple[str, ClassicGroup]]:
-    """The classic groups that an event touched, after it. One that was a consumer group until now began with
+    """The classic groups that an event touched, after it. One that was of another kind until now began with
     what that had: `migration` looks after it."""
     for name, group in event.after.groups.items():
-        was_another = not event.whole and isinstance(event.before.groups.get(name), ConsumerGroup)
+        was_another = not event.whole and isinstance(event.before.groups.get(name), ASSIGNING)
         if isinstance(group, ClassicGroup) and not was_another:
             yield name, group
 

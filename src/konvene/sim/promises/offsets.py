@@ -23,7 +23,7 @@ from konvene.groups.offsets.expiry import SOON_MS
 from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
 from konvene.records.commits import Committed
-from konvene.sim.event import NOTHING, Event, OffsetKey, Promise
+from konvene.sim.event import ASSIGNING, NOTHING, Event, OffsetKey, Promise
 from konvene.sim.promises.classic import SETTLED, is_member
 
 KINDS = ()
@@ -49,7 +49,7 @@ class MembersCommit(Promise):
     def after(self, event: Event) -> None:
         if not event.asks("OffsetCommit"):
             return
-        if isinstance(event.before.groups.get(event.request.group_id), ConsumerGroup):
+        if isinstance(event.before.groups.get(event.request.group_id), ASSIGNING):
             return  # Its rules are others.
         said, group = event.request, event.asked_of
         generation = said.generation_id_or_member_epoch
@@ -253,7 +253,7 @@ class OffsetsExpireLate(Promise):
             if is_empty(group):
                 assert by_topic, f"{group!r} has nothing left, and is still there"
                 read: set[str] = set()
-            elif isinstance(group, ConsumerGroup) or (
+            elif isinstance(group, ASSIGNING) or (
                 group.state is State.STABLE and group.subscribed is not None
             ):
                 read = subscribed_topics(group)
@@ -269,7 +269,7 @@ def _expires_ms(group: Group, told: Committed, kept_ms: int) -> int:
     if told.expire_ms != -1:
         return told.expire_ms
     since_ms = told.commit_ms
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ASSIGNING):
         return since_ms + kept_ms
     if group.state is State.EMPTY and not group.is_simple and group.state_timestamp_ms != -1:
         since_ms = group.state_timestamp_ms
@@ -291,7 +291,7 @@ class SubscribedOffsetsStay(Promise):
                 assert by, f"{key} of {group!r} is gone by {event.api or event.key}"
                 # Who is to be in the next generation and was not in the last one reads nothing yet.
                 settled = group.state is not State.PREPARING_REBALANCE
-                known = isinstance(group, ConsumerGroup) or group.protocol_type == CONSUMER
+                known = isinstance(group, ASSIGNING) or group.protocol_type == CONSUMER
                 assert known, f"{key} is gone; what {group!r} reads nobody knows"
                 reads = settled and key[1] in subscribed_topics(group)
                 assert not reads, f"{key} is gone, and {group!r} reads it"

@@ -215,7 +215,7 @@ class CausesAreToldOnce(Promise):
 
     def after(self, event: Event) -> None:
         for rebalance in event.outcome.why if event.outcome is not None else ():
-            if rebalance.story.group_type == "consumer":
+            if rebalance.story.group_type != "classic":
                 continue  # Told when its epoch moves, and once more when all have followed.
             name, now = rebalance.group_id, rebalance.story.causes
             again = [cause for cause in now if any(cause is old for old in self.told.get(name, ()))]
