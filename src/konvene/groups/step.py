@@ -129,6 +129,14 @@ class EpochStep(ABC, Generic[G]):
         """Whether there is something to tell though no epoch moved."""
         return False
 
+    def _settled_state(self) -> str:
+        """The state of the group now that all members have what they are meant to have."""
+        return self.stable
+
+    def _targeted(self, story: Story) -> Story:
+        """The story, with what the new target moves, where that is counted."""
+        return story
+
     def _tell(self) -> None:
         """One row where the epoch moved, and one when all members have what they are meant to have."""
         group, now = self.group, self.context.now_ms
@@ -142,10 +150,10 @@ class EpochStep(ABC, Generic[G]):
         elif self._moved_without_epoch():
             self._row(self.epoch, group.state, Story(now, tuple(self.causes)))  # type: ignore[attr-defined]
         if story is not None and self.assignment_epoch > group.assignment_epoch:
-            story = replace(story, targeted_ms=now)
+            story = self._targeted(replace(story, targeted_ms=now))
         touched = bool(self.settled or self.gone) and self.epoch == self.assignment_epoch
         if story is not None and story.targeted_ms >= 0 and touched and not self._behind(size):
-            self._row(self.epoch, self.stable, story)
+            self._row(self.epoch, self._settled_state(), story, is_over=True)
             story = None
         if story is not self.soft.story:
             self.remember(story=story)
@@ -171,10 +179,10 @@ class EpochStep(ABC, Generic[G]):
         before += sum(m in behind for m in self.gone if m not in self.settled)
         return len(behind) - before + len(self.settled) - len(reached)
 
-    def _row(self, epoch: int, state: str, story: Story) -> None:
+    def _row(self, epoch: int, state: str, story: Story, *, is_over: bool = False) -> None:
         members: list[RebalancedMember] = []
         protocol = None
-        if state == self.stable:
+        if is_over:
             protocol = self._protocol()
             reached_ms: Mapping[str, int] = self.group.reached_ms | self._reached()
             known = [m for m in self.group.members.values() if m.member_id not in self.gone]
@@ -193,5 +201,6 @@ class EpochStep(ABC, Generic[G]):
             causes=story.causes,
             causes_left_out=story.causes_left_out,
             members=tuple(members),
+            moved=story.moved if is_over else (),
         )
         self.why.append(Rebalance(self.group.group_id, value))

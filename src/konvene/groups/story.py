@@ -25,6 +25,8 @@ class Story:
     causes_left_out: int = 0
     targeted_ms: int = -1
     """When the latest target was computed."""
+    moved: tuple[int, ...] = ()
+    """How much the targets since have moved, in each role; empty: that is not counted."""
 
     def with_causes(self, causes: Sequence[Cause]) -> Story:
         """With more of them, as long as there is room."""

@@ -1,9 +1,9 @@
 """Why groups rebalanced, in `__konvene_audit`: a log of ours beside Kafka's, never in it.
 
-In the envelope of coordinator records: of a classic group one record per generation; of a consumer group one
-when its epoch is raised, and one when all members have what was made of the epochs since. A row names the
-partition of `__consumer_offsets` and the offsets of the records that it explains; where these were written
-but their row was lost in a crash, the row is derived again from the records and marked inferred.
+In the envelope of coordinator records: of a classic group one record per generation; of a consumer or
+streams group one when its epoch is raised, and one when all members have what was made of the epochs since. A
+row names the partition of `__consumer_offsets` and the offsets of the records that it explains; where these
+were written but their row was lost in a crash, the row is derived again from the records and marked inferred.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
     """The generation of a classic group, the group epoch of the others."""
     state: str = string("0+")
     """The state that it led to: Stable or Empty; or Superseded by the next one before it was stable.
-    Assigning where a consumer group's epoch was raised: no time passes then, and members are not listed."""
+    Assigning where an epoch was raised: no time passes then, and members are not listed. NotReady where a
+    streams group has come to the end of a rebalance with nothing to do, for topics are missing."""
     started_ms: int = int64("0+", default=-1)
     """Of a Stable row of a consumer group: when the first epoch was raised since it was last stable."""
     joined_ms: int = int64("0+", default=-1)
@@ -64,6 +65,9 @@ class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
     causes_left_out: int = int32("0+", tag=0)
     members_left_out: int = int32("0+", tag=1)
     """So many more there were than a row has room for."""
+    moved: tuple[int, ...] = array(int32, "0+", tag=2)
+    """Where a streams group's rebalance ends: how many tasks members were to have by the targets since that
+    they were not to have before; in each role: active, standby, warm-up. Empty where that is not told."""
 
 
 LONGEST_TEXT = 256

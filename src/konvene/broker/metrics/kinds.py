@@ -67,7 +67,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 def ends(story: RebalanceValue) -> bool:
     """Whether a rebalance is over with this: all members have what they are meant to have."""
-    done = story.state == STABLE and story.started_ms >= 0
+    done = story.state in (STABLE, StreamsState.NOT_READY) and story.started_ms >= 0
     return done and (story.group_type == CLASSIC or story.joined_ms >= 0)
 
 

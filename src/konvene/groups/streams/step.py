@@ -8,14 +8,15 @@ from typing import ClassVar
 
 from konvene.groups.assignors.tasks import TaskAssignor
 from konvene.groups.step import EpochStep, revocation_key, session_key
+from konvene.groups.story import Story
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import assignor_of
 from konvene.groups.streams.current import Current, MemberState
-from konvene.groups.streams.group import Member, Reported, StreamsGroup
+from konvene.groups.streams.group import Member, Reported, State, StreamsGroup
 from konvene.groups.streams.topology import Topology
 from konvene.shard.contract import Context, Disarm
 
-__all__ = ["Step", "delay_key", "revocation_key", "session_key"]
+__all__ = ["Step", "delay_key", "revocation_key", "session_key", "settled_state"]
 
 
 def delay_key(group_id: str) -> tuple[str, str]:
@@ -23,12 +24,18 @@ def delay_key(group_id: str) -> tuple[str, str]:
     return ("initial-delay", group_id)
 
 
+def settled_state(topology: Topology | None, validated_topology_epoch: int) -> str:
+    """The state of a group whose members all have what they are meant to have: that may be nothing."""
+    is_ready = topology is not None and topology.epoch == validated_topology_epoch
+    return (State.STABLE if is_ready else State.NOT_READY).value
+
+
 class Step(EpochStep[StreamsGroup]):
     """One decision about one group."""
 
     group_type: ClassVar[str] = "streams"
 
-    __slots__ = ("assignment_configs", "metadata_hash", "topology", "validated_topology_epoch")
+    __slots__ = ("assignment_configs", "metadata_hash", "moved", "topology", "validated_topology_epoch")
 
     def __init__(self, group: StreamsGroup, context: Context) -> None:
         super().__init__(group, context)
@@ -36,6 +43,8 @@ class Step(EpochStep[StreamsGroup]):
         self.metadata_hash = group.metadata_hash
         self.validated_topology_epoch = group.validated_topology_epoch
         self.assignment_configs: Mapping[str, str] = group.assignment_configs
+        self.moved: tuple[int, ...] = (0, 0, 0)
+        """How many tasks a new target moves, in each role."""
 
     @property
     def assignor(self) -> TaskAssignor:
@@ -43,6 +52,13 @@ class Step(EpochStep[StreamsGroup]):
 
     def _protocol(self) -> str:
         return self.assignor.name
+
+    def _settled_state(self) -> str:
+        return settled_state(self.topology, self.validated_topology_epoch)
+
+    def _targeted(self, story: Story) -> Story:
+        moved = map(sum, zip(story.moved or (0, 0, 0), self.moved, strict=True))
+        return replace(story, moved=tuple(moved))
 
     # --- what follows ---
 

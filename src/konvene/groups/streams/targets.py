@@ -22,6 +22,7 @@ from konvene.groups.assignors.tasks import (
     MemberAssignment,
     Subtopology,
     TaskAssignorError,
+    Tasks,
     TopologyDescriber,
 )
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
@@ -155,7 +156,21 @@ def _write(step: Step, member_id: str, before: MemberAssignment | None, given: G
     """The record of a member's target, if it is another one."""
     mine = given.get(member_id, NOTHING)
     if before is None or (mine is not before and mine != before):
+        step.moved = tuple(map(sum, zip(step.moved, gained(before or NOTHING, mine), strict=True)))
         step.record(log.target_record(step.group.group_id, member_id, mine))
+
+
+def gained(before: MemberAssignment, now: MemberAssignment) -> tuple[int, int, int]:
+    """How many tasks a member is to have now and was not to have before: active, standby, warm-up.
+
+    One that is to be active where it was a standby counts as well."""
+    return (
+        _more(before.active, now.active), _more(before.standby, now.standby), _more(before.warmup, now.warmup)
+    )  # fmt: skip
+
+
+def _more(before: Tasks, now: Tasks) -> int:
+    return sum(len(set(now[name]).difference(before.get(name, ()))) for name in now)
 
 
 def _at(step: Step) -> None:
