@@ -20,7 +20,9 @@ from __future__ import annotations
 from typing import Any
 
 from konvene.groups.history.classic import infer
-from konvene.groups.history.consumer import TAKES, At, ConsumerHistory, Ended, cause_of
+from konvene.groups.history.consumer import ConsumerHistory, Ended
+from konvene.groups.history.epochs import At, EpochHistory, cause_of
+from konvene.groups.history.streams import StreamsHistory
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.consumer import ConsumerGroupTargetAssignmentMemberKey
@@ -38,6 +40,9 @@ class History:
         self._partition = partition
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer = ConsumerHistory(partition)
+        self._streams = StreamsHistory(partition)
+        self._epochs: tuple[EpochHistory[Any, Any], ...] = (self._consumer, self._streams)
+        self._by_key = {key: each for each in self._epochs for key in each.takes}
         self._handed_over: dict[str, tuple[Cause, ...]] = {}
         self._keys: set[Any] | None = None
         self._begins = -1
@@ -65,10 +70,12 @@ class History:
             return
         if base_offset != self._ends + 1 or last_offset - base_offset + 1 != count:
             if self.whole:
-                self._consumer.gap()
+                for each in self._epochs:
+                    each.gap()
             self._keys = set()
         self._begins, self._ends = base_offset, last_offset
-        self._consumer.next_batch()
+        for each in self._epochs:
+            each.next_batch()
 
     def take(self, offset: int, timestamp_ms: int, record: Any) -> Rebalance | None:
         """Take in what stands at an offset, and say why a group moved, if it did.
@@ -80,20 +87,28 @@ class History:
             return None
         key: Any = record.key
         kind = type(key)
-        if kind is not GroupMetadataKey and kind not in TAKES:
+        epochs = self._by_key.get(kind)
+        if kind is not GroupMetadataKey and epochs is None:
             if kind is ConsumerGroupTargetAssignmentMemberKey:
                 self._note(key)
             return None
         self._note(key)
         at = At(offset, timestamp_ms, self.whole)
-        if kind is GroupMetadataKey:
+        if epochs is None:
             group_id, row = key.group, self._take_classic(record, at)
         else:
             if record.value is not None:
-                self._classic.pop(key.group_id, None)
-                self._handed_over.pop(key.group_id, None)
-            group_id, row = key.group_id, self._consumer.take(record, at)
+                self._is_of(epochs, key.group_id)
+            group_id, row = key.group_id, epochs.take(record, at)
         return None if row is None else Rebalance(group_id, row)
+
+    def _is_of(self, epochs: EpochHistory[Any, Any], group_id: str) -> None:
+        """The group is of this type by now."""
+        self._classic.pop(group_id, None)
+        self._handed_over.pop(group_id, None)
+        for each in self._epochs:
+            if each is not epochs:
+                each.forget(group_id)
 
     def _beside(self, offset: int, timestamp_ms: int) -> None:
         """Nobody said where this record's batch begins."""
@@ -116,7 +131,8 @@ class History:
         group_id: str = key.group
         previous = self._classic.pop(group_id, None)
         ended = self._consumer.ended(group_id)
-        self._consumer.forget(group_id)
+        for each in self._epochs:
+            each.forget(group_id)
         if value is None:
             self._consumer.classic_group_ended(group_id)
             self._handed_over.pop(group_id, None)

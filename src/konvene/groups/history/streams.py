@@ -1,0 +1,185 @@
+"""Why a streams group's epoch moved, told from its records. Pure.
+
+`epochs` says which rows there are. The causes of an epoch are what else its batch says, and what the epoch's
+own record says that the last one did not:
+
+    a member of which nothing was known           member-joined, unless it took a static member's place
+    a member that went                            member-gone
+    a member that says otherwise of itself; of    member-metadata-changed
+    a static one only what targets rest on
+    another topology                              topology-initialized
+    other topics (their hash), and none of all    topic-metadata-changed
+    that but for members that went
+    it was found that all topics are there        topology-ready
+    it was found that they are not any more       topology-not-ready
+    other settings, and none of all that          assignment-configs-changed
+    nothing of all that                           unknown
+
+The last row of a rebalance says Stable, or NotReady where all members have let go of all tasks because topics
+of the topology are missing. It counts the tasks that moved: those that a member was to have in a role by a
+target since, and not by the one before; who took a static member's place was to have what that had.
+
+What is guessed: Kafka may put several requests into one batch. Who said what the topology is, is taken to be
+the member whose record stands before it. Which topic changed cannot be seen from a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from konvene.groups.assignors.tasks import NOTHING, MemberAssignment
+from konvene.groups.history.epochs import (
+    At,
+    EpochHistory,
+    Memory,
+    Take,
+    cause_of,
+    changed_members,
+    key_of,
+)
+from konvene.groups.streams.current import Current
+from konvene.groups.streams.group import NO_EPOCH, Member, StreamsGroup
+from konvene.groups.streams.log import replay
+from konvene.groups.streams.step import settled_state
+from konvene.groups.streams.targets import gained
+from konvene.records.audit import Cause, RebalanceValue
+from konvene.records.coordinator import Record
+from konvene.records.streams import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTopologyKey,
+)
+from konvene.shard import causes
+
+__all__ = ["StreamsHistory"]
+
+NOWHERE = Current()
+
+
+@dataclass(slots=True)
+class _Memory(Memory):
+    has_topology: bool = False
+    """Whether this batch said what the topology is, since the last epoch in it."""
+    targets: dict[str, MemberAssignment] = field(default_factory=dict)
+    """What members were to have who went in this batch."""
+
+    def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
+        Memory.forget_batch(self, batch, offset)
+        self.has_topology = False
+        self.targets.clear()
+
+
+class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
+    """The streams groups of a partition."""
+
+    group_type: ClassVar[str] = "streams"
+
+    def _begin(self, group_id: str) -> tuple[StreamsGroup, _Memory]:
+        return StreamsGroup(group_id), _Memory()
+
+    def _replay(self, record: Record) -> None:
+        replay(self._groups, record)
+
+    def _without_units(self, value: Any) -> Any:
+        return value.replace(
+            active_tasks=(), active_tasks_pending_revocation=(), standby_tasks=(),
+            standby_tasks_pending_revocation=(), warmup_tasks=(), warmup_tasks_pending_revocation=(),
+        )  # fmt: skip
+
+    def _state(self, group: StreamsGroup) -> str:
+        return settled_state(group.topology, group.validated_topology_epoch)
+
+    # --- types of records of its own ---
+
+    def _take_member(
+        self, group: StreamsGroup, memory: _Memory, record: Record, at: At
+    ) -> RebalanceValue | None:
+        member_id = key_of(record).member_id
+        memory.members.setdefault(member_id, group.members.get(member_id))
+        memory.latest = member_id
+        self._replay(record)
+        if member_id not in group.members:
+            memory.reached_ms.pop(member_id, None)
+        return None
+
+    def _take_topology(
+        self, group: StreamsGroup, memory: _Memory, record: Record, at: At
+    ) -> RebalanceValue | None:
+        memory.has_topology = record.value is not None
+        self._replay(record)
+        return None
+
+    def _take_target(
+        self, group: StreamsGroup, memory: _Memory, record: Record, at: At
+    ) -> RebalanceValue | None:
+        member_id = key_of(record).member_id
+        before = group.targets.get(member_id)
+        if record.value is None and before is not None:
+            memory.targets[member_id] = before
+        self._replay(record)
+        story = memory.story
+        if record.value is not None and story is not None:
+            before = before if before is not None else self._predecessors(group, memory, member_id)
+            now = gained(before, group.target_of(member_id))
+            story.moved = tuple(map(sum, zip(story.moved or (0, 0, 0), now, strict=True)))
+        return None
+
+    def _predecessors(self, group: StreamsGroup, memory: _Memory, member_id: str) -> MemberAssignment:
+        """What the static member was to have whose place this one takes in this batch."""
+        member = group.members.get(member_id)
+        if member is not None and member.instance_id is not None:
+            for name in memory.targets:
+                old = memory.members.get(name)
+                if old is not None and old.instance_id == member.instance_id:
+                    return memory.targets[name]
+        return NOTHING
+
+    # --- causes ---
+
+    def _why(self, group: StreamsGroup, memory: _Memory, value: Any, at: At) -> list[Cause]:
+        """What the batch says before the new epoch, and what the epoch's record says itself."""
+        gone, there = changed_members(group, memory)
+        found = [cause_of(causes.MEMBER_GONE, m, at) for m in gone]
+        said = []
+        for before, after in there:
+            if before is None:
+                said.append(cause_of(causes.MEMBER_JOINED, after, at))
+            elif _has_changed(before, after):
+                said.append(cause_of(causes.MEMBER_METADATA_CHANGED, after, at))
+        if memory.has_topology:
+            said.append(cause_of(causes.TOPOLOGY_INITIALIZED, group.members.get(memory.latest), at))
+        if value.metadata_hash != group.metadata_hash and not said:
+            said.append(cause_of(causes.TOPIC_METADATA_CHANGED, None, at))
+        if value.validated_topology_epoch != group.validated_topology_epoch:
+            is_ready = value.validated_topology_epoch != NO_EPOCH
+            kind = causes.TOPOLOGY_READY if is_ready else causes.TOPOLOGY_NOT_READY
+            said.append(cause_of(kind, None, at))
+        configs = {row.key: row.value for row in value.last_assignment_configs or ()}
+        if configs != group.assignment_configs and not said:
+            said.append(cause_of(causes.ASSIGNMENT_CONFIGS_CHANGED, None, at))
+        return found + said
+
+    takes: ClassVar[Mapping[type, Take]] = {
+        StreamsGroupMetadataKey: EpochHistory._take_epoch,
+        StreamsGroupMemberMetadataKey: _take_member,
+        StreamsGroupTargetAssignmentMetadataKey: EpochHistory._take_assignment,
+        StreamsGroupTargetAssignmentMemberKey: _take_target,
+        StreamsGroupCurrentMemberAssignmentKey: EpochHistory._take_current,
+        StreamsGroupTopologyKey: _take_topology,
+    }
+
+
+def _has_changed(before: Member, after: Member) -> bool:
+    """Whether an epoch moves for what a member says of itself."""
+    if after.instance_id is not None:
+        return _rests_on(before) != _rests_on(after)
+    return before.having(NOWHERE) != after.having(NOWHERE)
+
+
+def _rests_on(member: Member) -> object:
+    return member.topology_epoch, member.rack_id, member.client_tags, member.process_id
