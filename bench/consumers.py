@@ -320,7 +320,7 @@ async def _large(lab: Lab, running: Running, topic: Topic, policy: str, probe: P
 
     made = await _measured(running, crowd, all_join)
     tell(f"  {topic.partitions} joined: {made.stable_ms:.0f} ms, CPU {made.cpu_ms:.0f} ms")
-    quiet_s = 2 * INTERVAL_S / lab.shrink
+    quiet_s = max(2 * INTERVAL_S / lab.shrink, 0.2)
     await asyncio.sleep(quiet_s)
     quiet = await _spell(running, crowd, asyncio.sleep(quiet_s))
     joins: list[Took] = []
