@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from tests.testing.wire import RawMember, committed, talk
 
 from konvene.client import Connection, KafkaError
+from konvene.client.streams_membership import StreamsMembership
+from konvene.client.streams_tasks import InternalTopic, Subtopology, Topology
 from konvene.errors import Errors
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from konvene.testing import Konvene, broker
+from konvene.testing import Konvene, TasksView, broker
 
 
 def test_it_runs_without_pytest_too() -> None:
@@ -121,6 +124,58 @@ def test_a_group_whose_coordinator_assigns_is_told_in_words(konvene: Konvene) ->
         ("Stable", ("member-joined",)),
         ("Assigning", ("member-joined",)),
     ]
+
+
+@pytest.mark.konvene(topics={"orders": 2}, settings={"group.streams.assignment.interval.ms": 0})
+def test_a_streams_group_is_told_in_words(konvene: Konvene) -> None:
+    """By tasks and roles, and by what is read for active ones; what it has yet to give up, it has."""
+    topology = Topology(
+        (
+            Subtopology("0", ("orders",), ("g-by-repartition",)),
+            Subtopology("1", repartition_source_topics=(InternalTopic("g-by-repartition", 1),)),
+        ),
+        epoch=4,
+    )
+
+    async def work() -> None:
+        ann, bob = (
+            StreamsMembership("g", each, topology, process_id=f"p-{each}", instance_id=f"i-{each}")
+            for each in ("ann", "bob")
+        )
+        connection = await Connection.open("127.0.0.1", konvene.port, client_id="c")
+
+        async def beat(member: StreamsMembership) -> None:
+            member.answered(await connection.send(member.request(0), 1), 0)
+
+        def settle(member: StreamsMembership) -> None:
+            assert member.took(member.life, member.turn, member.target)
+
+        async with asyncio.timeout(20):
+            while len(ann.target.active) < 3:  # Until the internal topic is there.
+                await beat(ann)
+                settle(ann)
+        await beat(ann)
+        (view,) = konvene.group("g").members
+        assert view.tasks == TasksView(active=("0_0", "0_1", "1_0"))
+        assert view.assignment == {"g-by-repartition": (0,), "orders": (0, 1)}
+        assert str(view) == "i-ann = ann (client c at /127.0.0.1) has active 0_0,0_1,1_0"
+        await beat(bob)
+        await beat(ann)
+        group = konvene.group("g")
+        assert (group.state, group.protocol, group.topology_epoch) == ("Reconciling", "sticky", 4)
+        assert [m.process_id for m in group.members] == ["p-ann", "p-bob"]
+        assert group.member("i-ann").tasks == view.tasks
+        assert group.member("bob").tasks == TasksView()
+        settle(ann)
+        await beat(ann)
+        await beat(bob)
+        found = [m.tasks for m in konvene.group("g").members]
+        assert sorted(task for each in found if each for task in each.active) == ["0_0", "0_1", "1_0"]
+        assert konvene.group("g").state == "Stable"
+        connection.close()
+
+    asyncio.run(work())
+    assert konvene.wait_stable("g", 2, timeout=1).members[1].instance_id == "i-bob"
 
 
 def joining(member_id: str) -> ConsumerGroupHeartbeatRequest:

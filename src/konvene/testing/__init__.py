@@ -19,20 +19,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from konvene.testing.fault import Fault, Happening
     from konvene.testing.faults import Faults
-    from konvene.testing.group import GroupView, MemberView, RebalanceView
+    from konvene.testing.group import GroupView, MemberView, RebalanceView, TasksView
     from konvene.testing.konvene import Konvene, broker
     from konvene.testing.script import FaultScriptError
     from konvene.testing.virtual_konvene import VirtualKonvene, virtual
 
 __all__ = [
     "Fault", "FaultScriptError", "Faults", "GroupView", "Happening", "Konvene", "MemberView",
-    "RebalanceView", "VirtualKonvene", "broker", "virtual",
+    "RebalanceView", "TasksView", "VirtualKonvene", "broker", "virtual",
 ]  # fmt: skip
 
 _FILES = {
     "Fault": "fault", "FaultScriptError": "script", "Faults": "faults", "GroupView": "group",
     "Happening": "fault", "Konvene": "konvene", "MemberView": "group", "RebalanceView": "group",
-    "VirtualKonvene": "virtual_konvene", "broker": "konvene", "virtual": "virtual_konvene",
+    "TasksView": "group", "VirtualKonvene": "virtual_konvene", "broker": "konvene",
+    "virtual": "virtual_konvene",
 }  # fmt: skip
 
 

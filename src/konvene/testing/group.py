@@ -2,11 +2,13 @@
 
 Values, taken at one moment on the broker's loop; they do not change afterwards. Each prints itself in words.
 A group that does not exist is Dead, without members, in generation -1. Of a group whose coordinator assigns,
-the generation is the group's epoch, and its protocol is the assignor.
+the generation is the group's epoch, and its protocol is the assignor. A member of a streams group has tasks,
+and its assignment is what it reads for those that it is active in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.client.protocol import read_assignment
@@ -15,6 +17,10 @@ from konvene.codec import batches
 from konvene.codec.errors import CodecError
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.history import describe
+from konvene.groups.streams.current import Role
+from konvene.groups.streams.group import Member as StreamsMember
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.topology import sources
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, decode_record
 from konvene.shard.image import Topics
@@ -26,6 +32,18 @@ DEAD = "Dead"
 CONSUMER = "consumer"
 
 
+class TasksView(NamedTuple):
+    """The tasks of a member of a streams group, such as `0_1`; what it has yet to give up, it has."""
+
+    active: tuple[str, ...] = ()
+    standby: tuple[str, ...] = ()
+    warmup: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        words = (f"{role} {','.join(tasks)}" for role, tasks in self._asdict().items() if tasks)
+        return "; ".join(words)
+
+
 class MemberView(NamedTuple):
     """A member. `assignment` is by topic; empty as long as it has none, or where it is no consumer."""
 
@@ -34,10 +52,16 @@ class MemberView(NamedTuple):
     client_id: str
     client_host: str
     assignment: dict[str, tuple[int, ...]]
+    tasks: TasksView | None = None
+    """In a streams group."""
+    process_id: str | None = None
+    """In a streams group: members of one process share their state."""
 
     @property
     def has(self) -> str:
-        """The assignment in words, such as `letters:0 orders:0,1`."""
+        """The assignment in words, such as `letters:0 orders:0,1`; in a streams group `active 0_0,0_1`."""
+        if self.tasks is not None:
+            return str(self.tasks)
         rows = sorted(self.assignment.items())
         return " ".join(f"{topic}:{','.join(map(str, partitions))}" for topic, partitions in rows)
 
@@ -56,6 +80,8 @@ class GroupView(NamedTuple):
     leader: str | None
     members: tuple[MemberView, ...]
     offsets: dict[str, dict[int, int]]
+    topology_epoch: int | None = None
+    """In a streams group, once a member has told its topology."""
 
     def member(self, who: int | str) -> MemberView:
         """A member by its place from 1, its member id, instance id or client id. Raises LookupError."""
@@ -116,6 +142,8 @@ def look(broker: Broker, name: str) -> GroupView:
         given = tuple(_consumer(m, broker.topics) for m in group.members.values())
         assignor = group.preferred_assignor() or next(iter(broker.assignors))
         return GroupView(name, state, group.epoch, assignor, None, given, offsets)
+    if isinstance(group, StreamsGroup):
+        return _streams(broker, group, offsets)
     members = tuple(_member(m, group.protocol_type) for m in group.members.values())
     return GroupView(name, state, group.generation, group.protocol, group.leader, members, offsets)
 
@@ -141,6 +169,37 @@ def _consumer(member: Member, topics: Topics) -> MemberView:
                 given[name] = tuple(sorted((*given.get(name, ()), *partitions)))
     given = {name: given[name] for name in sorted(given)}
     return MemberView(member.member_id, member.instance_id, member.client_id, member.client_host, given)
+
+
+def _streams(broker: Broker, group: StreamsGroup, offsets: dict[str, dict[int, int]]) -> GroupView:
+    name = group.group_id
+    assignor = broker.group_configs.of(name)["streams.assignor.name"]
+    members = tuple(_worker(m, group) for m in group.members.values())
+    epoch = None if group.topology is None else group.topology.epoch
+    return GroupView(name, str(group.state), group.epoch, assignor, None, members, offsets, epoch)
+
+
+def _worker(member: StreamsMember, group: StreamsGroup) -> MemberView:
+    held = (member.current.assigned, member.current.pending_revocation)
+    tasks = TasksView(*(_tasks([each.of(role) for each in held]) for role in Role))
+    reads: dict[str, set[int]] = {}
+    known = group.topology.subtopologies if group.topology is not None else {}
+    for each in held:
+        for subtopology, epochs in each.active.items():
+            for topic in sources(known[subtopology]) if subtopology in known else ():
+                reads.setdefault(topic, set()).update(epochs)
+    given = {topic: tuple(sorted(reads[topic])) for topic in sorted(reads)}
+    return MemberView(
+        member.member_id, member.instance_id, member.client_id, member.client_host, given, tasks,
+        member.process_id,
+    )  # fmt: skip
+
+
+def _tasks(held: Iterable[Mapping[str, Iterable[int]]]) -> tuple[str, ...]:
+    found = {
+        (name, partition) for each in held for name, partitions in each.items() for partition in partitions
+    }
+    return tuple(f"{name}_{partition}" for name, partition in sorted(found))
 
 
 def history(broker: Broker, name: str | None = None) -> list[RebalanceView]:
@@ -171,4 +230,4 @@ def _rebalance(group: str, value: RebalanceValue) -> RebalanceView:
     )
 
 
-__all__ = ["DEAD", "GroupView", "MemberView", "RebalanceView", "history", "look"]
+__all__ = ["DEAD", "GroupView", "MemberView", "RebalanceView", "TasksView", "history", "look"]

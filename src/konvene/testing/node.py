@@ -30,6 +30,7 @@ HOST = "127.0.0.1"
 DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
 }
 """What differs from Kafka's defaults, because it is a test: an empty group does not wait for more members, a
