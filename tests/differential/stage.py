@@ -18,8 +18,6 @@ from tests.differential.playing import Player, ready
 from tests.differential.recordings import Conversation, Step
 from tests.differential.streams_walks import StreamsWalk
 
-from konvene.broker.router import HANDLERS
-
 PLAIN = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
@@ -109,13 +107,6 @@ class Stage:
         else:
             self.broker.kill9()
         self.broker.start()
-
-
-def served(profile: str) -> bool:
-    """Whether the broker that is compared has the protocol of a profile at all."""
-    return (
-        BESIDE is Kafka or not profile.startswith("streams") or HANDLERS[STREAMS_HEARTBEAT] != "switched_off"
-    )
 
 
 @contextmanager
