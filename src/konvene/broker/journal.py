@@ -70,26 +70,26 @@ class Journal:
         size = sum(AROUND + len(key or b"") + len(value or b"") for key, value in pairs)
         most = min(TOGETHER_BYTES, self._partition.max_message_bytes) - HEADER_SIZE
         if not self._durable or size > min(SMALL_BYTES, most) or not self._partition.online:
-            self._write()
+            self.write()
             try:
                 return self._partition.append(pairs, now_ms).last_offset + 1
             except MessageTooLarge as error:
                 raise RecordTooLarge(f"{len(pairs)} records for {self._partition}: {error}") from None
         if self._kept_bytes + size > most:
-            self._write()
+            self.write()
         self._kept += pairs
         self._kept_bytes += size
         self._now_ms = now_ms
         return self.end_offset
 
-    def _write(self) -> None:
-        """What was kept is in the log. Raises `LogError` or OSError, and then it is lost."""
+    def write(self) -> None:
+        """What was kept is in the log from here on. Raises `LogError` or OSError, and then it is lost."""
         if self._kept:
             pairs, self._kept, self._kept_bytes = self._kept, [], 0
             self._partition.append(pairs, self._now_ms)
 
     async def sync(self) -> None:
-        self._write()
+        self.write()
         await self._partition.sync()
 
     def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.coordinator import Journal, Pair
+from konvene.broker.journal import Journal as KeepingJournal
 from konvene.codec.batches import BatchHeader
 from konvene.codec.errors import CodecError
 from konvene.records.commits import OffsetCommitted, decode_group_record
@@ -81,6 +82,8 @@ class Tap:
         if fault.action.verb == "fail":
             raise OSError(errno.EIO, "a fault was asked for: the append fails")
         self._inner.append_pairs(pairs, now_ms)
+        if isinstance(self._inner, KeepingJournal):
+            self._inner.write()
         raise CoordinatorDied("a fault was asked for: the coordinator restarts between append and reply")
 
     async def sync(self) -> None:
