@@ -93,6 +93,7 @@ def contradictions(
             causes=true.causes,
             base_offset=true.base_offset,
             started_ms=row.started_ms if row.started_ms >= 0 else true.started_ms,
+            moved=row.moved if row.moved else true.moved,
         )
         if less != true or any(c not in true.causes for c in kinds):
             found.append(f"{group}: {row} contradicts {true}")

@@ -203,7 +203,7 @@ class EpochHistory(ABC, Generic[G, M]):
             inferred=True,
             causes=tuple(story.causes),
             causes_left_out=story.causes_left_out,
-            moved=story.moved,
+            moved=story.moved if story.started_ms >= 0 else (),  # Else there were targets before.
             members=tuple(
                 came_out(m, memory.reached_ms.get(m.member_id, -1)) for _, m in sorted(group.members.items())
             ),

@@ -59,6 +59,8 @@ from konvene.shard import causes
 __all__ = ["StreamsHistory"]
 
 NOWHERE = Current()
+NO_TASK = (0, 0, 0)
+"""In no role."""
 
 
 @dataclass(slots=True)
@@ -126,8 +128,15 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
         if record.value is not None and story is not None:
             before = before if before is not None else self._predecessors(group, memory, member_id)
             now = gained(before, group.target_of(member_id))
-            story.moved = tuple(map(sum, zip(story.moved or (0, 0, 0), now, strict=True)))
+            story.moved = tuple(map(sum, zip(story.moved or NO_TASK, now, strict=True)))
         return None
+
+    def _take_assignment(
+        self, group: StreamsGroup, memory: _Memory, record: Record, at: At
+    ) -> RebalanceValue | None:
+        if memory.story is not None:  # Where nobody has another target, there is no record of one.
+            memory.story.moved = memory.story.moved or NO_TASK
+        return super()._take_assignment(group, memory, record, at)
 
     def _predecessors(self, group: StreamsGroup, memory: _Memory, member_id: str) -> MemberAssignment:
         """What the static member was to have whose place this one takes in this batch."""
@@ -167,7 +176,7 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
     takes: ClassVar[Mapping[type, Take]] = {
         StreamsGroupMetadataKey: EpochHistory._take_epoch,
         StreamsGroupMemberMetadataKey: _take_member,
-        StreamsGroupTargetAssignmentMetadataKey: EpochHistory._take_assignment,
+        StreamsGroupTargetAssignmentMetadataKey: _take_assignment,
         StreamsGroupTargetAssignmentMemberKey: _take_target,
         StreamsGroupCurrentMemberAssignmentKey: EpochHistory._take_current,
         StreamsGroupTopologyKey: _take_topology,
