@@ -12,8 +12,8 @@ import pytest
 
 from konvene.codec import batches as rb
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.current import NOBODY
-from konvene.groups.consumer.group import ConsumerGroup, State
+from konvene.groups.consumer.current import NOBODY, Current, MemberState
+from konvene.groups.consumer.group import ConsumerGroup, Member, State
 from konvene.groups.consumer.log import (
     REPLAYS,
     assignment_record,
@@ -252,3 +252,61 @@ def test_a_partition_stays_with_its_last_owner() -> None:
     assert group.owners == {topic: {0: "new", 1: "old"}}
     assert group.owner_epoch(topic, 0) == 3
     assert group.owner_epoch(topic, 2) == NOBODY
+
+
+def told_current(member_id: str, has: dict[Uuid, dict[int, int]]) -> Record:
+    current = Current(MemberState.STABLE, 3, 2, has)
+    return current_record("g", member_id, current)
+
+
+def test_a_batch_that_stands_twice_is_what_it_is_once() -> None:
+    """G8: also where a static member has what another id of its had, all in one batch."""
+    topic = Uuid(b"t" * 16)
+    batch = [
+        member_record("g", Member("old", "ann")),
+        told_current("old", {topic: {0: 1}}),
+        *member_tombstones("g", "old"),
+        member_record("g", Member("new", "ann")),
+        told_current("new", {topic: {0: 1}}),
+        member_record("g", Member("new", "ann", client_id="ann")),
+    ]
+    once: dict[str, Any] = {}
+    twice: dict[str, Any] = {}
+    for record in batch:
+        replay(once, record)
+    for record in (*batch, *batch):
+        replay(twice, record)
+    assert once["g"].owners == {topic: {0: "new"}}
+    assert once == twice
+
+
+def test_what_a_member_says_of_itself_gives_it_nothing_back() -> None:
+    """KAFKA-19862: it let go of a partition in a record that compaction has taken; another one has it."""
+    topic = Uuid(b"t" * 16)
+    groups: dict[str, Any] = {}
+    for record in (
+        told_current("old", {topic: {0: 1}}),
+        told_current("new", {topic: {0: 2}}),
+        member_record("g", Member("old", client_id="bob")),
+        told_current("old", {topic: {1: 3}}),
+    ):
+        replay(groups, record)
+    assert groups["g"].owners == {topic: {0: "new", 1: "old"}}
+
+
+def test_an_assignment_that_is_gone_is_that_of_a_new_group() -> None:
+    """G2: a group that was a classic one in between, read from a log that was compacted meanwhile. What is
+    left of its end are the tombstones for which nothing came after it."""
+    groups: dict[str, Any] = {}
+    first = ConsumerGroup("g", epoch=7)
+    for record in (group_record("g", 7, 1), assignment_record("g", 7, 5)):
+        replay(groups, record)
+    for record in group_tombstones(first):
+        if not isinstance(record.key, rc.ConsumerGroupMetadataKey):
+            replay(groups, record)
+    for record in (member_record("g", Member("ann")), group_record("g", 2, 1)):
+        replay(groups, record)
+    fresh: dict[str, Any] = {}
+    for record in (member_record("g", Member("ann")), group_record("g", 2, 1)):
+        replay(fresh, record)
+    assert groups == fresh

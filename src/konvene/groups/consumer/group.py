@@ -33,10 +33,8 @@ from konvene.groups.story import Story
 from konvene.shard.image import Topics
 
 FIRST_EPOCH = 1
-"""A group that is heard of begins here, with nothing assigned; its first target is for the next one."""
-
-NO_EPOCH = -1
-"""The assignment's epoch where the log has none any more."""
+"""A group that is heard of begins here, with nothing assigned; its first target is for the next one. So does
+one of which the log says no assignment any more."""
 
 
 class State(StrEnum):
@@ -224,15 +222,21 @@ class ConsumerGroup:
             if old.instance_id is not None and old.instance_id != member.instance_id:
                 self._let_go_of_name(old)
         self._count(member, 1)
-        self._move(member.member_id, old.current if old is not None else None, member.current)
+        if old is None or not _same(old.current, member.current):
+            self._move(member.member_id, old.current if old is not None else None, member.current)
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         self._see_whether_behind(member)
 
     def have(self, member: Member, current: Current) -> None:
-        """A member that is there has this now, and is else as it was."""
-        self._move(member.member_id, member.current, current)
+        """A member that is there has this now, and is else as it was.
+
+        If it has the same again, somebody may have had it in between, in a log that says a thing twice."""
+        if _same(member.current, current):
+            self._claim(member.member_id, current)
+        else:
+            self._move(member.member_id, member.current, current)
         self.members[member.member_id] = changed = member.having(current)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
@@ -284,11 +288,13 @@ class ConsumerGroup:
 
     def _move(self, member_id: str, old: Current | None, new: Current | None) -> None:
         """Note what a member has. What somebody else has by now stays with them."""
-        if old is not None and new is not None and _same(old, new):
-            return
         for epochs in (old.assigned, old.pending_revocation) if old is not None else ():
             self._release(member_id, epochs)
-        for epochs in (new.assigned, new.pending_revocation) if new is not None else ():
+        if new is not None:
+            self._claim(member_id, new)
+
+    def _claim(self, member_id: str, current: Current) -> None:
+        for epochs in (current.assigned, current.pending_revocation):
             for topic, partitions in epochs.items():
                 self.owners.setdefault(topic, {}).update(dict.fromkeys(partitions, member_id))
 
@@ -305,5 +311,5 @@ class ConsumerGroup:
 
 
 def _same(old: Current, new: Current) -> bool:
-    """Whether two have the same partitions, since the same epochs: then nobody's ownership changes."""
+    """Whether two have the same partitions, since the same epochs: then there is nothing to let go of."""
     return old.assigned == new.assigned and old.pending_revocation == new.pending_revocation

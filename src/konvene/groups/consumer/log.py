@@ -21,7 +21,7 @@ from typing import Any
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.current import Current, Epochs, MemberState, Partitions
 from konvene.groups.consumer.group import (
-    NO_EPOCH,
+    FIRST_EPOCH,
     ClassicSide,
     ConsumerGroup,
     Member,
@@ -242,7 +242,7 @@ def _assignment(groups: Groups, key: ConsumerGroupTargetAssignmentMetadataKey, v
         group = _group(groups, key.group_id)
         group.assigned_at(value.assignment_epoch, value.assignment_timestamp)
     elif (there := _known(groups, key.group_id)) is not None:
-        there.assigned_at(NO_EPOCH, 0)
+        there.assigned_at(FIRST_EPOCH, 0)
 
 
 def _target(groups: Groups, key: ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
