@@ -28,9 +28,13 @@ class UpgradesTakeOver(Promise):
             assert policy in UPGRADES, f"{name} is upgraded, the policy is {policy}"
             most = event.context.config["group.consumer.max.size"]
             assert len(old.members) <= most, f"{old!r} is upgraded, {most} may be in"
-            gone = {m.instance_id or i for i, m in old.members.items()}
-            gone -= {m.instance_id or i for i, m in group.members.items()}
-            assert not gone, f"{old!r} is upgraded without {sorted(gone)}"
+            # By its id or by its name: who knows an id may come in its name, and give it another name.
+            gone = [
+                member_id
+                for member_id, m in old.members.items()
+                if member_id not in group.members and group.static_member(m.instance_id) is None
+            ]
+            assert not gone, f"{old!r} is upgraded without {gone}"
             # Who takes its own place, or reads by an expression that is still looked at, moves nothing.
             moved = group.epoch - max(old.generation, FIRST_EPOCH)
             assert moved in (0, 1), f"{old!r} is upgraded to {group!r}"
