@@ -1,29 +1,36 @@
 """Consumer groups (KIP-848): keep-alive heartbeats, storms of joins, one change in a group that was stable.
 
-`policy` says when members are told to heartbeat:
-
-    kafka   every five seconds, as by Kafka
-    told    sooner while there are few, and each heartbeat is answered at once
-    held    the same, and the answers to heartbeats with nothing to tell are kept from clients that bear it
-
-Only `held` members say who they are; the broker keeps nothing from clients that it does not know. All else is
-as broker and members have it by default. "owned" is when every partition had an owner for good, "stable" when
-all members were at the new epoch and had said so.
+What `policy`, "owned" and "stable" mean is told in bench/settling.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable
 from typing import NamedTuple
 
-from bench.crowd import JAVA, NAMELESS, Consumer, Crowd
+from bench.crowd import Crowd
 from bench.drive import Caller, Repeated, drive, run
 from bench.figures import RSS, Figure, less, rates
 from bench.probe import Probe, probing
+from bench.settling import (
+    BETWEEN_S,
+    GRACE,
+    INTERVAL_S,
+    Took,
+    all_at_once,
+    broker,
+    changes,
+    costs,
+    gathered,
+    kills,
+    measured,
+    software,
+    stable,
+)
 from bench.systems import Lab, Running, tell
-from bench.topics import Topic, make_topic, prove, wait_for_coordinator
+from bench.topics import Topic, make_topic, prove
 from bench.wire import Peer, frame_of
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -36,43 +43,16 @@ from konvene.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-POLICIES: dict[str, dict[str, str]] = {
-    "kafka": {"konvene.heartbeat.policy": "kafka"},
-    "told": {"konvene.heartbeat.policy": "responsive", "konvene.heartbeat.hold.enable": "false"},
-    "held": {"konvene.heartbeat.policy": "responsive"},
-}
-INTERVAL_S = 5.0
-#: Past the shortest time between two targets.
-BETWEEN_S = 1.5
 #: A heartbeat's answer up to its error code; the same for all members, but for their ids and epochs.
 SAME = 11
 
 
 def _broker(lab: Lab, policy: str, extra: dict[str, str] | None = None) -> Running:
-    """A broker of this policy; where everything is made small, its time is as well."""
-    settings = POLICIES[policy] | (extra or {})
-    if lab.shrink > 1:
-        settings |= {
-            "group.consumer.heartbeat.interval.ms": "50",
-            "group.consumer.min.heartbeat.interval.ms": "50",
-            "group.consumer.assignment.interval.ms": "20",
-        }
-    running = lab.shared(settings)
-    wait_for_coordinator(running, "consumers")
-    return running
+    return broker(lab, "consumer", policy, extra)
 
 
 def _crowd(running: Running, topic: Topic, policy: str) -> Crowd:
-    return Crowd(running.port, topic, JAVA if policy == "held" else NAMELESS)
-
-
-async def _grown(crowd: Crowd, size: int, over_s: float = 0.0) -> None:
-    """Let so many join, over so long: then their heartbeats are spread as those of a fleet."""
-    members = await crowd.connect_all(size)
-    for member in members:
-        crowd.add(member)
-        if over_s:
-            await asyncio.sleep(over_s / size)
+    return Crowd(running.port, topic, software(policy))
 
 
 # --- keep-alive ------------------------------------------------------------------------------------
@@ -99,13 +79,8 @@ def heartbeat(lab: Lab) -> list[Figure]:
 
 
 async def _made(running: Running, topic: Topic, size: int) -> list[ConsumerGroupHeartbeatRequest]:
-    """A stable group whose members have no connections any more, soon: nobody waits for an interval."""
-    crowd = Crowd(running.port, topic, hurries=True)
-    settling = asyncio.create_task(crowd.settle(0))
-    await _grown(crowd, size)
-    await settling
-    for member in crowd.members:
-        member.close()
+    """What the members of a stable group say all day."""
+    crowd = await gathered(Crowd(running.port, topic, hurries=True), size)
     return [
         ConsumerGroupHeartbeatRequest(group_id=crowd.group, member_id=m.member_id, member_epoch=m.epoch)
         for m in crowd.members
@@ -121,52 +96,12 @@ def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
     topic = make_topic(running, 2 * members)
     if lab.warmed(running, "consumer-join").warm_s >= 1:
         small = make_topic(running, 2 * lab.of(100))
-        run(_blow(running, small, lab.of(100), policy))
+        run(all_at_once(running, _crowd(running, small, policy), lab.of(100)))
     found = []
     for _ in range(lab.windows.runs):
-        found.append(run(_blow(running, topic, members, policy)))
+        found.append(run(all_at_once(running, _crowd(running, topic, policy), members)))
         tell(f"  owned {found[-1].owned_ms:.0f} ms, stable {found[-1].stable_ms:.0f} ms")
-    return _told(found)
-
-
-class Took(NamedTuple):
-    """What something cost."""
-
-    owned_ms: float
-    stable_ms: float
-    cpu_ms: float
-
-
-def _told(found: Iterable[Took], what: str = "") -> list[Figure]:
-    owned, stable, cpu = zip(*found, strict=True)
-    return [
-        less(f"{what}owned, ms", owned),
-        less(f"{what}stable, ms", stable),
-        less(f"{what}CPU ms", cpu),
-    ]
-
-
-async def _blow(running: Running, topic: Topic, size: int, policy: str) -> Took:
-    crowd = _crowd(running, topic, policy)
-    members = await crowd.connect_all(size)
-
-    def all_join() -> None:
-        for member in members:
-            crowd.add(member)
-
-    took = await _measured(running, crowd, all_join)
-    await crowd.end()
-    return took
-
-
-async def _measured(running: Running, crowd: Crowd, happens: Callable[[], None]) -> Took:
-    """From now, when something happens, until the group is stable in a later epoch."""
-    beyond = max(crowd.at, default=0)
-    cpu, began = running.cpu_s(), time.monotonic()
-    happens()
-    settled = await crowd.settle(beyond)
-    spent = running.cpu_s() - cpu
-    return Took(1000 * (settled.owned_at - began), 1000 * (settled.stable_at - began), 1000 * spent)
+    return costs(found)
 
 
 # --- one of a hundred ------------------------------------------------------------------------------
@@ -177,63 +112,24 @@ def change(lab: Lab, size: int, policy: str) -> list[Figure]:
     running = _broker(lab, policy)
     topic = make_topic(running, 2 * lab.of(size))
     joins, leaves = run(_changes(lab, running, topic, policy))
-    return _told(joins, "one joins: ") + _told(leaves, "one leaves: ")
+    return costs(joins, "one joins: ") + costs(leaves, "one leaves: ")
 
 
 async def _changes(lab: Lab, running: Running, topic: Topic, policy: str) -> tuple[list[Took], list[Took]]:
-    crowd = await _stable(lab, running, topic, policy)
-    joins, leaves = [], []
-    for _ in range(lab.windows.runs):
-        (newcomer,) = await crowd.connect()
-        joins.append(await _measured(running, crowd, lambda member=newcomer: crowd.add(member)))  # type: ignore[misc]
-        await asyncio.sleep(BETWEEN_S / lab.shrink)
-        one = crowd.members[len(crowd.members) // 2]
-        leaves.append(await _measured(running, crowd, lambda member=one: _leaves(crowd, member)))  # type: ignore[misc]
-        one.close()
-        await asyncio.sleep(BETWEEN_S / lab.shrink)
-        tell(f"  one joins {joins[-1].stable_ms:.0f} ms, one leaves {leaves[-1].stable_ms:.0f} ms")
-    await crowd.end()
-    return joins, leaves
-
-
-def _leaves(crowd: Crowd, member: Consumer) -> None:
-    crowd.drop(member)
-    member.leave()
+    return await changes(lab, running, await _stable(lab, running, topic, policy))
 
 
 async def _stable(lab: Lab, running: Running, topic: Topic, policy: str) -> Crowd:
     """A stable group with two partitions a member, whose heartbeats are spread."""
-    crowd = _crowd(running, topic, policy)
-    await _grown(crowd, topic.partitions // 2, INTERVAL_S / lab.shrink)
-    await crowd.settle(0)
-    await asyncio.sleep(BETWEEN_S / lab.shrink)
-    return crowd
-
-
-GRACE = {"konvene.session.disconnect.grace.ms": "2000"}
+    return await stable(lab, _crowd(running, topic, policy), topic.partitions // 2)
 
 
 def kill(lab: Lab, size: int) -> list[Figure]:
     """The connection of one is lost, and it never comes back: until the others have what it had."""
     running = _broker(lab, "held", GRACE)
     topic = make_topic(running, 2 * lab.of(size))
-    return _told(run(_kills(lab, running, topic)))
-
-
-async def _kills(lab: Lab, running: Running, topic: Topic) -> list[Took]:
-    found = []
-    for _ in range(lab.windows.runs):
-        crowd = await _stable(lab, running, topic, "held")
-        one = crowd.members[len(crowd.members) // 2]
-
-        def lost(crowd: Crowd = crowd, member: Consumer = one) -> None:
-            crowd.drop(member)
-            member.close()
-
-        found.append(await _measured(running, crowd, lost))
-        tell(f"  {found[-1].stable_ms:.0f} ms")
-        await crowd.end()
-    return found
+    size = topic.partitions // 2
+    return costs(run(kills(lab, running, lambda: _crowd(running, topic, "held"), size)))
 
 
 # --- a quiet day -----------------------------------------------------------------------------------
@@ -318,7 +214,7 @@ async def _large(lab: Lab, running: Running, topic: Topic, policy: str, probe: P
         for member in members:
             crowd.add(member)
 
-    made = await _measured(running, crowd, all_join)
+    made = await measured(running, crowd, all_join)
     tell(f"  {topic.partitions} joined: {made.stable_ms:.0f} ms, CPU {made.cpu_ms:.0f} ms")
     quiet_s = max(2 * INTERVAL_S / lab.shrink, 0.2)
     await asyncio.sleep(quiet_s)
@@ -327,7 +223,7 @@ async def _large(lab: Lab, running: Running, topic: Topic, policy: str, probe: P
     spells: list[Spell] = []
     for _ in range(lab.windows.runs):
         (newcomer,) = await crowd.connect()
-        joining = _measured(running, crowd, lambda member=newcomer: crowd.add(member))  # type: ignore[misc]
+        joining = measured(running, crowd, lambda member=newcomer: crowd.add(member))  # type: ignore[misc]
         spells.append(await _spell(running, crowd, _kept(joining, joins)))
         tell(f"  one joins: {joins[-1].stable_ms:.0f} ms, CPU {joins[-1].cpu_ms:.0f} ms")
         await asyncio.sleep(BETWEEN_S / lab.shrink)
@@ -339,7 +235,7 @@ async def _large(lab: Lab, running: Running, topic: Topic, policy: str, probe: P
     rate, loop = (spent / (quiet.ended - quiet.began) for spent in (quiet.cpu_s, quiet.loop_s))
     above = [1000 * max(0.0, s.loop_s - loop * (s.ended - s.began)) for s in spells]
     return [
-        *_told([made], "all join: "),
+        *costs([made], "all join: "),
         less("quiet: CPU, % of a core", [100 * rate]),
         less("quiet: longest wait of others, ms", [probe.longest_ms(quiet.began, quiet.ended)]),
         less("quiet: longest wait of members, ms", [quiet.longest_ms]),

@@ -1,4 +1,5 @@
-"""Members of a consumer group (KIP-848), and what they know together.
+"""Members of a consumer group (KIP-848), and what they know together. What members of a streams group do
+otherwise is told in bench/instances.py.
 
 A member does what Java's client does: it joins at epoch 0, has one heartbeat under way at a time, sends the
 next one an interval after it sent the last, takes another interval from the moment it is told of it, and says
@@ -22,10 +23,11 @@ import socket
 import struct
 import time
 from collections import Counter, deque
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from bench.topics import Topic, new_name
 from bench.wire import BEHIND_NUMBER, HOST, NUMBER_AT, BadAnswer, frame_of, read
+from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages.api_versions import ApiVersionsRequest
 from konvene.messages.consumer_group_heartbeat import (
@@ -72,12 +74,19 @@ class Crowd:
     """The members of a group, and whether all are at one epoch and have all partitions."""
 
     def __init__(
-        self, port: int, topic: Topic, software: Software | None = NAMELESS, *, hurries: bool = False
+        self,
+        port: int,
+        topic: Topic,
+        software: Software | None = NAMELESS,
+        *,
+        hurries: bool = False,
+        kind: type[Consumer] | None = None,
     ) -> None:
         self.port = port
         self.topic = topic
         self.software = software
         self.hurries = hurries
+        self.kind = kind or Consumer
         self.group = new_name("group")
         self.members: list[Consumer] = []
         self.at: Counter[int] = Counter()
@@ -99,7 +108,7 @@ class Crowd:
     async def connect(self, members: int = 1) -> list[Consumer]:
         """Members that have a connection, together, and have not joined yet."""
         line = await Line.to(self)
-        return [Consumer(self, line) for _ in range(members)]
+        return [self.kind(self, line) for _ in range(members)]
 
     async def connect_all(self, count: int, each: int = 1) -> list[Consumer]:
         """So many of them, of whom each some share a connection; some connect at the same time."""
@@ -126,7 +135,7 @@ class Crowd:
         self._count(member, -1)
         member.is_gone = True
 
-    def took(self, member: Consumer, told: ConsumerGroupHeartbeatResponse) -> bool:
+    def took(self, member: Consumer, told: Any) -> bool:
         """Let the member take in an answer; whether it has something to say at once."""
         self._count(member, -1)
         again = member.take(told)
@@ -263,12 +272,14 @@ class Line:
 class Consumer:
     """One member."""
 
+    ANSWER: ClassVar[type[Any]] = ConsumerGroupHeartbeatResponse
+
     def __init__(self, crowd: Crowd, line: Line) -> None:
         self.crowd = crowd
         self.line = line
         self.member_id = secrets.token_urlsafe(16)
         self.epoch = JOIN
-        self.owns: tuple[TopicPartitions, ...] = ()
+        self.owns: tuple[Any, ...] = ()
         self.count = 0
         self.owes = False
         """It has yet to say what it owns."""
@@ -299,10 +310,7 @@ class Consumer:
         self.line.ask(self, frame_of(request))
 
     def leave(self) -> None:
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.crowd.group, member_id=self.member_id, member_epoch=LEAVE
-        )
-        self.line.ask(self, frame_of(request))
+        self.line.ask(self, frame_of(self._farewell()))
 
     def close(self) -> None:
         """Without a farewell."""
@@ -322,7 +330,12 @@ class Consumer:
         self.crowd.beats += 1
         self.line.ask(self, frame[:NUMBER_AT] + number + frame[BEHIND_NUMBER:])
 
-    def _request(self) -> ConsumerGroupHeartbeatRequest:
+    def _farewell(self) -> Struct:
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.crowd.group, member_id=self.member_id, member_epoch=LEAVE
+        )
+
+    def _request(self) -> Struct:
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.crowd.group, member_id=self.member_id, member_epoch=self.epoch
         )
@@ -350,36 +363,41 @@ class Consumer:
         if body[4:] == self._same and not self.owes:
             self._next(self._sent_at + self.interval_s, now)
             return
-        told = read(ConsumerGroupHeartbeatResponse, body)
+        told: Any = read(self.ANSWER, body)
         code = Errors(told.error_code)
         if code in LATER:
             self._next(now + LATER_S, now)
         elif code in FENCED:
-            fresh = ConsumerGroupHeartbeatResponse(member_epoch=JOIN)
-            crowd.took(self, fresh)
+            crowd.took(self, self.ANSWER(member_epoch=JOIN))
             self._beat()
         elif code:
             crowd.failed(BadAnswer(f"a member was told {code.name}: {told.error_message}"))
         else:
             before_s = self.interval_s
             self.interval_s = HURRY_S if crowd.hurries else told.heartbeat_interval_ms / 1000
-            self._same = body[4:] if told.assignment is None else b""
+            self._same = body[4:] if self._given(told) is None else b""
             if crowd.took(self, told):
                 self._beat()
             else:
                 since = self._sent_at if self.interval_s == before_s else now
                 self._next(since + self.interval_s, now)
 
-    def take(self, told: ConsumerGroupHeartbeatResponse) -> bool:
+    def take(self, told: Any) -> bool:
         """Be at the epoch and own what it was told; whether that is to be said at once."""
-        if self.owes or told.member_epoch != self.epoch or told.assignment is not None:
+        given = self._given(told)
+        if self.owes or told.member_epoch != self.epoch or given is not None:
             self._frame = b""
-        self.owes = told.assignment is not None
+        self.owes = given is not None
         self.epoch = told.member_epoch
-        if told.assignment is not None or told.member_epoch == JOIN:
-            self.owns = told.assignment.topic_partitions if told.assignment is not None else ()
+        if given is not None or told.member_epoch == JOIN:
+            self.owns = given or ()
             self.count = sum(len(topic.partitions) for topic in self.owns)
         return self.owes
+
+    def _given(self, told: Any) -> tuple[Any, ...] | None:
+        """What it is to own, if it is told."""
+        given: tuple[TopicPartitions, ...] | None = told.assignment and told.assignment.topic_partitions
+        return given
 
     def _next(self, at: float, now: float) -> None:
         self._timer = self._loop.call_later(max(0.0, at - now), self._beat)

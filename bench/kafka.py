@@ -52,6 +52,10 @@ TOLD: dict[str, dict[str, float]] = {
     },
     "consumer-kill": {"owned, ms": 45_000},
     "consumer-quiet": {"CPU, % of a core": 9},
+    "streams-heartbeat": {PER_CPU_S: 20_000},
+    "streams-join-1000": {"owned, ms": 10_500},
+    "streams-one": {"one leaves: stable, ms": 5_000},
+    "streams-kill": {"owned, ms": 45_000},
     "load": {"first right OffsetFetch, ms": 4_467, "all partitions right, ms": 5_371, RSS: 693},
     "assignors": {
         "uniform 10,000x1,000x100, ms": 12.5,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial as with_
 from typing import NamedTuple
 
-from bench import assignors, codec, consumers, members, records, requests, whole
+from bench import assignors, codec, consumers, members, records, requests, streams, whole
 from bench.figures import Figure
 from bench.systems import Lab
 
@@ -155,6 +155,49 @@ ROWS = (
         "consumer-10000-told",
         "the same, responsive: thousands who joined at once come apart",
         with_(consumers.large, size=10_000, policy="told"),
+    ),
+    Row(
+        "streams-heartbeat",
+        "StreamsGroupHeartbeat that says nothing, 1,000 members, 64 connections",
+        streams.heartbeat,
+    ),
+    Row(
+        "streams-join-1000",
+        "1,000 streams members join at once, told intervals as by Kafka",
+        with_(streams.storm, size=1000, policy="kafka"),
+    ),
+    Row(
+        "streams-join-1000-held",
+        "the same, responsive",
+        with_(streams.storm, size=1000, policy="held"),
+        "streams-join-1000",
+    ),
+    Row(
+        "streams-one",
+        "one joins and one leaves a streams group of 100, told intervals as by Kafka",
+        with_(streams.change, size=100, policy="kafka"),
+    ),
+    Row(
+        "streams-one-told",
+        "the same, responsive by told intervals alone",
+        with_(streams.change, size=100, policy="told"),
+        "streams-one",
+    ),
+    Row(
+        "streams-one-held",
+        "the same, responsive with heartbeats held",
+        with_(streams.change, size=100, policy="held"),
+        "streams-one",
+    ),
+    Row(
+        "streams-kill",
+        "one of 100 streams members loses its connection for good, responsive, 2 s of grace",
+        with_(streams.kill, size=100),
+    ),
+    Row(
+        "streams-load",
+        "restart with a group of 1,000 members and 10,000 tasks",
+        with_(streams.load, size=1000),
     ),
     Row("connections", "5,000 idle connections", whole.connections),
     Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),

@@ -26,6 +26,7 @@ START_WITHIN_S = 180
 STOP_WITHIN_S = 180
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+NO_DELAY = {"group.streams.initial.rebalance.delay.ms": "0"}
 NO_SYNC = {"konvene.log.fsync.internal": "false"}
 
 

@@ -32,6 +32,8 @@ VERSIONS = {
     "DeleteTopics": 5,
     "IncrementalAlterConfigs": 1,
     "ConsumerGroupHeartbeat": 1,
+    "StreamsGroupHeartbeat": 1,
+    "StreamsGroupDescribe": 1,
 }
 #: Where the correlation id of a frame stands, behind the length, the key and the version; and what follows.
 NUMBER_AT, BEHIND_NUMBER = 8, 12

@@ -1,0 +1,92 @@
+"""Members of a streams group (KIP-1071): a thread of an application each, and in a process of its own.
+
+They do what bench/crowd.py says. Besides, they bring a topology when they join, and have tasks: one for each
+partition of the topic that all subtopologies read. There is no state to restore, so a task that is given is
+at work at once. Where they have an endpoint, they are told where all tasks are whenever that changes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, ClassVar
+
+from bench.crowd import JOIN, LEAVE, REBALANCE_TIMEOUT_MS, Consumer, Crowd, Line, Software
+from bench.topics import Topic
+from konvene.messages.streams_group_heartbeat import (
+    Endpoint,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    TaskIds,
+    Topology,
+)
+
+
+class Instances(Crowd):
+    """The members of a streams group. `topic` is what they read; every subtopology has a task for each of its
+    partitions."""
+
+    def __init__(
+        self,
+        port: int,
+        topic: Topic,
+        software: Software | None = None,
+        *,
+        subtopologies: int = 1,
+        hurries: bool = False,
+        endpoints: bool = False,
+    ) -> None:
+        tasks = topic._replace(partitions=subtopologies * topic.partitions)
+        super().__init__(port, tasks, software, hurries=hurries, kind=Instance)
+        self.endpoints = endpoints
+        each = (Subtopology(subtopology_id=str(n), source_topics=(topic.name,)) for n in range(subtopologies))
+        self.topology = Topology(subtopologies=tuple(each))
+
+
+class Instance(Consumer):
+    """One member."""
+
+    ANSWER: ClassVar[type[Any]] = StreamsGroupHeartbeatResponse
+
+    def __init__(self, crowd: Crowd, line: Line) -> None:
+        super().__init__(crowd, line)
+        self.process_id = secrets.token_urlsafe(16)
+        self.endpoint_epoch = -1
+
+    def _farewell(self) -> StreamsGroupHeartbeatRequest:
+        return StreamsGroupHeartbeatRequest(
+            group_id=self.crowd.group, member_id=self.member_id, member_epoch=LEAVE
+        )
+
+    def _request(self) -> StreamsGroupHeartbeatRequest:
+        crowd = self.crowd
+        assert isinstance(crowd, Instances)
+        request = StreamsGroupHeartbeatRequest(
+            group_id=crowd.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            endpoint_information_epoch=self.endpoint_epoch,
+        )
+        if self.epoch == JOIN:
+            return request.replace(
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+                topology=crowd.topology,
+                active_tasks=(),
+                standby_tasks=(),
+                warmup_tasks=(),
+                process_id=self.process_id,
+                user_endpoint=Endpoint(host=self.member_id, port=1) if crowd.endpoints else None,
+                client_tags=(),
+            )
+        if not self.owes:
+            return request
+        return request.replace(active_tasks=self.owns, standby_tasks=(), warmup_tasks=())
+
+    def take(self, told: StreamsGroupHeartbeatResponse) -> bool:
+        if told.endpoint_information_epoch != self.endpoint_epoch:
+            self.endpoint_epoch = told.endpoint_information_epoch
+            self._frame = b""
+        return super().take(told)
+
+    def _given(self, told: StreamsGroupHeartbeatResponse) -> tuple[TaskIds, ...] | None:
+        return told.active_tasks

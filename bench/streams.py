@@ -1,0 +1,157 @@
+"""Streams groups (KIP-1071): keep-alive heartbeats, a storm of joins, one change in a group that was stable,
+and the load of a large one.
+
+What `policy`, "owned" and "stable" mean is told in bench/settling.py. A group's first assignment waits for no
+more members (`group.streams.initial.rebalance.delay.ms=0`).
+"""
+
+from __future__ import annotations
+
+from bench.drive import Caller, Repeated, drive, run
+from bench.figures import RSS, Figure, less, rates
+from bench.instances import Instances
+from bench.settling import (
+    GRACE,
+    all_at_once,
+    broker,
+    changes,
+    costs,
+    gathered,
+    kills,
+    software,
+    stable,
+)
+from bench.systems import NO_DELAY, Lab, Running, tell
+from bench.topics import Topic, make_topic, prove, wait_for_coordinator
+from bench.wire import BadAnswer, frame_of
+from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+#: A heartbeat's answer up to its error code; the same for all members, but for their ids and epochs.
+SAME = 11
+
+
+def _broker(lab: Lab, policy: str, extra: dict[str, str] | None = None) -> Running:
+    return broker(lab, "streams", policy, NO_DELAY | (extra or {}))
+
+
+def _crowd(running: Running, topic: Topic, policy: str) -> Instances:
+    return Instances(running.port, topic, software(policy))
+
+
+# --- keep-alive ------------------------------------------------------------------------------------
+
+CONNECTIONS = 64
+GROUPS = 10
+A_GROUP = 100
+
+
+def heartbeat(lab: Lab) -> list[Figure]:
+    """Heartbeats with nothing to say, of ten stable groups of a hundred; a connection speaks for many."""
+    running = _broker(lab, "kafka")
+    topic = make_topic(running, lab.of(A_GROUP))
+    beats: list[StreamsGroupHeartbeatRequest] = []
+    for _ in range(lab.of(GROUPS)):
+        beats += run(_made(running, topic, lab.of(A_GROUP)))
+    proven = prove(running, beats[0], StreamsGroupHeartbeatResponse, lambda answer: answer.error_code == 0)
+    frames = [frame_of(beat) for beat in beats]
+    connections = min(CONNECTIONS, len(frames))
+    callers: list[Caller] = [Repeated(frames[i::connections], proven, SAME) for i in range(connections)]
+    windows = lab.warmed(running, "streams-heartbeat")
+    return rates(drive(running.port, callers, 1, windows, running.cpu_s))
+
+
+async def _made(running: Running, topic: Topic, size: int) -> list[StreamsGroupHeartbeatRequest]:
+    """What the members of a stable group say all day."""
+    crowd = await gathered(Instances(running.port, topic, hurries=True), size)
+    return [
+        StreamsGroupHeartbeatRequest(group_id=crowd.group, member_id=m.member_id, member_epoch=m.epoch)
+        for m in crowd.members
+    ]
+
+
+# --- all at once, one of a hundred -----------------------------------------------------------------
+
+
+def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
+    """From the first heartbeat until all tasks are where they are meant to be; two for each member."""
+    running, members = _broker(lab, policy), lab.of(size)
+    topic = make_topic(running, 2 * members)
+    if lab.warmed(running, "streams-join").warm_s >= 1:
+        small = make_topic(running, 2 * lab.of(100))
+        run(all_at_once(running, _crowd(running, small, policy), lab.of(100)))
+    found = []
+    for _ in range(lab.windows.runs):
+        found.append(run(all_at_once(running, _crowd(running, topic, policy), members)))
+        tell(f"  owned {found[-1].owned_ms:.0f} ms, stable {found[-1].stable_ms:.0f} ms")
+    return costs(found)
+
+
+def change(lab: Lab, size: int, policy: str) -> list[Figure]:
+    """One more joins, one leaves: until all are where they are meant to be."""
+    running, members = _broker(lab, policy), lab.of(size)
+    topic = make_topic(running, 2 * members)
+
+    async def measure() -> list[Figure]:
+        crowd = await stable(lab, _crowd(running, topic, policy), members)
+        joins, leaves = await changes(lab, running, crowd)
+        return costs(joins, "one joins: ") + costs(leaves, "one leaves: ")
+
+    return run(measure())
+
+
+def kill(lab: Lab, size: int) -> list[Figure]:
+    """The connection of one is lost, and it never comes back: until the others have what it had."""
+    running, members = _broker(lab, "held", GRACE), lab.of(size)
+    topic = make_topic(running, 2 * members)
+    return costs(run(kills(lab, running, lambda: _crowd(running, topic, "held"), members)))
+
+
+# --- a load ----------------------------------------------------------------------------------------
+
+SUBTOPOLOGIES = 100
+PARTITIONS = 100
+
+
+def load(lab: Lab, size: int) -> list[Figure]:
+    """A broker starts again, after kill -9, on a group with ten thousand tasks, until it is told right."""
+    members, starts, told = lab.of(size), [], []
+    with lab.fresh() as running:
+        running.broker.settings |= NO_DELAY | {"konvene.heartbeat.policy": "kafka"}
+        running.start()
+        wait_for_coordinator(running, "streams")
+        topic = make_topic(running, lab.of(PARTITIONS))
+        group = run(_full(lab, running, topic, members))
+        for _ in range(lab.windows.runs):
+            running.kill()
+            running.start()
+            starts.append(1000 * running.ready_s)
+            _wait_for_group(running, group, members, lab.of(SUBTOPOLOGIES) * topic.partitions)
+            told.append(1000 * running.age_s())
+        rss = running.rss_mib()
+    return [
+        less("start, ms", starts),
+        less("all tasks told, ms", told),
+        less(RSS, [rss]),
+    ]
+
+
+async def _full(lab: Lab, running: Running, topic: Topic, members: int) -> str:
+    crowd = Instances(running.port, topic, subtopologies=lab.of(SUBTOPOLOGIES), hurries=True)
+    return (await gathered(crowd, members)).group
+
+
+def _wait_for_group(running: Running, group: str, members: int, tasks: int) -> None:
+    def right(answer: StreamsGroupDescribeResponse) -> bool:
+        found = answer.groups[0]
+        if found.error_code:
+            return False
+        there = sum(len(t.partitions) for m in found.members for t in m.assignment.active_tasks)
+        if (len(found.members), there) != (members, tasks):
+            raise BadAnswer(f"{group} has {len(found.members)} members with {there} tasks")
+        return True
+
+    prove(running, StreamsGroupDescribeRequest(group_ids=(group,)), StreamsGroupDescribeResponse, right)
