@@ -389,7 +389,7 @@ def _answer(
     """`is_known`: the group was there before; who makes it hears of no endpoint epoch, as in Kafka."""
     has = new.current.assigned
     moved = has != old.current.assigned
-    tells = request.member_epoch == JOIN or moved
+    tells = request.member_epoch == JOIN or moved or _lost_an_answer(request, old)
     endpoint_epoch = step.soft.endpoint_epoch
     if old.user_endpoint != new.user_endpoint or (moved and new.user_endpoint is not None):
         endpoint_epoch += 1
@@ -420,6 +420,13 @@ def _answer(
         endpoint_information_epoch=endpoint_epoch if is_known else 0,
         partitions_by_user_endpoint=endpoints,
     )
+
+
+def _lost_an_answer(request: StreamsGroupHeartbeatRequest, old: Member) -> bool:
+    """Whether the member may not know its tasks: it is behind, or says everything anew."""
+    if request.rebalance_timeout_ms != -1 and _owned(request) is not None:
+        return True
+    return JOIN < request.member_epoch < old.current.epoch
 
 
 def _told(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
