@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.cli.commands import Said, call
 from tests.client.scripted import ScriptedBroker
+from tests.groups.history.logs import LOGS
 
 from konvene.codec.batches import build_simple
 from konvene.codec.hashes import group_partition
@@ -72,6 +73,9 @@ def rebalance(epoch: int, *causes: Cause) -> RebalanceValue:
     )  # fmt: skip
 
 
+MEMBERS = {"ann": "CNzXjoxfQjiMAv1SZfTtzg", "bob": "gn7sQD_CREuykd1-UmRcvw"}
+"""Of the streams group `wordcount` in Kafka's log, by their clients."""
+
 JOINED = Cause(
     kind="member-joined", at_ms=1_700_000_010_000, member_id="ann-1", client_id="ann",
     client_host="/127.0.0.1", reason="fresh start",
@@ -117,6 +121,7 @@ def test_the_audit_as_a_document_has_null_for_what_is_not_known() -> None:
             {"kind": "member-joined", "at_ms": 1_700_000_010_000, "member_id": "ann-1", "instance_id": None,
              "client_id": "ann", "client_host": "/127.0.0.1", "reason": "fresh start", "topic": None},
         ],
+        "tasks_moved": None,
         "causes_left_out": 0,
         "members_left_out": 0,
         "members": [
@@ -206,6 +211,42 @@ def test_without_an_audit_the_past_is_inferred_from_the_groups_own_records() -> 
         "",
         "konvene: nothing is recorded of group nobody\n  `konvene groups list` shows the groups there are.\n",
     )
+
+
+def test_the_past_of_a_streams_group_is_inferred_from_kafkas_own_log() -> None:
+    """Its epochs with their causes, how many tasks moved, who came last; that topics were missing."""
+    data = (LOGS / "streams" / "__consumer_offsets-1" / f"{0:020d}.log").read_bytes()
+    with ScriptedBroker(**reading("__consumer_offsets", 1, data, 120)) as broker:
+        broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=2)]
+        said = call(broker, "groups", "history", "--group", "wordcount")
+        rows = call(broker, "groups", "history", "--group", "wordcount", "--json").json
+    assert said.err == "The broker keeps no audit: inferred from __consumer_offsets-1.\n"
+    lines = said.out.splitlines()
+    member = {who: f"{m} (client {who}-StreamThread-1-consumer at /127.0.0.1)" for who, m in MEMBERS.items()}
+    assert lines[0].split() == ["EPOCH", "ENDED", "(UTC)", "STATE", "DURATION", "#MEMBERS", "PROTOCOL"]
+    assert lines[1:11] == [
+        "2      2026-11-21 02:24:41.430  Assigning  -         -         -",
+        f"    member-joined: {member['ann']} joined",
+        f"    topology-initialized: {member['ann']} said what the application's topology is",
+        "2      2026-11-21 02:24:46.805  NotReady   5.4 s     1         -",
+        f"    member-joined: {member['ann']} joined",
+        f"    topology-initialized: {member['ann']} said what the application's topology is",
+        "    tasks moved: none",
+        "3      2026-11-21 02:24:50.238  Assigning  -         -         -",
+        "    topic-metadata-changed: the group's topics changed",
+        "    topology-ready: all topics of the topology are there",
+    ]
+    at = lines.index("6      2026-11-21 02:27:04.178  Stable     3.4 s     2         -")
+    assert lines[at + 1 : at + 4] == [
+        f"    member-joined: {member['bob']} joined",
+        "    tasks moved: 3 active, 3 standby",
+        f"    slow to follow: {member['bob']} was the last to have its assignment, 3.4 s after it was made",
+    ]
+    stable = [row for row in rows if row["state"] == "Stable"]
+    assert [(row["epoch"], row["tasks_moved"]["standby"]) for row in stable] == [
+        (3, 0), (4, 3), (5, 0), (6, 3), (7, 0),
+    ]  # fmt: skip
+    assert {row["group_type"] for row in rows} == {"streams"}
 
 
 def test_a_cluster_that_never_had_a_group_says_so() -> None:

@@ -2,8 +2,8 @@
 
 Two sources. A broker of ours keeps the past in `__konvene_audit`: all its partitions are read from their
 first to their last record. Any other broker keeps the group's metadata in one partition of
-`__consumer_offsets`; from what classic and consumer groups wrote there `groups.history` infers what can be
-inferred (compaction takes the older records away in time).
+`__consumer_offsets`; from what classic, consumer and streams groups wrote there `groups.history` infers what
+can be inferred (compaction takes the older records away in time).
 
 A classic group counts generations, and has a row for each. Others count epochs; an epoch has a row when it
 begins, which says why, and one when all members have come to it, which says how long that took.
@@ -88,12 +88,12 @@ async def _infer_all(cluster: Cluster, group: str, partition: int) -> Told:
             found.append(told.story)
         others = others or (decoded is not None and _is_of_another_type(decoded.key, group))
     if not found and others:
-        return Told([], why_none="it is a share or streams group, and this broker keeps no audit")
+        return Told([], why_none="it is a share group, and this broker keeps no audit")
     return Told(found, f"The broker keeps no audit: inferred from {OFFSETS_TOPIC}-{partition}.")
 
 
 def _is_of_another_type(key: object, group: str) -> bool:
-    return getattr(key, "group_id", None) == group and type(key).__name__.startswith(("Share", "Streams"))
+    return getattr(key, "group_id", None) == group and type(key).__name__.startswith("Share")
 
 
 # how a row is shown ---------------------------------------------------------------------------
@@ -174,6 +174,7 @@ def document(group: str, v: RebalanceValue) -> dict[str, Any]:
             }
             for m in v.members
         ],
+        "tasks_moved": dict(zip(("active", "standby", "warmup"), v.moved, strict=False)) if v.moved else None,
         "causes_left_out": v.causes_left_out,
         "members_left_out": v.members_left_out,
     }

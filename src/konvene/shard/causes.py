@@ -66,6 +66,12 @@ SENTENCES = {
 }
 """What follows a member's name in a sentence."""
 
+WHERE_IT_ASSIGNS = {
+    MEMBER_METADATA_CHANGED: "changed what it says of itself",
+    REBALANCE_TIMEOUT: "did not follow within its rebalance timeout",
+}
+"""The same where the coordinator assigns: in consumer and streams groups."""
+
 OF_THE_GROUP = {
     TOPIC_METADATA_CHANGED: "the group's topics changed",
     REGEX_REFRESHED: "regular expressions of the group match other topics now",

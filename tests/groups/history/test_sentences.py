@@ -55,6 +55,25 @@ def test_causes_without_a_member_are_sentences_too() -> None:
     assert describe(row.replace(causes=())) == "epoch 8 is Empty, inferred: no cause is recorded"
 
 
+def test_tasks_that_moved_are_counted_by_role() -> None:
+    row = RebalanceValue(
+        group_type="streams", epoch=8, state="Stable", moved=(2, 0, 1),
+        causes=(
+            Cause(kind="member-metadata-changed", member_id="m"),
+            Cause(kind="rebalance-timeout", member_id="n"),
+        ),
+    )  # fmt: skip
+    assert sentences(row) == [
+        "member-metadata-changed: m changed what it says of itself",
+        "rebalance-timeout: n did not follow within its rebalance timeout",
+        "tasks moved: 2 active, 1 warm-up",
+    ]
+    assert sentences(row.replace(moved=(0, 0, 0), causes=())) == ["tasks moved: none"]
+    assert sentences(row.replace(moved=(), causes=())) == []
+    classic = row.replace(group_type="classic", moved=())
+    assert sentences(classic)[1] == "rebalance-timeout: n did not rejoin in time"
+
+
 @pytest.mark.parametrize(
     "ms, text", [(0, "0 ms"), (999, "999 ms"), (1_000, "1.0 s"), (59_999, "60.0 s"), (123_400, "2 min 3 s")]
 )

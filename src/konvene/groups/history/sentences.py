@@ -1,8 +1,9 @@
 """Rows of the audit as sentences, for the CLI and for log lines alike.
 
 A classic group rebalances in one go: its row has a start, an end, and members that were waited for in
-between. A consumer group moves in two: a row for each epoch that says why it was raised, and a row once all
-members have what was made of it. The first has no duration and no members, the second tells who came last.
+between. A consumer or streams group moves in two: a row for each epoch that says why it was raised, and a row
+once all members have what was made of it. The first has no duration and no members, the second tells who came
+last; of a streams group, how many tasks moved as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ __all__ = ["describe", "duration", "headline", "sentences", "word"]
 
 SLOW_MS = 500
 """A member that comes later than this is named as the one that was waited for."""
+
+ROLES = ("active", "standby", "warm-up")
+"""Of tasks, as a row counts them."""
 
 AT_ONCE = ("Assigning", "Empty")
 """States that a group of the new protocols comes to with the very record that raises its epoch."""
@@ -47,13 +51,16 @@ def _at_once(value: RebalanceValue) -> bool:
 
 
 def sentences(value: RebalanceValue) -> list[str]:
-    """One sentence per cause, and one for the member that was waited for longest."""
-    return [_sentence(c) for c in value.causes] + list(_waited_for(value))
+    """One sentence per cause, one for what moved, and one for the member that was waited for longest."""
+    assigns = value.group_type != "classic"
+    return [*(_sentence(c, assigns) for c in value.causes), *_moved(value), *_waited_for(value)]
 
 
-def _sentence(cause: Cause) -> str:
+def _sentence(cause: Cause, assigns: bool) -> str:
     who = _who(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
     what = causes.SENTENCES.get(cause.kind, "")
+    if assigns:
+        what = causes.WHERE_IT_ASSIGNS.get(cause.kind, what)
     if not who:
         what = causes.OF_THE_GROUP.get(cause.kind, what)
     text = f"{cause.kind}: {' '.join(part for part in (who, what) if part) or 'no member is named'}"
@@ -62,6 +69,15 @@ def _sentence(cause: Cause) -> str:
     if cause.reason:
         text += f"; its words: {cause.reason}"
     return text
+
+
+def _moved(value: RebalanceValue) -> Iterator[str]:
+    """How many tasks members have that they had not, or not in that role."""
+    told = [f"{count} {role}" for role, count in zip(ROLES, value.moved, strict=False) if count]
+    if told:
+        yield f"tasks moved: {', '.join(told)}"
+    elif value.moved:
+        yield "tasks moved: none"
 
 
 def _waited_for(value: RebalanceValue) -> Iterator[str]:
