@@ -178,6 +178,11 @@ def _consumers_stable(world: World, group: ConsumerGroup, members: list[Member])
         return False
     if not all(expression in group.regexes for expression in group.regex_users):
         return False
+    told = {m.member_id: m for m in members}
+    if not world.options["hostile"] and any(
+        group.topics_of(m) != read_by(world, told[member_id]) for member_id, m in group.members.items()
+    ):
+        return False  # Expressions are resolved again in a while: the epoch will move.
     owned = [tp for member in members for tp in member.owned]
     counts = world.partition_counts()
     topics = {topic for member in members for topic in read_by(world, member)}
