@@ -419,12 +419,15 @@ def test_groups_of_other_types_have_no_input_topics(working: Office) -> None:
 
 def test_one_internal_topic_goes_where_it_is_named(office: Office) -> None:
     office.ended("single")
-    said = office.groups(
+    line = (
         "reset-offsets", "single", "--all-input-topics", "--to-earliest", "--execute",
         "--delete-internal-topic", "single-words-repartition",
     )  # fmt: skip
+    said = office.groups(*line)
     assert said.err == "Deleted internal topic single-words-repartition.\n"
     assert "single-counts-changelog" in call(office.broker, "topics", "list").out
+    again = office.groups(*line)
+    assert (again.code, again.err) == (0, "There is no internal topic single-words-repartition any more.\n")
 
 
 # deleting -------------------------------------------------------------------------------------

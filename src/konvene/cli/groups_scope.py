@@ -139,8 +139,10 @@ def internal_topics(group: StreamsGroupDescription) -> list[str]:
 
 
 async def delete_topics(admin: Admin, group: str, topics: Iterable[str]) -> tuple[list[str], list[Failure]]:
-    """Delete internal topics one by one: what is gone, and why the others are not."""
-    from konvene.client.errors import ClientError
+    """Delete internal topics one by one: what is gone, and why the others are not.
+
+    One that is gone already is no failure: somebody deleted it before the group."""
+    from konvene.client.errors import ClientError, KafkaError
 
     gone, failures = [], []
     for topic in topics:
@@ -148,6 +150,9 @@ async def delete_topics(admin: Admin, group: str, topics: Iterable[str]) -> tupl
             await admin.delete_topics([topic])
             gone.append(topic)
         except ClientError as error:
+            if isinstance(error, KafkaError) and error.name == "UNKNOWN_TOPIC_OR_PARTITION":
+                note(f"There is no internal topic {topic} any more.")
+                continue
             why = failure_of(error)
             failures.append(Failure(f"internal topic of group {group}: {why.message}", why.hint))
     return gone, failures

@@ -116,12 +116,31 @@ def _holders(
 
 
 def stuck(group: StreamsGroupDescription) -> list[str]:
-    """A sentence for each member that others wait for: what it has not released, and for whom."""
-    return [
+    """A sentence for each member that others wait for: what it has not released, and for whom.
+
+    Where nobody is seen to have what is waited for, and the broker does not tell what members owe, those
+    are named that may."""
+    found = standings(group)
+    told = [
         f"{who(s.member)} has not released {_with_whom(s.releases, 'for which', 'waits', 'wait')}"
-        for s in standings(group)
+        for s in found
         if s.is_awaited
     ]
+    unseen = [
+        unit
+        for s in found
+        if s.member.owes is None and not s.is_away
+        for unit, others in s.waits.items()
+        if not others
+    ]
+    if unseen:
+        told += [
+            f"{who(s.member)} is at epoch {s.member.epoch}, and may have yet to release what others wait "
+            f"for: {spelled(unseen)}"
+            for s in found
+            if s.behind and not s.is_away and not s.is_awaited
+        ]
+    return told
 
 
 def sentences(standing: Standing, group: StreamsGroupDescription) -> list[str]:
