@@ -25,6 +25,14 @@ from konvene.groups.consumer.log import (
 )
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    TaskIds,
+    TopicInfo,
+    Topology,
+)
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, Record, decode_record, encode_record
@@ -116,11 +124,7 @@ def test_rows_lost_in_a_crash_are_derived_and_say_so(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
             await live_and_leave(broker)
-        (tmp_path / ".kafka_cleanshutdown").unlink()
-        shutil.rmtree(tmp_path / f"{AUDIT_TOPIC}-0")
-        points = tmp_path / "recovery-point-offset-checkpoint"
-        kept = [line for line in points.read_text().splitlines()[2:] if AUDIT_TOPIC not in line]
-        points.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
+        lose_rows(tmp_path)
         async with running(tmp_path) as broker:
             await asyncio.sleep(0.1)
             assert told(broker) == [
@@ -135,6 +139,15 @@ def test_rows_lost_in_a_crash_are_derived_and_say_so(tmp_path: Path) -> None:
 def crash(place: Path) -> None:
     """As if the broker had not been stopped."""
     (place / ".kafka_cleanshutdown").unlink()
+
+
+def lose_rows(place: Path) -> None:
+    """As if the broker had been killed before any row was on the disk."""
+    crash(place)
+    shutil.rmtree(place / f"{AUDIT_TOPIC}-0")
+    points = place / "recovery-point-offset-checkpoint"
+    kept = [line for line in points.read_text().splitlines()[2:] if AUDIT_TOPIC not in line]
+    points.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
 
 
 def append(broker: Broker, *records: Record) -> None:
@@ -175,6 +188,111 @@ def test_lost_rows_of_consumer_groups_are_derived_once(tmp_path: Path) -> None:
                 assert told(broker) == derived
                 assert [(r.base_offset, r.last_offset) for r in rows(broker)] == [(0, 1), (3, 3), (4, 7)]
                 assert rows(broker)[-1].causes[0].client_id == "ann"
+            crash(tmp_path)
+
+    asyncio.run(main())
+
+
+RUNS = Topology(
+    epoch=0,
+    subtopologies=(
+        Subtopology(subtopology_id="0", source_topics=("lines",), repartition_sink_topics=("words",)),
+        Subtopology(subtopology_id="1", repartition_source_topics=(TopicInfo(name="words", partitions=2),)),
+    ),
+)
+"""Four tasks, once its own topic is there. The broker makes it."""
+
+
+async def run_and_leave(broker: Broker) -> None:
+    """Two members of a streams group: one joins before the topics are there, one leaves."""
+    await broker.groups.make_ready()
+    await asyncio.sleep(0.05)
+    coordinator = broker.groups.of("app")
+    assert coordinator is not None
+    owned: dict[str, tuple[TaskIds, ...]] = {}
+    epochs = dict.fromkeys(("m", "n"), 0)
+
+    async def beat(member: str, epoch: int | None = None) -> None:
+        joins = not epochs[member]
+        own = owned.get(member, ())
+        said = {"active_tasks": own, "standby_tasks": (), "warmup_tasks": ()}
+        more: dict[str, object] = {"topology": RUNS, "process_id": member, "rebalance_timeout_ms": 10_000}
+        request = StreamsGroupHeartbeatRequest(
+            group_id="app", member_id=member, member_epoch=epochs[member] if epoch is None else epoch,
+            **said | (more if joins else {}),
+        )  # fmt: skip
+        call = Call(api_version=1, client_id=f"c-{member}", client_host="/127.0.0.1", fresh_ids=("1",))
+        answer = await coordinator.submit(request, call)
+        assert isinstance(answer, StreamsGroupHeartbeatResponse)
+        assert answer.error_code == 0, answer
+        epochs[member] = answer.member_epoch
+        if answer.active_tasks is not None:
+            owned[member] = answer.active_tasks
+
+    async def settle(*members: str) -> None:
+        for _ in range(100):
+            for member in members:
+                await beat(member)
+            if told(broker)[-1][1] == "Stable" and rows(broker)[-1].members and len(owned) == len(members):
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(told(broker))
+
+    await beat("m")
+    await beat("m")
+    assert told(broker)[-1][1] == "NotReady"
+    await broker.create_missing(["lines"])
+    await settle("m")
+    await settle("m", "n")
+    await beat("n", -1)
+
+
+AT_ONCE = {
+    "offsets.topic.num.partitions": "1", "num.partitions": "2",
+    "group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0",
+}  # fmt: skip
+
+
+def test_lost_rows_of_streams_groups_are_derived_as_they_were(tmp_path: Path) -> None:
+    """Same epochs and states, same members at the same times, as many tasks that moved; of who went, that it
+    is gone. Once: what is derived stays, whatever comes later."""
+
+    def all_of(broker: Broker) -> list[RebalanceValue]:
+        """But for what no log tells."""
+        return [
+            row.replace(
+                inferred=True, protocol=None, base_offset=-1, last_offset=-1,
+                causes=tuple(
+                    c.replace(kind="member-gone" if c.kind == "member-left" else c.kind, at_ms=-1)
+                    for c in row.causes
+                ),
+                members=tuple(sorted((m.replace(joined_ms=-1) for m in row.members), key=repr)),
+                started_ms=-1, joined_ms=-1, ended_ms=-1,
+            )
+            for row in rows(broker)
+        ]  # fmt: skip
+
+    async def main() -> None:
+        async with running(tmp_path, AT_ONCE) as broker:
+            await run_and_leave(broker)
+            live, names = all_of(broker), told(broker)
+        assert [(state, causes) for _, state, _, causes in names] == [
+            ("Assigning", ["member-joined", "topology-initialized"]),
+            ("NotReady", ["member-joined", "topology-initialized"]),
+            ("Assigning", ["topic-metadata-changed"]),
+            ("NotReady", ["topic-metadata-changed"]),
+            ("Assigning", ["topic-metadata-changed", "topology-ready"]),
+            ("Stable", ["topic-metadata-changed", "topology-ready"]),
+            ("Assigning", ["member-joined"]),
+            ("Stable", ["member-joined"]),
+            ("Assigning", ["member-left"]),
+        ]
+        lose_rows(tmp_path)
+        for _ in range(2):
+            async with running(tmp_path, AT_ONCE) as broker:
+                await asyncio.sleep(0.1)
+                assert all_of(broker) == live
+                assert {inferred for _, _, inferred, _ in told(broker)} == {True}
             crash(tmp_path)
 
     asyncio.run(main())
