@@ -137,8 +137,8 @@ def test_serve_hands_its_options_to_the_broker(monkeypatch: pytest.MonkeyPatch, 
     handed: list[Any] = []
 
     def serve(*given: Any) -> int:
-        *options, progress, assignors = given
-        handed.append((*options, assignors))
+        *options, progress, assignors, metrics_port = given
+        handed.append((*options, assignors, metrics_port))
         progress(1)("orders-0")  # No terminal is there to be shown anything.
         return 3
 
@@ -147,11 +147,11 @@ def test_serve_hands_its_options_to_the_broker(monkeypatch: pytest.MonkeyPatch, 
     config = tmp_path / "server.properties"
     config.write_text("a=b")
     words = ["--host", "::1", "--port", "0", "--data-dir", str(tmp_path), "--config", str(config)]
-    words += ["--assignor", "mine:assign", "--set", "a=1", "--set", "b = c=d"]
+    words += ["--assignor", "mine:assign", "--set", "a=1", "--set", "b = c=d", "--metrics-port", "9100"]
     assert call(None, "serve", *words).code == 3
     assert handed == [
-        (None, None, None, False, None, [], ()),
-        ("::1", 0, tmp_path, False, config, [("a", "1"), ("b", "c=d")], ("mine:assign",)),
+        (None, None, None, False, None, [], (), None),
+        ("::1", 0, tmp_path, False, config, [("a", "1"), ("b", "c=d")], ("mine:assign",), 9100),
     ]
 
 

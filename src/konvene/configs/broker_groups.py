@@ -153,9 +153,10 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             "Most members a streams group may have.",
             at_least=1),
     Setting("group.streams.assignors", LIST, ("sticky",),
-            "Task assignors on offer, the first being the default: names of built-in ones and of those that "
-            "packages offer, or `module:function`.",
-            may_be_empty=False, note="streams.assignor.name of a group falls back to the first of these."),
+            "Task assignors on offer, the first being the default.", may_be_empty=False,
+            note="Built-in is sticky; any other function is named module:function, or as the entry point in "
+            "konvene.task_assignors of an installed package. A group's streams.assignor.name falls back to "
+            "the first."),
     Setting("group.streams.assignor.offload.enable", BOOLEAN, True,
             "Whether task assignments are computed away from the coordinator's own turn.",
             dynamic="cluster-wide", internal=True),
