@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from konvene.codec import batches as rb
-from konvene.groups.streams.current import Role
-from konvene.groups.streams.group import State, StreamsGroup
+from konvene.groups.streams.current import Current, Held, MemberState, Role
+from konvene.groups.streams.group import Member, State, StreamsGroup
 from konvene.groups.streams.log import (
     REPLAYS,
     assignment_record,
@@ -230,3 +230,42 @@ def test_a_group_that_is_deleted_leaves_nothing() -> None:
         for record in group_tombstones(group):
             replay(groups, record)
     assert groups == {}
+
+
+def told_current(member_id: str, has: dict[str, dict[int, int]]) -> Record:
+    return current_record("g", member_id, Current(MemberState.STABLE, 3, 2, Held(has)))
+
+
+def test_a_batch_that_stands_twice_is_what_it_is_once() -> None:
+    """G8: also where a static member has what another id of its had, all in one batch."""
+    batch = [
+        member_record("g", Member("old", "ann")),
+        told_current("old", {"0": {0: 1}}),
+        *member_tombstones("g", "old"),
+        member_record("g", Member("new", "ann")),
+        told_current("new", {"0": {0: 1}}),
+        member_record("g", Member("new", "ann", client_id="ann")),
+    ]
+    once: dict[str, Any] = {}
+    twice: dict[str, Any] = {}
+    for record in batch:
+        replay(once, record)
+    for record in (*batch, *batch):
+        replay(twice, record)
+    assert once["g"].active == {"0": {0: "new"}}
+    assert once == twice
+
+
+def test_an_assignment_that_is_gone_is_that_of_a_new_group() -> None:
+    """G2: a group that was deleted and made again, read from a log that was compacted meanwhile. What is left
+    of its end are the tombstones for which nothing came after it."""
+    groups: dict[str, Any] = {}
+    for record in (member_record("g", Member("bob")), assignment_record("g", 7, 5)):
+        replay(groups, record)
+    for record in group_tombstones(groups["g"]):
+        if not isinstance(record.key, rs.StreamsGroupMetadataKey):
+            replay(groups, record)
+    fresh: dict[str, Any] = {}
+    for told in (groups, fresh):
+        replay(told, member_record("g", Member("ann")))
+    assert groups == fresh

@@ -35,10 +35,11 @@ from konvene.groups.streams.work import Creation
 from konvene.shard.image import Topics
 
 FIRST_EPOCH = 1
-"""A group that is heard of begins here, with nothing assigned; its first target is for the next one."""
+"""A group that is heard of begins here, with nothing assigned; its first target is for the next one. So does
+one of which the log says no assignment any more."""
 
 NO_EPOCH = -1
-"""The assignment's epoch where the log has none any more; the epoch of a topology that nobody has."""
+"""The epoch of a topology that nobody has."""
 
 
 class State(StrEnum):
@@ -224,11 +225,20 @@ class StreamsGroup:
         old = self.members.get(member.member_id)
         if old is not None and old.instance_id is not None and old.instance_id != member.instance_id:
             self._let_go_of_name(old)
-        self._move(member.member_id, old.current if old is not None else None, member.current)
+        if old is None or not _same(old.current, member.current):
+            self._move(member.member_id, old.current if old is not None else None, member.current)
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         self._see_whether_behind(member)
+
+    def have(self, member: Member, current: Current) -> None:
+        """A member that is there has this now, and is else as it was.
+
+        If it has the same again, somebody may have had it in between, in a log that says a thing twice."""
+        if _same(member.current, current):
+            self._claim(member.member_id, current)
+        self.put(member.having(current))
 
     def drop(self, member_id: str) -> None:
         """Take a member out; nothing happens if it is none."""
@@ -258,11 +268,13 @@ class StreamsGroup:
 
     def _move(self, member_id: str, old: Current | None, new: Current | None) -> None:
         """Note what a member has. What somebody else is active in by now stays with them."""
-        if old is not None and new is not None and _same(old, new):
-            return
         for held in (old.assigned, old.pending_revocation) if old is not None else ():
             self._release(member_id, held)
-        for held in (new.assigned, new.pending_revocation) if new is not None else ():
+        if new is not None:
+            self._claim(member_id, new)
+
+    def _claim(self, member_id: str, current: Current) -> None:
+        for held in (current.assigned, current.pending_revocation):
             for subtopology, epochs in held.active.items():
                 self.active.setdefault(subtopology, {}).update(dict.fromkeys(epochs, member_id))
             for holders, tasks in ((self.standby, held.standby), (self.warmup, held.warmup)):
@@ -292,7 +304,7 @@ class StreamsGroup:
 
 
 def _same(old: Current, new: Current) -> bool:
-    """Whether two have the same tasks: then it does not change who has which."""
+    """Whether two have the same tasks: then there is nothing to let go of."""
     return old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
 
 

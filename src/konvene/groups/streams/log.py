@@ -21,7 +21,7 @@ from typing import Any
 
 from konvene.groups.assignors.tasks import NO_TASKS, MemberAssignment, Tasks
 from konvene.groups.streams.current import NONE_HELD, Current, Epochs, Held, MemberState
-from konvene.groups.streams.group import NO_EPOCH, Member, StreamsGroup
+from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.topology import Topology
 from konvene.records.coordinator import Record
 from konvene.records.streams import (
@@ -248,7 +248,7 @@ def _assignment(groups: Groups, key: StreamsGroupTargetAssignmentMetadataKey, va
     if value is not None:
         _group(groups, key.group_id).assigned_at(value.assignment_epoch, value.assignment_timestamp)
     elif (there := _known(groups, key.group_id)) is not None:
-        there.assigned_at(NO_EPOCH, 0)
+        there.assigned_at(FIRST_EPOCH, 0)
 
 
 def _target(groups: Groups, key: StreamsGroupTargetAssignmentMemberKey, value: Any) -> None:
@@ -262,13 +262,16 @@ def _target(groups: Groups, key: StreamsGroupTargetAssignmentMemberKey, value: A
 def _current(groups: Groups, key: StreamsGroupCurrentMemberAssignmentKey, value: Any) -> None:
     if value is not None:
         group = _group(groups, key.group_id)
-        member = group.members.get(key.member_id) or Member(key.member_id)
-        group.put(member.having(_read_current(value)))
+        member = group.members.get(key.member_id)
+        if member is not None:
+            group.have(member, _read_current(value))
+        else:
+            group.put(Member(key.member_id).having(_read_current(value)))
         return
     there = _known(groups, key.group_id)
     known = there.members.get(key.member_id) if there is not None else None
     if there is not None and known is not None:
-        there.put(known.having(LEFT))
+        there.have(known, LEFT)
 
 
 def _read_current(value: StreamsGroupCurrentMemberAssignmentValue) -> Current:
