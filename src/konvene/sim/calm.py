@@ -9,6 +9,9 @@ When it is calm nothing fails and nobody comes or goes, so that
     L6  everything that there is gets read and committed
     L5  then nothing moves any more: three sessions pass without another generation
     L1  in a consumer group all are where they should be within four heartbeats of a change
+    L2  in a streams group every task is run by somebody and restored, every standby has caught up; and so
+        within four heartbeats, and the time that restoring takes, of a change. Where the sources that are to
+        be joined cannot be, nobody has anything
     G11, G12  and when all have left, the group is empty; nobody waits, and no timer is left over
 """
 
@@ -23,7 +26,11 @@ from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import State as ConsumerState
 from konvene.groups.intervals import told_interval_ms
 from konvene.groups.kinds import is_empty
-from konvene.sim.chaos import CONSUMER_SETTINGS
+from konvene.groups.streams.configure import Status, configure
+from konvene.groups.streams.group import State as StreamsState
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.topology import sources
+from konvene.sim.chaos import CONSUMER_SETTINGS, STREAMS_SETTINGS
 from konvene.sim.event import Broken
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.members import assigns
@@ -64,7 +71,7 @@ def calm(world: World) -> None:
 
 def _generation(world: World, name: str) -> int:
     group = world.shell.core.groups.get(name)
-    return group.epoch if isinstance(group, ConsumerGroup) else world.group(name).generation
+    return group.epoch if isinstance(group, ConsumerGroup | StreamsGroup) else world.group(name).generation
 
 
 def _converges(world: World) -> None:
@@ -72,6 +79,9 @@ def _converges(world: World) -> None:
 
     Four heartbeats: to hear of it, to give up, to hear that it was given up, and one for good measure. The
     first may still be as far away as was told while there was trouble, the others as is told by now."""
+    if "streams" in world.kinds:
+        _streams_converge(world)
+        return
     if not assigns(world.kinds) or not all(
         isinstance(world.shell.core.groups.get(name), ConsumerGroup) for name in _groups(world)
     ):
@@ -91,6 +101,30 @@ def _converges(world: World) -> None:
         _within(world, bound_ms, lambda: _stable(world), "MembersConverge", lambda: _why_not(world))
 
 
+def _streams_converge(world: World) -> None:
+    """L2: there are to be other standbys, and somebody leaves; each time all is as it should be soon.
+
+    What has to be restored is as much as there is, wherever it goes; a member looks at it at each tick."""
+    config, options = world.config, world.options
+    beat_ms: int = config["group.streams.heartbeat.interval.ms"]
+    told_ms = told_interval_ms(beat_ms, config, len(world.living()), waits=False)
+    restore_ms = 1_000 * world.stores.size() // options["restore.rate"] + 2 * options["heartbeat.ms"]
+    bound_ms = max(beat_ms, told_ms) + 3 * told_ms + restore_ms + SOON_MS
+    bound_ms += config["group.streams.assignment.interval.ms"]
+    count = config["group.streams.num.standby.replicas"]
+    before = {name: _generation(world, name) for name in _groups(world)}
+    world.set("group.streams.num.standby.replicas", str((count + 1) % 3))
+
+    def done() -> bool:
+        return _stable(world) and all(_generation(world, name) > at for name, at in before.items())
+
+    _within(world, bound_ms, done, "TasksConverge", lambda: _why_not(world))
+    if len(world.living()) > 1:
+        world.living()[0].leave()  # What it says does not arrive any more: its session has to end.
+        bound_ms += _longest(world)[0]
+        _within(world, bound_ms, lambda: _stable(world), "TasksConverge", lambda: _why_not(world))
+
+
 def _heal(world: World) -> None:
     world.happened("world", "is calm from here on", None)
     world.is_calm = True
@@ -105,6 +139,8 @@ def _heal(world: World) -> None:
             member.go_on()
     for other in world.others:
         other.die()
+    if "streams" in world.kinds:
+        world.internal_topics.mend()
     if not world.living():
         world.members[0].start()
 
@@ -114,12 +150,17 @@ def _longest(world: World) -> tuple[int, int]:
     sessions, rebalances = [world.options["session.ms"]], [world.options["rebalance.ms"]]
     if assigns(world.kinds):
         sessions += (
-            int(value) for name, values in CONSUMER_SETTINGS if "session" in name for value in values
+            int(value)
+            for name, values in (*CONSUMER_SETTINGS, *STREAMS_SETTINGS)
+            if "session" in name
+            for value in values
         )
     for group in world.shell.core.groups.values():
         if isinstance(group, ConsumerGroup):
             rebalances += (m.rebalance_timeout_ms for m in group.members.values())
             sessions += (m.classic.session_timeout_ms for m in group.members.values() if m.classic)
+        elif isinstance(group, StreamsGroup):
+            rebalances += (m.rebalance_timeout_ms for m in group.members.values())
         elif isinstance(group, ClassicGroup):
             rebalances += (m.rebalance_timeout_ms for m in group.members.values())
             sessions += (m.session_timeout_ms for m in group.members.values())
@@ -155,6 +196,8 @@ def _group_stable(world: World, name: str, members: list[Member]) -> bool:
     found = world.shell.core.groups.get(name)
     if isinstance(found, ConsumerGroup):
         return _consumers_stable(world, found, members)
+    if isinstance(found, StreamsGroup):
+        return _streams_stable(world, found, members)
     group = world.group(name)
     if group.state is not State.STABLE or len(group.members) != len(members):
         return False
@@ -190,6 +233,29 @@ def _consumers_stable(world: World, group: ConsumerGroup, members: list[Member])
         topics = group.topics  # Somebody may have said something else in a member's name.
     wanted = {(topic, p) for topic in topics for p in range(counts.get(topic, 0))}
     return len(owned) == len(set(owned)) and set(owned) == wanted
+
+
+def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) -> bool:
+    """All at the group's epoch; and each task is run by one, restored. Or they cannot be, and nobody runs."""
+    if group.topology is None or group.members.keys() != {m.member_id for m in members}:
+        return False
+    if group.epoch > group.assignment_epoch or not all(m.settled and m.epoch == group.epoch for m in members):
+        return False
+    counts = world.partition_counts()
+    mode: str = world.config["konvene.streams.mode"]
+    found = configure(group.topology, dict(counts), mode)
+    if found.failure is not None and found.failure.status is not Status.INCORRECTLY_PARTITIONED_TOPICS:
+        return False
+    owned = [tp for member in members for tp in member.owned]
+    wanted = {
+        (topic, p)
+        for name, count in found.tasks.items()
+        for topic in sources(group.topology.subtopologies[name])
+        for p in range(min(count, counts[topic]))
+        if found.is_ready
+    }
+    state = StreamsState.STABLE if found.is_ready else StreamsState.NOT_READY
+    return group.state is state and len(owned) == len(set(owned)) and set(owned) == wanted
 
 
 def read_by(world: World, member: Member) -> set[str]:

@@ -19,6 +19,7 @@ from konvene.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.sim.compaction import compacted
 from konvene.sim.faults import ALL_FAULTS, SECRET
 from konvene.sim.members import assigns
@@ -116,6 +117,45 @@ def _wake(world: World, member: Member, life: int) -> None:
     if member.life == life and member.paused:
         world.happened(member.name, "goes on", None)
         member.go_on()
+
+
+def _process(world: World) -> list[Member]:
+    """The living members of some process; of a world without processes, one member."""
+    member = _anybody(world)
+    name = getattr(member, "process_id", None)
+    same = [m for m in world.living() if name is not None and getattr(m, "process_id", None) == name]
+    return same or ([] if member is None else [member])
+
+
+def _process_dies(world: World) -> None:
+    for member in _process(world):
+        world.happened(member.name, "dies with its process", None)
+        member.die()
+        maybe_restart(world, member)
+
+
+def _roll(world: World) -> None:
+    """One process after another leaves and is back soon."""
+    at_ms = 0
+    hosts = dict.fromkeys(getattr(m, "host", m.name) for m in world.living())
+    for host in hosts:
+        at_ms += world.random.randint(100, world.options["session.ms"])
+        world.agenda.after(at_ms, _restart_host, world, host)
+
+
+def _restart_host(world: World, host: str) -> None:
+    for member in list(world.members):
+        if member.alive and getattr(member, "host", member.name) == host and not world.is_calm:
+            world.happened(member.name, "is started anew", None)
+            member.leave()
+            world.agenda.after(world.random.randint(1, 5_000), _restart, world, member)
+
+
+def _shutdown(world: World) -> None:
+    member = _anybody(world)
+    request_shutdown = getattr(member, "request_shutdown", None)
+    if request_shutdown is not None:
+        request_shutdown()
 
 
 def cut_off(world: World, way: str) -> frozenset[str]:
@@ -251,13 +291,13 @@ def _topic_anew(world: World) -> None:
     old = world.topics.by_name.get(name)
     if old is None:
         return
-    _forget(world, name)
+    forget(world, name)
     world.set_topic(name, world.random.randint(1, 4))
     for tp in [tp for tp in world.ends if tp[0] == name]:
         del world.ends[tp]
 
 
-def _forget(world: World, name: str) -> None:
+def forget(world: World, name: str) -> None:
     """What is known of a topic says nothing from now on; its offsets go."""
     world.oracle.made_anew(name)
     gone = DeleteTopicState(name=name, topic_id=world.topics.by_name[name].id)
@@ -267,7 +307,7 @@ def _forget(world: World, name: str) -> None:
 def _topic_gone(world: World) -> None:
     name = "extra"
     if name in world.topics.by_name:
-        _forget(world, name)
+        forget(world, name)
         world.delete_topic(name)
         world.agenda.after(log_uniform_ms(world, 100, 30_000), _topic_back, world, name)
 
@@ -281,10 +321,15 @@ def _topic_comes(world: World) -> None:
     """Some of them nobody may describe."""
     name = world.random.choice(["orders-late", "orders-later", f"{SECRET}-orders", "extra-late"])
     if name in world.topics.by_name:
-        _forget(world, name)
+        forget(world, name)
         world.delete_topic(name)
     else:
         world.set_topic(name, world.random.randint(1, 3))
+
+
+def _internal_gone(world: World) -> None:
+    """An operator mends what does not fit, or breaks what does. All is made again, without its records."""
+    world.internal_topics.mend(some=True)
 
 
 SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -307,8 +352,26 @@ CONSUMER_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
+STREAMS_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("group.streams.max.size", ("1000", "2", "4")),
+    ("group.streams.assignment.interval.ms", ("0", "1000", "4000")),
+    ("group.streams.initial.rebalance.delay.ms", ("0", "3000")),
+    ("group.streams.session.timeout.ms", ("10000", "20000")),
+    ("group.streams.heartbeat.interval.ms", ("3000", "1000")),
+    ("group.streams.num.standby.replicas", ("0", "1", "2")),
+    ("group.streams.acceptable.recovery.lag", ("10000", "0", "100")),
+    ("konvene.heartbeat.policy", ("responsive", "kafka")),
+)
+
+
+def _settings(world: World) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if "streams" in world.kinds:
+        return (*SETTINGS, *STREAMS_SETTINGS)
+    return (*SETTINGS, *CONSUMER_SETTINGS) if assigns(world.kinds) else SETTINGS
+
+
 def _setting(world: World) -> None:
-    table = (*SETTINGS, *CONSUMER_SETTINGS) if assigns(world.kinds) else SETTINGS
+    table = _settings(world)
     name, values = world.random.choice(table)
     value = world.random.choice(values)
     world.happened("broker", f"{name}={value}", None)
@@ -347,6 +410,8 @@ def _describe(world: World) -> None:
     _ask(world, DescribeGroupsRequest(groups=(*groups, "nobody")), 6)
     if assigns(world.kinds):
         _ask(world, ConsumerGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
+        if "streams" in world.kinds:
+            _ask(world, StreamsGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
     _ask(world, OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=g) for g in groups)), 9)
 
 
@@ -376,4 +441,8 @@ STRIKE: dict[str, Callable[[World], None]] = {
     "resubscribe": _resubscribe,
     "topic_gone": _topic_gone,
     "topic_comes": _topic_comes,
+    "process_dies": _process_dies,
+    "roll": _roll,
+    "internal_gone": _internal_gone,
+    "shutdown": _shutdown,
 }

@@ -26,6 +26,10 @@ Consumer groups have their own: assignments and expressions are worked out besid
 when they come; topics go and come back later, and new ones come that an expression matches; members change
 what they read, and one that comes back may speak the other protocol.
 
+Applications of streams groups die and roll by processes, which find their state on their disks. Their
+internal topics are made late or not at all, are deleted, or do not fit any more, as sources come late and
+grow. Somebody asks for all of it to shut down.
+
 Each run draws from its seed which of these happen at all, and how strongly (`KNOBS`, `FAULTS`): runs with few
 kinds of trouble reach corners that runs with all of them never see. What was drawn is printed.
 
@@ -124,6 +128,21 @@ LATER_KNOBS: tuple[Knob, ...] = (
 )  # fmt: skip
 """Of the same groups, drawn behind all else: what a seed drew before there were these it draws still."""
 
+STREAMS_KNOBS: tuple[Knob, ...] = (
+    Knob("topology", "stateful", _one_of("stateless", "stateful", "stateful", "chain", "two", "joined"),
+         "what the members of a streams group run, of the catalogue in `members.streams_topologies`"),
+    Knob("threads", 1, _one_of(1, 2, 2), "members that a process has"),
+    Knob("instances", 0, _one_of(0, 0, 3, 1), "each so-many-th member has an instance id; 0: none has"),
+    Knob("standbys", 0, _one_of(0, 0, 1, 1, 2), "group.streams.num.standby.replicas"),
+    Knob("streams.delay.ms", 0, _one_of(0, 0, 3_000), "group.streams.initial.rebalance.delay.ms"),
+    Knob("streams.mode", "kafka", _one_of("kafka", "kafka", "kafka", "kip"), "konvene.streams.mode"),
+    Knob("restore.rate", 1_000, _log_uniform(10, 2_000), "records of a changelog that are restored in 1 s"),
+    Knob("endpoints", 0.0, _often_none(1, 0.5), "part of the members that say where they can be asked"),
+    Knob("create.fails", 0.0, _often_none(0.6, 0.5), "part of the internal topics that cannot be made"),
+    Knob("late.topic", 0, _one_of(0, 0, 0, 1), "whether a source topic comes after the members"),
+)  # fmt: skip
+"""Of streams groups alone, drawn behind all else."""
+
 
 class Fault(NamedTuple):
     """A row of what happens now and then: `World.fault_<name>` does it."""
@@ -160,11 +179,18 @@ CONSUMER_FAULTS: tuple[Fault, ...] = (
     Fault("topic_comes", 1, "a topic comes that expressions match, or goes again"),
 )  # fmt: skip
 
+STREAMS_FAULTS = (
+    Fault("process_dies", 3, "all members of a process die, and come back to what is on its disk, or do not"),
+    Fault("roll", 1, "the processes of an application are started anew, one after another"),
+    Fault("internal_gone", 2, "internal topics that do not fit are deleted, or one that does"),
+    Fault("shutdown", 0.5, "a member asks for all of its application to be shut down"),
+)
+
 SECRET = "secret"
 """Topics whose names begin like this nobody may describe: no expression matches them."""
 
-ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS)
-ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS)
+ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS)
+ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS)
 
 
 class Options:
@@ -181,9 +207,10 @@ class Options:
         return f"<options {' '.join(self.lines())}>"
 
     @classmethod
-    def drawn(cls, random: Random, *, consumers: bool = False) -> Options:
-        """For a run of chaos; with `consumers` what is theirs too. A fault is there in three runs of five."""
-        knobs = {knob.name: knob.calm for knob in (*CONSUMER_KNOBS, *LATER_KNOBS)}
+    def drawn(cls, random: Random, *, consumers: bool = False, streams: bool = False) -> Options:
+        """For a run of chaos; with `consumers`, and `streams`, what is theirs too. A fault is there in three
+        runs of five."""
+        knobs = {knob.name: knob.calm for knob in (*CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS)}
         knobs |= {knob.name: knob.draw(random) for knob in KNOBS}
         faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
         if consumers:
@@ -192,6 +219,11 @@ class Options:
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in CONSUMER_FAULTS
             }
             knobs |= {knob.name: knob.draw(random) for knob in LATER_KNOBS}
+        if streams:
+            knobs |= {knob.name: knob.draw(random) for knob in STREAMS_KNOBS}
+            faults |= {
+                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in STREAMS_FAULTS
+            }
         return cls(knobs, {name: round(weight, 2) for name, weight in faults.items()})
 
     @classmethod

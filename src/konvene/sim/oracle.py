@@ -4,7 +4,8 @@ A record is known by its topic, partition and offset, so each is there once. Wha
 
     lost        somebody goes on behind a record that nobody has read
     gone back   an offset is fetched that is below one whose commit was acknowledged before it was asked for
-    doubled     two members were given the same partition in the generation that stands
+    doubled     two members were given the same partition in the generation that stands; or two members of a
+                streams group run the same task, or have the same state of a process open
     reordered   a member goes on elsewhere than where it stopped
 
 Reading a record twice is no fault, after a crash or a rebalance: commits are behind.
@@ -25,6 +26,7 @@ from konvene.sim.event import Broken, Event, OffsetKey
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
+    from konvene.sim.members.streams import StreamsMember
 
 TopicPartition = tuple[str, int]
 
@@ -40,6 +42,7 @@ class Oracle:
         self._age: dict[OffsetKey, int] = {}
         """Rises when an offset goes back rightly."""
         self._owners: dict[str, Member] = {}
+        self._runs: dict[str, StreamsMember] = {}
         self._without: set[str] = set()
         self.reads = self.repeated = 0
 
@@ -65,6 +68,30 @@ class Oracle:
                 both = ", ".join(f"{t}-{p}" for t, p in sorted(owned & other.owned))
                 why = f"{member.name} and {other.name} own {both} in {member.epoch}"
                 raise Broken("NobodySharesAPartition", why)
+
+    def runs(self, member: StreamsMember) -> None:
+        """It has other tasks than before, or none. T1: of those who are members nobody else runs them,
+        restored or not. T2: nobody else of its process has the same state open."""
+        if self.off:
+            return
+        if not member.tasks:
+            self._runs.pop(member.name, None)
+            return
+        self._runs[member.name] = member
+        if not self._is_current(member):
+            return
+        for other in self._runs.values():
+            if other is member or other.group != member.group or not self._is_current(other):
+                continue
+            both = other.tasks.active & member.tasks.active
+            if both:
+                told = ", ".join(sorted(map(str, both)))
+                raise Broken("NobodySharesATask", f"{member.name} and {other.name} run {told}")
+            both = other.opened & member.opened
+            if both and other.process_id == member.process_id:
+                told = ", ".join(sorted(map(str, both)))
+                why = f"{member.name} and {other.name} of {member.process_id} have the state of {told} open"
+                raise Broken("NobodySharesATask", why)
 
     def floors(self, group: str, wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """What a fetch that is sent now must at least find."""

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from konvene.groups.consumer import targets
+from konvene.groups.streams import targets as tasks
 from konvene.sim.calm import calm
 from konvene.sim.compaction import assert_compaction_changes_nothing
 from konvene.sim.event import Broken
@@ -39,9 +40,8 @@ class Run:
 
     def options(self) -> Options:
         """What the seed draws, and what was set by hand. Raises ValueError for a knob that there is not."""
-        return Options.drawn(Random(f"options {self.seed}"), consumers=assigns(self.kinds)).with_set(
-            self.sets
-        )
+        random, streams = Random(f"options {self.seed}"), "streams" in self.kinds
+        return Options.drawn(random, consumers=assigns(self.kinds), streams=streams).with_set(self.sets)
 
     def command(self) -> str:
         """The one command that runs it again."""
@@ -123,11 +123,12 @@ def simulate(
     `record` is given who writes down what the coordinator goes through.
     """
     options = run.options()
-    heavy, targets.HEAVY = targets.HEAVY, options["heavy"]
+    heavy = targets.HEAVY, tasks.HEAVY
+    targets.HEAVY = tasks.HEAVY = options["heavy"]
     try:
         return _simulate(run, options, trace, stopwatch, record)
     finally:
-        targets.HEAVY = heavy
+        targets.HEAVY, tasks.HEAVY = heavy
 
 
 def _simulate(

@@ -23,7 +23,10 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import targets
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.work import given_up
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.work import CREATE_TOPICS
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim import chaos
@@ -33,11 +36,13 @@ from konvene.sim.faults import SECRET, Options
 from konvene.sim.member_ids import MemberIds
 from konvene.sim.members import assigns, kinds
 from konvene.sim.members.simple import SimpleClient
+from konvene.sim.members.streams_state import Stores
 from konvene.sim.oracle import Oracle, TopicPartition, of_others
 from konvene.sim.process import Process
 from konvene.sim.promises import observer
 from konvene.sim.record import Recorder
 from konvene.sim.shell import Log, Shell
+from konvene.sim.streams_topics import InternalTopics, streams_settings
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
@@ -73,12 +78,15 @@ def consumer_settings(options: Options, both: bool) -> dict[str, str]:
         "regex.refresh.interval.ms": options["regex.refresh.ms"],
     }
     settings = {f"group.consumer.{name}": str(value) for name, value in told.items()}
+    settings |= streams_settings(options)
     return settings | {"konvene.heartbeat.policy": options["heartbeat.policy"]}
 
 
 def _is_no_keep_alive(request: Struct) -> bool:
     """A heartbeat that says what its member owns or reads: it rests on the order in which a connection brings
     requests. By one that is no more it would take back what was said since."""
+    if isinstance(request, StreamsGroupHeartbeatRequest):
+        return request.active_tasks is not None
     return isinstance(request, ConsumerGroupHeartbeatRequest) and (
         request.topic_partitions is not None
         or request.subscribed_topic_names is not None
@@ -142,7 +150,7 @@ class World:
         if assigns(self.kinds):
             self.settings |= consumer_settings(options, "migration" in self.kinds) | dict(settings)
         self._settings_at_first = {
-            n: v[0] for n, v in (*chaos.SETTINGS, *chaos.CONSUMER_SETTINGS)
+            n: v[0] for n, v in (*chaos.SETTINGS, *chaos.CONSUMER_SETTINGS, *chaos.STREAMS_SETTINGS)
         } | self.settings
         self._configure()
         self.topics = Topics()
@@ -152,6 +160,8 @@ class World:
             if count:
                 self.set_topic(name, count)
         self.ends: dict[TopicPartition, int] = {}
+        self.stores = Stores()
+        self.internal_topics = InternalTopics(self)
         self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
         self.log = Log()
         self.shell = self.new_shell()
@@ -186,7 +196,7 @@ class World:
         self.topic_changes += known is not None
         if anew or known is None:
             self._topic_serial += 1
-            topic_id = Uuid(f"{name}-{self._topic_serial}".ljust(16, "-").encode())
+            topic_id = Uuid(f"{name}-{self._topic_serial}".ljust(16, "-")[-16:].encode())
         else:
             topic_id = known.id
         others = [t for t in self.topics.by_name.values() if t.name != name]
@@ -245,8 +255,15 @@ class World:
 
     def _perform(self, shell: Shell, effect: Effect) -> None:
         """What the coordinator wants to be worked out: it is, and comes when it comes."""
+        if effect.verb == CREATE_TOPICS:
+            self.internal_topics.create(shell, effect.subject)
+            return
         came = WORK[effect.verb](effect.subject, may)
-        self.agenda.after(self._about(self.trouble["work.ms"]), self._worked, shell, shell.core, came)
+        self.agenda.after(self.latency_ms("work.ms"), self._worked, shell, shell.core, came)
+
+    def latency_ms(self, knob: str) -> int:
+        """About as long as the knob says."""
+        return self._about(self.trouble[knob])
 
     def _worked(self, shell: Shell, core: Any, came: Any) -> None:
         """Nobody hears of it whose shard was loaded again since."""
@@ -267,6 +284,9 @@ class World:
 
         A member of a consumer group may be behind: it has not heard yet of where it is."""
         found = self.shell.core.groups.get(member.group)
+        if isinstance(found, StreamsGroup):
+            current = found.members[member.member_id].current if member.member_id in found.members else None
+            return current is not None and 0 < member.epoch in (current.epoch, current.previous_epoch)
         if isinstance(found, ConsumerGroup):
             known = found.members.get(member.member_id)
             return known is not None and 0 < member.epoch <= known.current.epoch
@@ -311,6 +331,8 @@ class World:
         for number in range(self.options["simple"]):
             self.others.append(SimpleClient(self, f"s{number + 1}", "g1"))
         self.shell.load()
+        if "streams" in self.kinds:
+            self.internal_topics.source_comes()
         for process in (*self.members, *self.others):
             self.agenda.after(self.random.randint(0, 2_000), self._start, process)
         self.agenda.after(PRODUCE_EVERY_MS, self._produce)

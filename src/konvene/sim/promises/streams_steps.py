@@ -13,6 +13,7 @@ from konvene.groups.streams.configure import KAFKA, Configured, configure
 from konvene.groups.streams.current import Role, Unit
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.validate import INTERNAL_TOPICS
 from konvene.shard.errors import GroupError
 from konvene.sim.event import Event, Promise
 from konvene.sim.promises.streams import LEFT_FOR_A_WHILE, OWES, has, touched, units, was
@@ -72,7 +73,9 @@ def judged(event: Event) -> Errors | None:
 def _is_odd(sent: Any) -> bool:
     """Topologies that are looked at by themselves: `tests/groups/streams/test_validate.py`."""
     return sent.epoch < 0 or any(
-        each.source_topic_regex or any(topic.partitions for topic in each.state_changelog_topics)
+        each.source_topic_regex
+        or INTERNAL_TOPICS & set(each.source_topics)
+        or any(topic.partitions for topic in each.state_changelog_topics)
         for each in sent.subtopologies
     )
 

@@ -1,0 +1,129 @@
+"""What a world has for streams groups beside members: settings, and topics as somebody keeps them.
+
+Internal topics are made as `broker.internal_topics` makes them: when a coordinator says that a group misses
+them, each once at a time, after a while; or it fails, or nobody may. A topic that exists is left alone. Where
+sources grow, internal topics do not, and the group cannot go on, in Kafka neither: an operator deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from konvene.groups.streams.configure import Status, configure
+from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.work import TopicsNotCreated, TopicsToCreate
+from konvene.sim import chaos
+from konvene.sim.faults import Options
+from konvene.sim.members.streams_topologies import EXTRA, topology_of
+from konvene.sim.shell import Shell
+
+if TYPE_CHECKING:
+    from konvene.sim.world import World
+
+DENIED = 0.3
+"""Of the topics that cannot be made: the part that nobody may make."""
+
+
+def streams_settings(options: Options) -> dict[str, str]:
+    """What streams groups run with. The limits of the limits are out of the way."""
+    told = {
+        "min.session.timeout.ms": 1,
+        "min.heartbeat.interval.ms": 1,
+        "min.task.offset.interval.ms": 1,
+        "session.timeout.ms": options["session.ms"],
+        "heartbeat.interval.ms": min(options["heartbeat.ms"], options["session.ms"] // 3),
+        "assignment.interval.ms": options["assignment.interval.ms"],
+        "initial.rebalance.delay.ms": options["streams.delay.ms"],
+        "num.standby.replicas": options["standbys"],
+        "task.offset.interval.ms": 10_000,
+        "max.size": options["max.size"],
+    }
+    settings = {f"group.streams.{name}": str(value) for name, value in told.items()}
+    return settings | {"konvene.streams.mode": options["streams.mode"]}
+
+
+class InternalTopics:
+    """See the top of this file."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._making: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<internal topics: {len(self._making)} being made>"
+
+    # --- the broker ---
+
+    def create(self, shell: Shell, wanted: TopicsToCreate) -> None:
+        """Make those that nobody is making. They are there, or not, in a while."""
+        there = self._world.topics.by_name
+        names = [t.name for t in wanted.topics if t.name not in self._making and t.name not in there]
+        if names:
+            self._making.update(names)
+            world = self._world
+            takes_ms = world.latency_ms("work.ms")
+            world.agenda.after(takes_ms, self._created, shell, shell.core, wanted, tuple(names))
+
+    def _created(self, shell: Shell, core: object, wanted: TopicsToCreate, names: tuple[str, ...]) -> None:
+        self._making.difference_update(names)
+        world, random = self._world, self._world.random
+        fails = world.trouble["create.fails"]
+        failed = tuple(name for name in names if fails and random.random() < fails)
+        for topic in wanted.topics:
+            if topic.name in names and topic.name not in failed and topic.name not in world.topics.by_name:
+                world.happened("broker", f"makes {topic.name}", None)
+                world.set_topic(topic.name, topic.partitions)
+        if failed:
+            denied = random.random() < DENIED
+            errors = {} if denied else dict.fromkeys(failed, "it fails")
+            news = TopicsNotCreated(wanted.group_id, errors, failed if denied else ())
+            if shell.core is core and shell in (world.shell, *world.deposed):
+                world.happened("work", "is done", news)
+                shell.inform(news)
+
+    # --- operators ---
+
+    def source_comes(self) -> None:
+        """Every application has its sources, sooner or later."""
+        world = self._world
+        late = world.options["late.topic"]
+        if late and EXTRA in world.topics.by_name:
+            world.delete_topic(EXTRA)
+        if EXTRA not in world.topics.by_name:
+            world.agenda.after(chaos.log_uniform_ms(world, 100, 30_000) if late else 0, self._source_is_there)
+
+    def _source_is_there(self) -> None:
+        if EXTRA not in self._world.topics.by_name:
+            self._world.set_topic(EXTRA, 1 + self._world.options["partitions"] // 4)
+
+    def mend(self, *, some: bool = False) -> None:
+        """Delete the internal topics of applications that they do not fit; `some`: or one that is there."""
+        world = self._world
+        if world.is_calm:
+            self._source_is_there()
+        gone = [(group, name) for group, names in self._misfits() for name in names]
+        if some and not gone:
+            there = [(g, name) for g in self._groups() for name in self._internal(g)]
+            gone = [world.random.choice(there)] if there else []
+        for group, name in gone:
+            world.happened("operator", f"deletes {name}", None)
+            chaos.forget(world, name)
+            world.delete_topic(name)
+            world.stores.lose(group)
+
+    def _groups(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(member.group for member in self._world.members))
+
+    def _internal(self, group: str) -> list[str]:
+        """The internal topics of an application that there are."""
+        names = topology_of(self._world.options["topology"], group).internal_topics
+        return [name for name in names if name in self._world.topics.by_name]
+
+    def _misfits(self) -> Iterator[tuple[str, list[str]]]:
+        """By group, where its internal topics are not as its sources are."""
+        for group in self._groups():
+            topology = Topology.from_request(topology_of(self._world.options["topology"], group).wire())
+            found = configure(topology, dict(self._world.partition_counts()))
+            if found.failure is not None and found.failure.status is Status.INCORRECTLY_PARTITIONED_TOPICS:
+                yield group, self._internal(group)
