@@ -415,6 +415,11 @@ def test_groups_of_other_types_have_no_input_topics(working: Office) -> None:
     said = working.groups(*line)
     assert (said.code, said.out) == (1, "")
     assert "group classics is no streams group" in said.err
+    line = ("reset-offsets", "nobody", "--input-topic", "work-lines", "--to-latest", "--execute")
+    said = working.groups(*line)
+    assert (said.code, said.out) == (1, "")
+    assert "there is no streams group nobody" in said.err
+    assert "nobody" not in working.groups("list").out
 
 
 def test_one_internal_topic_goes_where_it_is_named(office: Office) -> None:

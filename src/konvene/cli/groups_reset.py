@@ -246,7 +246,12 @@ async def _refuse_members(
     """Kafka's rule: a group that is Empty or that is not there; any other state is told."""
     streams = await streams_group(admin, group)
     state = streams.state if streams is not None else await _state(admin, group)
-    if streams is None and state is not None and (scope.of_streams or going.named or going.all):
+    if streams is None and (scope.of_streams or going.named or going.all):
+        if state is None:
+            raise Failure(
+                f"there is no streams group {group}",
+                "`konvene groups list --streams` shows the streams groups there are.",
+            )
         raise Failure(
             f"group {group} is no streams group: it has no input topics and no internal topics",
             "--topic and --all-topics say what is meant of other groups.",
