@@ -12,12 +12,6 @@ kafka-dump-log, Kafka's own, reads each record of both logs as well.
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,17 +19,12 @@ from typing import Any
 import pytest
 from tests.broker.hostile.wire import Target
 
-from konvene.codec.compile import encode
-from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
-from konvene.messages.heartbeat import HeartbeatRequest
-from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
@@ -43,10 +32,20 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-from .brokers import Broker, Kafka, Konvene, Unavailable
-from .tools import CLASSES, tools_classpath, why_no_tools
+from .brokers import Kafka
+from .changing_hands import (
+    LONG_MS,
+    Classic,
+    as_plain,
+    beside,
+    dumped,
+    eventually,
+    hand_over,
+    log_of,
+    running,
+    stopped_kafka,
+)
 
 pytestmark = pytest.mark.java
 
@@ -57,13 +56,7 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "60000",
     "group.consumer.assignment.interval.ms": "0",
 }
-LOG = "__consumer_offsets-0"
 TOPICS = {"orders": 6, "audit-1": 2, "audit-2": 3}
-LONG_MS = 600_000
-"""Nobody is given up because of how long a broker needs to start."""
-
-WITHIN_S = 20
-
 # The keys of the records of these groups' log: commits, classic groups, consumer groups.
 COMMIT, CLASSIC, CONSUMER = {"1"}, {"2"}, {"3", "5", "6", "7", "8", "16"}
 # Of a key that is no longer used a group that goes writes tombstones still.
@@ -130,60 +123,6 @@ class Member:
 
     def leave(self, target: Target) -> None:
         assert self.beat(target, -2 if self.instance else -1) is Errors.NONE
-
-
-@dataclass
-class Classic:
-    """One member of the classic protocol, the only one of its group that is."""
-
-    group: str
-    name: str
-    member_id: str = ""
-    generation: int = -1
-    assignment: bytes = b""
-
-    def join(self, target: Target) -> None:
-        """JoinGroup and SyncGroup. As a leader it assigns nothing to anybody."""
-        subscription = b"\0\1" + encode(ConsumerProtocolSubscription(topics=("orders",)), 1)
-        request = JoinGroupRequest(
-            group_id=self.group,
-            session_timeout_ms=60_000,
-            rebalance_timeout_ms=LONG_MS,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocols=(JoinGroupRequestProtocol(name="range", metadata=subscription),),
-        )
-        answer = target.ask(request, 9, self.name)
-        self.member_id = answer.member_id
-        if answer.error_code == Errors.MEMBER_ID_REQUIRED:
-            return self.join(target)
-        assert answer.error_code == Errors.NONE
-        self.generation = answer.generation_id
-        nothing = SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"\0\1" + bytes(8))
-        synced = target.ask(
-            SyncGroupRequest(
-                group_id=self.group,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=(nothing,) if answer.leader == self.member_id else (),
-            )
-        )
-        assert synced.error_code == Errors.NONE
-        self.assignment = bytes(synced.assignment)
-        return None
-
-    def beat(self, target: Target) -> Errors:
-        request = HeartbeatRequest(
-            group_id=self.group, generation_id=self.generation, member_id=self.member_id
-        )
-        return Errors(target.ask(request).error_code)
-
-    def step(self, target: Target) -> None:
-        """A heartbeat, and what it asks for."""
-        if self.generation < 0 or self.beat(target) is Errors.REBALANCE_IN_PROGRESS:
-            self.join(target)
 
 
 class Groups:
@@ -287,13 +226,6 @@ def commit(target: Target, member: Member) -> None:
     assert {p.error_code for p in answer.topics[0].partitions} == {Errors.NONE}
 
 
-def eventually(holds: Callable[[], bool], else_: Callable[[], str]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline, else_()
-        time.sleep(0.1)
-
-
 def told(target: Target) -> list[Any]:
     """What a broker says of all groups: what they are, who is in them with which epochs and partitions, and
     what was committed."""
@@ -313,106 +245,29 @@ def told(target: Target) -> list[Any]:
     return said
 
 
-def as_plain(value: Any) -> Any:
-    """A value as its fields by name; partitions, whose order says nothing, in their own order."""
-    if isinstance(value, Struct):
-        return {f.name: as_plain(getattr(value, f.name)) for f in value.__fields__}
-    if isinstance(value, tuple):
-        return sorted((as_plain(v) for v in value), key=repr)
-    return value
-
-
-def dumped(log: Path) -> set[tuple[str, str]]:
-    """The records of a log as kafka-dump-log reads them: which keys it has with which versions of a value. A
-    record that the tool cannot read is an error."""
-    words = [
-        "java",
-        "-Xmx128m",
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        tools_classpath(),
-        CLASSES["kafka-dump-log"],
-    ]
-    words += ["--files", str(log), "--offsets-decoder", "--print-data-log", "--deep-iteration"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    batches = [line for line in done.stdout.splitlines() if line.startswith("baseOffset")]
-    assert [line for line in batches if "isvalid: true" not in line] == []
-    found = re.findall(r' key: \{"type":"(\d+)".* payload: (<DELETE>|\{"version":"\d+")', done.stdout)
-    assert len(found) == sum(int(n) for line in batches for n in re.findall(r" count: (\d+)", line))
-    return {(key, value) for key, value in found}
-
-
-def log_of(broker: Broker) -> Path:
-    return broker.directory / "data" / LOG / f"{0:020d}.log"
-
-
-@contextmanager
-def running(broker: Broker) -> Iterator[Target]:
-    broker.start()
-    try:
-        target = Target(broker)
-        target.coordinator("names")
-        yield target
-    finally:
-        broker.stop()
-
-
 @pytest.fixture
 def kafka(tmp_path: Path) -> Kafka:
     """Apache Kafka, stopped, with the topics."""
-    missing = why_no_tools()
-    if missing:
-        pytest.skip(f"Kafka's tools are missing: {missing}")
-    try:
-        kafka = Kafka(tmp_path / "kafka", SETTINGS)
-    except Unavailable as why:
-        pytest.skip(str(why))
-    with running(kafka) as target:
-        for name, partitions in TOPICS.items():
-            target.topic(name, partitions)
-    return kafka
-
-
-def beside(kafka: Kafka, tmp_path: Path) -> Konvene:
-    """konvene, stopped, with a copy of Kafka's directory."""
-    konvene = Konvene(tmp_path / "konvene", SETTINGS)
-    shutil.copytree(kafka.directory / "data", konvene.directory / "data")
-    return konvene
-
-
-def hand_over(konvene: Konvene, kafka: Kafka) -> None:
-    """Give Kafka what konvene wrote of groups, and nothing that was derived from what it wrote itself."""
-    place = kafka.directory / "data" / LOG
-    for file in place.iterdir():
-        if file.suffix in (".log", ".index", ".timeindex", ".snapshot"):
-            file.unlink()
-    shutil.copy(log_of(konvene), place)
-    (kafka.directory / "data" / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        file = kafka.directory / "data" / name
-        version, _, *rows = file.read_text().splitlines()
-        rows = [row for row in rows if not row.startswith("__consumer")]
-        file.write_text("\n".join([version, str(len(rows)), *rows, ""]))
+    return stopped_kafka(tmp_path, SETTINGS, TOPICS)
 
 
 def test_kafka_goes_on_with_the_groups_that_konvene_wrote(tmp_path: Path, kafka: Kafka) -> None:
     konvene = beside(kafka, tmp_path)
-    with running(konvene) as target:
+    with running(konvene, "names") as target:
         groups = Groups(target)
         ours = told(target)
     assert {key for key, _ in dumped(log_of(konvene))} == COMMIT | CLASSIC | CONSUMER | GONE
     hand_over(konvene, kafka)
-    with running(kafka) as target:
+    with running(kafka, "names") as target:
         assert told(target) == ours
         groups.go_on(target)
 
 
 def test_konvene_goes_on_with_the_groups_that_kafka_wrote(tmp_path: Path, kafka: Kafka) -> None:
-    with running(kafka) as target:
+    with running(kafka, "names") as target:
         groups = Groups(target)
         theirs = told(target)
     assert {key for key, _ in dumped(log_of(kafka))} == COMMIT | CLASSIC | CONSUMER | GONE
-    with running(beside(kafka, tmp_path)) as target:
+    with running(beside(kafka, tmp_path), "names") as target:
         assert told(target) == theirs
         groups.go_on(target)
