@@ -423,9 +423,22 @@ def _answer(
 
 
 def _lost_an_answer(request: StreamsGroupHeartbeatRequest, old: Member) -> bool:
-    """Whether the member may not know its tasks: it is behind, or says everything anew."""
-    if request.rebalance_timeout_ms != -1 and _owned(request) is not None:
-        return True
+    """Whether the member may not know its tasks: it is behind, says everything anew, or says what it has, and
+    that is less. What it waited for it may have been given at the epoch at which it was."""
+    owned = _owned(request)
+    if owned is not None:
+        has = old.current.assigned
+        less = any(
+            not set(there[subtopology]) <= set(tasks.get(subtopology, ()))
+            for tasks, there in (
+                (owned.active, has.active),
+                (owned.standby, has.standby),
+                (owned.warmup, has.warmup),
+            )
+            for subtopology in there
+        )
+        if less or request.rebalance_timeout_ms != -1:
+            return True
     return JOIN < request.member_epoch < old.current.epoch
 
 

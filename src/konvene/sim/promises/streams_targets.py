@@ -42,7 +42,7 @@ class TasksAreGiven(Promise):
         """Those when a target was asked for elsewhere, by group and epoch."""
 
     def after(self, event: Event) -> None:
-        if event.asks(HEARTBEAT) and event.outcome is not None:
+        if event.asks(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0:
             self.seen[event.request.group_id] = event.shell.topics
         for effect in event.outcome.effects if event.outcome is not None else ():
             if effect.verb == COMPUTE_ASSIGNMENT:
@@ -128,10 +128,11 @@ class StreamsEpochsMoveForAReason(Promise):
                 assert nameless, f"{group!r} moved on for nothing that targets rest on"
 
     def _rests_on(self, group: StreamsGroup, other: StreamsGroup) -> Any:
+        """Of a member that is static, or was or becomes so, what targets rest on."""
         members = {
             m.member_id if m.member_id in other.members else m.instance_id or m.member_id: (
                 (m.topology_epoch, m.rack_id, m.client_tags, m.process_id)
-                if m.instance_id is not None
+                if {m.instance_id, getattr(was(other, m), "instance_id", None)} != {None}
                 else self._said(m)
             )
             for m in group.members.values()

@@ -54,7 +54,7 @@ def told(event: Event) -> Told | None:
 
 class TasksAreTold(Promise):
     """M10: an answer has the member's epoch; and its tasks in all three roles where it joins, where they
-    changed, and where it lost an answer: it is behind, or says everything anew."""
+    changed, and where it lost an answer: it is behind, says everything anew, or says that it has less."""
 
     def after(self, event: Event) -> None:
         seen = told(event)
@@ -76,7 +76,9 @@ class TasksAreTold(Promise):
                 t for t in (answer.active_tasks, answer.standby_tasks, answer.warmup_tasks) if t is not None
             ]
             assert not some, f"{member.member_id} is told a part of what it has: {some}"
-            must = said.member_epoch == 0 or says_all or behind or seen.moved
+            says = owned_by(said)
+            less = says is not None and not holds <= says
+            must = said.member_epoch == 0 or says_all or behind or less or seen.moved
             assert not must, f"{member.member_id} is told nothing, and has {sorted(holds)}"
         told_ms = event.context.group_configs.of(said.group_id)["streams.heartbeat.interval.ms"]
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
@@ -113,7 +115,7 @@ class TheStatusIsTrue(Promise):
         self._is(seen, Status.SHUTDOWN_APPLICATION, group.soft.shutdown is not None)
         if seen.said.shutdown_application:
             assert group.soft.shutdown is not None, f"{member.member_id} asked for a shutdown in vain"
-        put_off = group.epoch > group.assignment_epoch and group.soft.computing != group.epoch
+        put_off = group.epoch > group.assignment_epoch and not group.soft.computing
         self._is(seen, Status.ASSIGNMENT_DELAYED, put_off or group.soft.delayed)
 
     def _is(self, seen: Told, status: Status, so: bool) -> None:
