@@ -12,6 +12,7 @@ from bench.figures import RSS, Figure, less, rates
 from bench.instances import Instances
 from bench.settling import (
     GRACE,
+    POLICIES,
     all_at_once,
     broker,
     changes,
@@ -118,9 +119,10 @@ PARTITIONS = 100
 
 def load(lab: Lab, size: int) -> list[Figure]:
     """A broker starts again, after kill -9, on a group with ten thousand tasks, until it is told right."""
-    members, starts, told = lab.of(size), [], []
+    members = lab.of(size)
+    starts, told, cpu = [], [], []
     with lab.fresh() as running:
-        running.broker.settings |= NO_DELAY | {"konvene.heartbeat.policy": "kafka"}
+        running.broker.settings |= NO_DELAY | POLICIES["told"]
         running.start()
         wait_for_coordinator(running, "streams")
         topic = make_topic(running, lab.of(PARTITIONS))
@@ -131,16 +133,19 @@ def load(lab: Lab, size: int) -> list[Figure]:
             starts.append(1000 * running.ready_s)
             _wait_for_group(running, group, members, lab.of(SUBTOPOLOGIES) * topic.partitions)
             told.append(1000 * running.age_s())
+            cpu.append(1000 * running.cpu_s())
+            tell(f"  start {starts[-1]:.0f} ms, all told {told[-1]:.0f} ms, CPU {cpu[-1]:.0f} ms")
         rss = running.rss_mib()
     return [
         less("start, ms", starts),
         less("all tasks told, ms", told),
+        less("CPU ms", cpu),
         less(RSS, [rss]),
     ]
 
 
 async def _full(lab: Lab, running: Running, topic: Topic, members: int) -> str:
-    crowd = Instances(running.port, topic, subtopologies=lab.of(SUBTOPOLOGIES), hurries=True)
+    crowd = Instances(running.port, topic, subtopologies=lab.of(SUBTOPOLOGIES))
     return (await gathered(crowd, members)).group
 
 

@@ -8,7 +8,8 @@ tasks from the beginning. Members are told that it is delayed (status ASSIGNMENT
 While the topology is not ready there are no tasks: everybody's target is to have none.
 
 A large group's target is computed elsewhere (`consumer.work`), if the broker offloads; until it is there
-everybody goes on with the last one, and a target for an epoch that is past is dropped.
+everybody goes on with the last one, and no other one is begun. A target for an epoch that is past is dropped,
+and the next heartbeat begins anew.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def retarget(
         told.append(_delayed("initial rebalance delay"))
         return NOTHING
     last = group.target_of(replaced if replaced is not None else new.member_id)
-    if step.assignment_epoch >= step.epoch or step.soft.computing == step.epoch:
+    if step.assignment_epoch >= step.epoch or step.soft.computing:
         return last
     if not _is_time(step):
         told.append(_delayed("assignment interval"))
@@ -78,7 +79,9 @@ def delay_is_over(step: Step) -> Outcome:
     group = step.group
     step.remember(delayed=False)
     configured = step.soft.configured
-    if group.is_empty or configured is None or step.epoch <= step.assignment_epoch or not _is_time(step):
+    if group.is_empty or configured is None or step.soft.computing:
+        return step.outcome()
+    if step.epoch <= step.assignment_epoch or not _is_time(step):
         return step.outcome()
     given = _compute(step, group.members, configured)
     if given is not None:
