@@ -55,7 +55,7 @@ def calm(world: World) -> None:
     _heal(world)
     _within(world, LOADING_MS, lambda: _serves(world), "CoordinatorsServe", lambda: f"{world.shell!r}")
     session_ms, rebalance_ms = _longest(world)  # Of all that were read from the log as well.
-    bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS
+    bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS + _restoring_ms(world)
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
     world.agenda_passes(SETTLING_MS)
@@ -104,13 +104,12 @@ def _converges(world: World) -> None:
 def _streams_converge(world: World) -> None:
     """L2: there are to be other standbys, and somebody leaves; each time all is as it should be soon.
 
-    What has to be restored is as much as there is, wherever it goes; a member looks at it at each tick."""
-    config, options = world.config, world.options
+    A member looks at each tick how far it has restored."""
+    config = world.config
     beat_ms: int = config["group.streams.heartbeat.interval.ms"]
     told_ms = told_interval_ms(beat_ms, config, len(world.living()), waits=False)
-    restore_ms = 1_000 * world.stores.size() // options["restore.rate"] + 2 * options["heartbeat.ms"]
-    bound_ms = max(beat_ms, told_ms) + 3 * told_ms + restore_ms + SOON_MS
-    bound_ms += config["group.streams.assignment.interval.ms"]
+    bound_ms = max(beat_ms, told_ms) + 3 * told_ms + _restoring_ms(world) + SOON_MS
+    bound_ms += config["group.streams.assignment.interval.ms"] + 2 * world.options["heartbeat.ms"]
     count = config["group.streams.num.standby.replicas"]
     before = {name: _generation(world, name) for name in _groups(world)}
     world.set("group.streams.num.standby.replicas", str((count + 1) % 3))
@@ -123,6 +122,12 @@ def _streams_converge(world: World) -> None:
         world.living()[0].leave()  # What it says does not arrive any more: its session has to end.
         bound_ms += _longest(world)[0]
         _within(world, bound_ms, lambda: _stable(world), "TasksConverge", lambda: _why_not(world))
+
+
+def _restoring_ms(world: World) -> int:
+    """For all the state that there is, one task after another."""
+    rate: int = world.options["restore.rate"]
+    return 1_000 * world.stores.size() // rate
 
 
 def _heal(world: World) -> None:

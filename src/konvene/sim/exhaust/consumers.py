@@ -42,7 +42,7 @@ from konvene.messages.consumer_group_heartbeat import (
 from konvene.shard.contract import Context
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic, Topics
-from konvene.sim.event import Broken, Event, View
+from konvene.sim.event import Broken, Event, Promise, View
 from konvene.sim.exhaust.found import Found
 from konvene.sim.exhaust.in_turn import in_turn
 from konvene.sim.promises import observer
@@ -131,6 +131,8 @@ class Consumers:
 
     Raises ValueError for bounds that make no world."""
 
+    promises: tuple[type[Promise], ...] = PROMISES
+
     def __init__(
         self, members: int = 2, partitions: int = 2, faults: int = 1, *, static: int = 0, joins: int = 1,
         alike: bool | None = None,
@@ -162,7 +164,7 @@ class Consumers:
     ) -> Found:
         """Every state, the near ones first, up to so many, and so many steps away. Ends with the first
         promise that is not kept."""
-        found = Found(dict(self.bounds), tuple(promise.__name__ for promise in PROMISES))
+        found = Found(dict(self.bounds), tuple(promise.__name__ for promise in self.promises))
         began_s = time.perf_counter()
         try:
             self._search(found, limit, depth, progress)
