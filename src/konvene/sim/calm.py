@@ -66,7 +66,7 @@ def calm(world: World) -> None:
     if [_generation(world, m.group) for m in world.living()] != generations or not _stable(world):
         raise Broken("NothingMovesInTheEnd", f"after {3 * session_ms} ms of calm: {_why_not(world)}")
     world.shell.look()
-    _everybody_leaves(world, session_ms)
+    _everybody_leaves(world, *_longest(world))  # Who joined since it is calm may have asked for more time.
 
 
 def _generation(world: World, name: str) -> int:
@@ -309,14 +309,14 @@ def _backlog(world: World) -> str:
     return "; ".join(left[:5])
 
 
-def _everybody_leaves(world: World, session_ms: int) -> None:
+def _everybody_leaves(world: World, session_ms: int, rebalance_ms: int) -> None:
     for member in world.living():
         member.leave()
     names = sorted({m.group for m in world.members})
     groups = world.shell.core.groups
     _within(
         world,
-        2 * session_ms + world.options["rebalance.ms"],
+        2 * session_ms + rebalance_ms,
         lambda: all(name not in groups or is_empty(groups[name]) for name in names),
         "LeftGroupsAreEmpty",
         lambda: ", ".join(repr(groups.get(name)) for name in names),
