@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 TESTS ?= tests
 WORKERS ?= 2
-GROUPS ?= classic,static,mixed,consumer,consumer-static,migration
+GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams
 SEEDS ?= 0..
 
 .PHONY: serve test check sim soak bench mutants docs clean

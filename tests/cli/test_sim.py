@@ -142,7 +142,7 @@ def test_a_whole_broker_is_run_at_level_2() -> None:
         (("--seeds", "one"), "write A..B"),
         (("--seeds", "5.."), "has no end"),
         (("--seeds", "0..1", "--trace", "x"), "--trace is for a single seed"),
-        (("--groups", "streams"), "no groups of the kind streams; there are classic, static"),
+        (("--groups", "share"), "no groups of the kind share; there are classic, static"),
         (("--groups", ","), "name at least one kind"),
         (("--set", "members"), "write NAME=VALUE"),
         (("--set", "colour=red"), "colour is no knob of the simulator"),
@@ -231,17 +231,18 @@ def test_a_small_model_is_looked_at_whole(tmp_path: Path) -> None:
     assert call(None, "sim", "exhaust", "--members", "1", "--static", "2").code == 2
 
 
-def test_a_small_consumer_group_is_looked_at_whole() -> None:
-    words = ("sim", "exhaust", "--groups", "consumer", "--members", "1", "--partitions", "1", "--faults", "0")
+@pytest.mark.parametrize(("kind", "more"), [("consumer", ""), ("streams", ", standbys 1")])
+def test_a_small_group_whose_coordinator_assigns_is_looked_at_whole(kind: str, more: str) -> None:
+    words = ("sim", "exhaust", "--groups", kind, "--members", "1", "--partitions", "1", "--faults", "0")
     said = call(None, *words)
     assert said.code == 0
-    assert said.out.startswith("members 1, partitions 1, faults 0, static 0, starts 1\n")
+    assert said.out.startswith(f"members 1, partitions 1, faults 0, static 0, starts 1{more}\n")
     assert said.out.endswith("every promise was kept\n")
     told = call(None, *words, "--depth", "2", "--json").json
     assert (told["complete"], told["depth"], told["violation"]) == (False, 1, None)
     assert call(None, *words, "--dot", "states.dot").code == 2
     assert call(None, "sim", "exhaust", "--depth", "2").code == 2
-    assert call(None, "sim", "exhaust", "--groups", "consumer", "--members", "9").code == 2
+    assert call(None, "sim", "exhaust", "--groups", kind, "--members", "9").code == 2
 
 
 # scenarios ----------------------------------------------------------------------------------------

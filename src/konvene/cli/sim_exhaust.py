@@ -11,15 +11,15 @@ from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, note, print_json
 
 VIOLATED = 1
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, STREAMS = "classic", "consumer", "streams"
 
 
 @click.command()
-@click.option("--groups", "kind", type=click.Choice([CLASSIC, CONSUMER]), default=CLASSIC, show_default=True,
-              help="The kind of group.")  # fmt: skip
+@click.option("--groups", "kind", type=click.Choice([CLASSIC, CONSUMER, STREAMS]), default=CLASSIC,
+              show_default=True, help="The kind of group.")  # fmt: skip
 @click.option("--members", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Clients.")
 @click.option("--partitions", type=click.IntRange(1, 8), default=2, show_default=True, metavar="N",
-              help="Partitions of the topic.")  # fmt: skip
+              help="Partitions of the topic; tasks with state in streams groups.")  # fmt: skip
 @click.option("--faults", type=click.IntRange(0), default=1, show_default=True, metavar="N",
               help="How many faults strike at most.")  # fmt: skip
 @click.option("--static", type=click.IntRange(0), default=0, show_default=True, metavar="N",
@@ -30,7 +30,7 @@ CLASSIC, CONSUMER = "classic", "consumer"
               help="How far a partition is read and committed; in classic groups only.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Look at so many states at most.")
 @click.option("--depth", type=click.IntRange(1), metavar="N",
-              help="Look at what happens in so many steps; in consumer groups only.")  # fmt: skip
+              help="Look at what happens in so many steps; not in classic groups.")  # fmt: skip
 @click.option("--export", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE",
               help="Write the states, as JSON lines, and what leads from one to the other.")  # fmt: skip
 @click.option("--dot", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE.dot",
@@ -46,17 +46,17 @@ def exhaust(
     konvene sim exhaust
     konvene sim exhaust --members 3 --faults 2 --limit 1000000
     konvene sim exhaust --groups consumer --members 3 --partitions 1 --depth 12
+    konvene sim exhaust --groups streams --partitions 1 --faults 0
     """
     from konvene.sim.exhaust import exhaust as all_of_it
     from konvene.sim.exhaust.consumers import Consumers
+    from konvene.sim.exhaust.streams import Streams
     from konvene.sim.many import quiet
 
-    if kind == CONSUMER and (export is not None or dot is not None):
-        raise click.UsageError(
-            "states of consumer groups are not kept: there is nothing to --export or --dot"
-        )
+    if kind != CLASSIC and (export is not None or dot is not None):
+        raise click.UsageError(f"states of {kind} groups are not kept: there is nothing to --export or --dot")
     if kind == CLASSIC and depth is not None:
-        raise click.UsageError("--depth is for consumer groups; classic ones have --limit")
+        raise click.UsageError("--depth is not for classic groups; they have --limit")
     progress = Progress(limit or 0, unit="states", beside_output=True)
 
     def told(looked_at: int, found: int, depth: int) -> None:
@@ -66,8 +66,10 @@ def exhaust(
     try:
         with quiet():
             report: Any
-            if kind == CONSUMER:
-                world = Consumers(members, partitions, faults, static=static, joins=starts)
+            if kind != CLASSIC:
+                world = {CONSUMER: Consumers, STREAMS: Streams}[kind](
+                    members, partitions, faults, static=static, joins=starts
+                )
                 report = world.search(limit, depth=depth, progress=told)
             else:
                 report = all_of_it(

@@ -98,7 +98,8 @@ def run_options(command: F) -> F:
 
     @click.option("--groups", default="classic", show_default=True, metavar="KIND[,KIND]",
                   help="Kinds of groups, each in a run of its own: classic, static, consumer,"
-                       " consumer-static, migration. classic+static, or mixed: in one world.")  # fmt: skip
+                       " consumer-static, migration, streams. classic+static, or mixed: in one"
+                       " world.")  # fmt: skip
     @click.option("--steps", type=click.IntRange(1), metavar="N",
                   help="Steps before it becomes calm, about [default: 5000; 20000 at level 2].")  # fmt: skip
     @click.option("--level", type=click.IntRange(1, 2), default=1, show_default=True,

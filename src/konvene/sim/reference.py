@@ -30,12 +30,16 @@ ELSEWHERE: tuple[Row, ...] = (
      " NOT_COORDINATOR."),
     ("CoordinatorsServe", "calm", "L7: once it is calm the coordinator has read its log and answers."),
     ("NobodySharesAPartition", "oracle", "C3: no two members own a partition in the generation that stands."),
+    ("NobodySharesATask", "oracle", "T1, T2: no two members run a task, restored or not, and no two"
+     " members of a process have the same state open."),
     ("CommitsStay", "oracle", "O2: an offset that is fetched is not below one acknowledged before."),
     ("NothingIsSkipped", "oracle", "O2: nobody goes on behind a record that nobody has read."),
     ("GroupsBecomeStable", "calm", "L3, L4: once it is calm a group is stable within two rebalance timeouts,"
      " with exactly the members that live, and every partition is somebody's."),
     ("MembersConverge", "calm", "L1: once it is calm all members of a consumer group are at the new target"
      " within four heartbeats and the assignment interval of a change, or of the end of a session."),
+    ("TasksConverge", "calm", "L2: once it is calm all tasks of a streams group are run and restored, and all"
+     " standbys have caught up, within four heartbeats and the time that restoring takes, of a change."),
     ("EverythingIsRead", "calm", "L6: once it is calm everything that there is gets read and committed."),
     ("NothingMovesInTheEnd", "calm", "L5: then three sessions pass without another generation."),
     ("LeftGroupsAreEmpty", "calm", "G11: a group that all have left is empty."),
@@ -92,7 +96,8 @@ def _page() -> Iterator[str]:
     yield from _table(("Fault", "Weight", "What happens"), faults)
     yield "## Promises\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
-    yield "groups, ST static members, M consumer groups, MG moves of them, O offsets, L liveness.\n"
+    yield "groups, ST static members, M consumer groups, MG moves of them, T streams groups, O offsets,"
+    yield "L liveness.\n"
     promises = ((f"`{name}`", file, sentence) for name, file, sentence in promise_rows())
     yield from _table(("Promise", "Looked after in", "What holds"), promises)
 
