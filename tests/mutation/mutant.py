@@ -36,7 +36,7 @@ class Mutant:
     new: str
     level: int = 1
     """1: coordinators and members show it. 2: only a run of a whole broker can, and so no other is made.
-    3: members of consumer groups show it."""
+    3: members of consumer groups show it. 4: random lives of the core of streams groups do."""
     would_be_caught_by: str = ""
     """Of a survivor: what would have to be checked, or done, to find it."""
 

@@ -13,9 +13,10 @@ from tests.mutation.offsets import OFFSETS_OF_GROUPS
 from tests.mutation.rebalances import REBALANCES
 from tests.mutation.runtime import RUNTIME
 from tests.mutation.storage import STORAGE
+from tests.mutation.streams import STREAMS
 
 MUTANTS: tuple[Mutant, ...] = (
-    *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS,
+    *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS, *STREAMS,
 )  # fmt: skip
 
 INVARIANTS = frozenset(
@@ -29,10 +30,12 @@ INVARIANTS = frozenset(
         ("M", 1, 15),
         ("MG", 1, 5),
         ("L", 1, 1),
+        ("T", 1, 16),
     )
     for number in range(first, last + 1)
 )
-"""The promises by their numbers: log and state, classic groups, static members, offsets, liveness."""
+"""The promises by their numbers: log and state, classic groups, static members, offsets, liveness;
+consumer groups, migration, streams groups."""
 
 KNOWN_BUGS = frozenset(
     {
@@ -42,7 +45,7 @@ KNOWN_BUGS = frozenset(
         "KAFKA-12984", "KAFKA-16147", "KAFKA-16152", "KAFKA-16249", "KAFKA-16367", "KAFKA-16861",
         "KAFKA-17228", "KAFKA-17317", "KAFKA-19147", "KAFKA-19233", "KAFKA-19720", "KAFKA-19862",
         "KAFKA-20066", "KAFKA-20442", "KAFKA-21117", "KAFKA-PR-23542", "kfake-0013f780", "kfake-007d8635",
-        "kfake-ac7d0fb8",
+        "kfake-ac7d0fb8", "KAFKA-19256", "KAFKA-19521", "KAFKA-19661", "KAFKA-20169",
     }
 )  # fmt: skip
 """Bugs of other brokers, by their number there, that rows bring back."""
