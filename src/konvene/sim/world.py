@@ -172,6 +172,8 @@ class World:
         self.others: list[Process] = []
         self._ids = MemberIds()
         self._arrivals: dict[str, int] = {}
+        self.works_until_ms = 0
+        """When the last is done of what is being worked out."""
 
     def record(self) -> Recorder:
         """Write down from here on what the coordinator goes through."""
@@ -259,7 +261,9 @@ class World:
             self.internal_topics.create(shell, effect.subject)
             return
         came = WORK[effect.verb](effect.subject, may)
-        self.agenda.after(self.latency_ms("work.ms"), self._worked, shell, shell.core, came)
+        takes_ms = self.latency_ms("work.ms")
+        self.works_until_ms = max(self.works_until_ms, self.agenda.now_ms + takes_ms)
+        self.agenda.after(takes_ms, self._worked, shell, shell.core, came)
 
     def latency_ms(self, knob: str) -> int:
         """About as long as the knob says."""
