@@ -398,20 +398,10 @@ def _answer(
     endpoints = None
     if endpoint_epoch != request.endpoint_information_epoch:
         endpoints = told_endpoints(step, new, replaced, configured)
-    waits = (
-        step.epoch > step.assignment_epoch
-        or not new.is_reconciled_to(step.assignment_epoch)
-        or not configured.is_ready
-    )
     return StreamsGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
-        heartbeat_interval_ms=told_interval_ms(
-            step.config["streams.heartbeat.interval.ms"],
-            step.context.config,
-            step.context.members,
-            waits=waits,
-        ),
+        heartbeat_interval_ms=_interval_ms(step, new, configured),
         task_offset_interval_ms=step.config["streams.task.offset.interval.ms"],
         acceptable_recovery_lag=step.config["streams.acceptable.recovery.lag"],
         active_tasks=_told(has.active) if tells else None,
@@ -440,6 +430,24 @@ def _lost_an_answer(request: StreamsGroupHeartbeatRequest, old: Member) -> bool:
         if less or request.rebalance_timeout_ms != -1:
             return True
     return JOIN < request.member_epoch < old.current.epoch
+
+
+def _interval_ms(step: Step, member: Member, configured: Configured) -> int:
+    """After how long the member is to be heard of again.
+
+    Java's client ends its application where a source topic is missing for twice this time, so then nobody is
+    told less than is configured."""
+    configured_ms: int = step.config["streams.heartbeat.interval.ms"]
+    if configured.failure is not None and configured.failure[0] is Status.MISSING_SOURCE_TOPICS:
+        return configured_ms
+    waits = (
+        step.epoch > step.assignment_epoch
+        or not member.is_reconciled_to(step.assignment_epoch)
+        or not configured.is_ready
+    )
+    return told_interval_ms(
+        configured_ms, step.context.config, step.context.members, waits=waits, member_id=member.member_id
+    )
 
 
 def _told(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
