@@ -157,8 +157,14 @@ class Lives(RuleBasedStateMachine):
         epoch = group.epoch if group is not None else 0
         quiet = member.epoch > 0 and group is not None and group.epoch == group.assignment_epoch
         before = self.play.life.topics
-        member.beat(self.play, offsets=f"0-{task}:{lag}", ends=f"0-{task}:9")
-        if quiet and group is self.play.group and group is not None and group.soft.seen is before:
+        wrong = member.beat(self.play, offsets=f"0-{task}:{lag}", ends=f"0-{task}:9")
+        if (
+            wrong is Errors.NONE
+            and quiet
+            and group is self.play.group
+            and group is not None
+            and group.soft.seen is before
+        ):
             known = group.members.get(member.member_id)
             assert group.epoch <= epoch + 1, "T13: offsets moved the epoch"
             assert known is None or group.reported_by(member.member_id).offsets["0"] == {task: lag}
