@@ -10,8 +10,8 @@ rebalance waits for. Kafka tells everybody the configured one, always (`konvene.
                                               konvene.heartbeat.budget.per.second; then longer
 
 so that small clusters are quick and large ones behave as Kafka. Members of streams groups whose source topics
-are missing are told the configured one: their clients give up after twice as long as they are told. Nothing of this is written down, and nothing
-rests on it: sessions are as long as configured.
+are missing are told the configured one: their clients give up after twice as long as they are told. Nothing
+of this is written down, and nothing rests on it: sessions are as long as configured.
 
 Members of classic groups are told nothing. They have an interval of their own, which can only be learnt from
 when their heartbeats come (`Spacing`).
