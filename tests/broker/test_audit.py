@@ -72,7 +72,7 @@ async def live_and_leave(broker: Broker) -> None:
     assert isinstance(asked, JoinGroupResponse)
     joined = await coordinator.submit(join.replace(member_id=asked.member_id), V)
     assert isinstance(joined, JoinGroupResponse)
-    sync = SyncGroupRequest(group_id="g", generation_id=1, member_id=asked.member_id)
+    sync = SyncGroupRequest(group_id="g", generation_id=joined.generation_id, member_id=asked.member_id)
     await coordinator.submit(sync, V)
     leaving = MemberIdentity(member_id=asked.member_id, reason="done")
     await coordinator.submit(LeaveGroupRequest(group_id="g", members=(leaving,)), V)
@@ -294,6 +294,29 @@ def test_lost_rows_of_streams_groups_are_derived_as_they_were(tmp_path: Path) ->
                 assert all_of(broker) == live
                 assert {inferred for _, _, inferred, _ in told(broker)} == {True}
             crash(tmp_path)
+
+    asyncio.run(main())
+
+
+def test_a_directory_without_an_audit_has_one_from_its_first_start_on(tmp_path: Path) -> None:
+    """As one that was Kafka's: what happened before is derived from the records, once; what happens from now
+    on is told."""
+
+    async def main() -> None:
+        off = {"konvene.audit.enable": "false"}
+        async with running(tmp_path, {"offsets.topic.num.partitions": "1"} | off) as broker:
+            await live_and_leave(broker)
+            assert broker.partitions.get(AUDIT_TOPIC, 0) is None
+        derived = [(1, "Stable", True, ["member-joined"]), (2, "Empty", True, ["member-gone"])]
+        for _ in range(2):
+            async with running(tmp_path) as broker:
+                await broker.groups.loaded()
+                assert told(broker) == derived
+        async with running(tmp_path) as broker:
+            await live_and_leave(broker)
+            assert told(broker) == [
+                *derived, (3, "Stable", False, ["member-joined"]), (4, "Empty", False, ["member-left"]),
+            ]  # fmt: skip
 
     asyncio.run(main())
 

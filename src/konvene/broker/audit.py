@@ -2,8 +2,9 @@
 
 The row is appended once the records that it explains are durable. If the broker dies in between, the row is
 missing; then, at the load after a crash, it is derived again from the records themselves (`groups.history`)
-and says so. Records older than the rows are kept are not explained again. To tell what a record means, all
-that stand before it are looked at too: what is remembered of them is dropped once the coordinators serve.
+and says so. So are all rows where there was no audit, as in a directory that was Kafka's. Records older than
+the rows are kept are not explained again. To tell what a record means, all that stand before it are looked at
+too: what is remembered of them is dropped once the coordinators serve.
 
 A crash between two rows of one decision loses the second: the first says that its records are explained.
 """
@@ -39,6 +40,8 @@ class Audit:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.is_new = False
+        """Whether there are groups whose past nobody has told so far."""
         self._explained: dict[int, int] | None = None
         self._histories: dict[int, History] = {}
 
@@ -75,11 +78,12 @@ class Audit:
             last = self._explained.get(story.partition, -1)
             self._explained[story.partition] = max(last, story.last_offset)
 
-    # --- after a crash ---
+    # --- after a crash, or where there was no audit ---
 
     def observe(self, partition: int, header: batches.BatchHeader) -> Observe | None:
         """A batch is being loaded. What is to be shown its records, if rows are to be derived from them."""
-        if self._broker.directory.clean or not self._broker.config["konvene.audit.enable"]:
+        is_told = self._broker.directory.clean and not self.is_new
+        if is_told or not self._broker.config["konvene.audit.enable"]:
             return None
         history = self._histories.get(partition)
         if history is None or header.base_offset <= history.begins:
@@ -106,6 +110,7 @@ class Audit:
         """All coordinators are loaded: what was kept to derive rows is not needed any more."""
         self._histories.clear()
         self._explained = None
+        self.is_new = False
 
     def _oldest_ms(self) -> int:
         """Rows of what happened before would be let go of at once."""

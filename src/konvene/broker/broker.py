@@ -382,7 +382,7 @@ class Broker:
         for topic in self.state.topics.values():
             self._perform(Effect(CREATE_PARTITIONS, topic))
         self._drop_orphans()
-        self.groups.start()
+        await self.groups.resume()
 
     async def _register(self) -> None:
         """Tell the catalogue of this start: partitions are led in a new epoch from now on."""

@@ -86,6 +86,16 @@ class Groups:
             await broker.create_internal(AUDIT_TOPIC)
         self.start()
 
+    async def resume(self) -> None:
+        """At the broker's start: go on with the groups that there are. A directory that was Kafka's, or one
+        without the audit, has no topic for that yet."""
+        broker = self._broker
+        topics = broker.topics.by_name
+        if OFFSETS_TOPIC in topics and AUDIT_TOPIC not in topics and broker.config["konvene.audit.enable"]:
+            await broker.create_internal(AUDIT_TOPIC)
+            broker.audit.is_new = True
+        self.start()
+
     def start(self) -> None:
         """Make and load the coordinators of the topic, if it is there."""
         topic = self._broker.topics.by_name.get(OFFSETS_TOPIC)
