@@ -8,10 +8,15 @@ deleted. Then the broker stops, the other one is given its log, tells the same o
 does that has read its own, and each member goes on with the epoch and the tasks it has.
 
 Internal topics are there from the beginning: who made them would give them ids of its own.
+
+Why the groups rebalanced, konvene told live; what it infers from Kafka's records of the same is the same.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +47,7 @@ from konvene.messages.streams_group_heartbeat import (
     Topology,
 )
 
-from .brokers import Kafka
+from .brokers import Broker, Kafka
 from .changing_hands import (
     LONG_MS,
     Classic,
@@ -284,6 +289,32 @@ def told(target: Target) -> list[Any]:
     return said
 
 
+GONE = ("member-left", "removed-by-admin", "session-expired")
+
+
+def why(broker: Broker, group: str) -> list[Any]:
+    """The rebalances of a group: what came out, whom it was due to, how many tasks moved. How somebody went,
+    no log tells."""
+    words = [sys.executable, "-m", "konvene", "groups", "history", "--json"]
+    words += ["--bootstrap-server", broker.bootstrap, "--group", group]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert rows, group
+    assert {row["inferred"] for row in rows} == {not broker.explains}
+    return [
+        (
+            row["group_type"],
+            row.get("epoch", row.get("generation")),
+            row["state"],
+            [("member-gone" if c["kind"] in GONE else c["kind"], c["client_id"]) for c in row["causes"]],
+            [m["client_id"] for m in row["members"]],
+            row["tasks_moved"],
+        )
+        for row in rows
+    ]
+
+
 @pytest.fixture
 def kafka(tmp_path: Path) -> Kafka:
     """Apache Kafka, stopped, with the topics."""
@@ -312,3 +343,17 @@ def test_konvene_goes_on_with_the_streams_groups_that_kafka_wrote(tmp_path: Path
     with running(beside(kafka, tmp_path), "tasks") as target:
         assert told(target) == theirs
         groups.go_on(target)
+
+
+def test_what_kafkas_records_tell_is_what_konvene_tells_of_the_same(tmp_path: Path, kafka: Kafka) -> None:
+    konvene = beside(kafka, tmp_path)
+    told = []
+    for broker in (konvene, kafka):
+        with running(broker, "tasks") as target:
+            Groups(target)
+            told.append({group: why(broker, group) for group in (*STATES, "deleted")})
+    live, inferred = told
+    assert inferred == live
+    assert next(row[-1] for row in live["tasks"] if row[2] == "Stable") == {
+        "active": 10, "standby": 0, "warmup": 0,
+    }  # fmt: skip
