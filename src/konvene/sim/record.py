@@ -5,8 +5,8 @@ that is all it takes to meet the same bug again. The network, the clients' waiti
 out. A client in a scenario remembers its member id and generation; a line says only what differs from that,
 so that it still means something when others before it are taken away.
 
-Members of consumer groups have their words in `record_consumer`. What cannot be said (a negative partition, a
-fetch by topic id) becomes a remark.
+Members of consumer and streams groups have their words in `record_consumer` and `record_streams`. What cannot
+be said (a negative partition, a fetch by topic id) becomes a remark.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from konvene.codec.uuid import Uuid
+from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
@@ -25,10 +26,13 @@ from konvene.messages.leave_group import LeaveGroupRequest
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.offset_delete import OffsetDeleteRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.shard.image import Topics
 from konvene.sim.event import Event
 from konvene.sim.record_consumer import TopicIds, heartbeat, work
+from konvene.sim.record_streams import heartbeat as streams_heartbeat
+from konvene.sim.record_streams import not_created
 from konvene.sim.scenario_words import NONE, Client
 
 Words = list[str]
@@ -95,6 +99,8 @@ class Recorder:
 
     def _news(self, event: Event) -> None:
         told, fits = work(event.news), event.kind == "news"
+        if isinstance(event.news, TopicsNotCreated):
+            told = not_created(event.news)
         again, self._tried = told == self._tried, "" if fits else told
         if not again:
             self.lines += [] if fits else ["too-large" if event.kind == "too large" else "fail"]
@@ -137,6 +143,11 @@ class Recorder:
 
     def _beat(self, client: Client, request: ConsumerGroupHeartbeatRequest, version: int) -> Words | None:
         return heartbeat(self._topics, client, request, version)
+
+    def _streams_beat(
+        self, client: Client, request: StreamsGroupHeartbeatRequest, version: int
+    ) -> Words | None:
+        return streams_heartbeat(client, request, version)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:
         return [
@@ -207,6 +218,7 @@ SAYINGS: dict[type, Callable[[Recorder, Client, Any, int], Words | None]] = {
     SyncGroupRequest: Recorder._sync,
     HeartbeatRequest: Recorder._heartbeat,
     ConsumerGroupHeartbeatRequest: Recorder._beat,
+    StreamsGroupHeartbeatRequest: Recorder._streams_beat,
     LeaveGroupRequest: Recorder._leave,
     OffsetCommitRequest: Recorder._commit,
     OffsetFetchRequest: Recorder._fetch,
