@@ -156,15 +156,11 @@ class Lives(RuleBasedStateMachine):
         member, group = self.members[who], self.play.group
         epoch = group.epoch if group is not None else 0
         quiet = member.epoch > 0 and group is not None and group.epoch == group.assignment_epoch
-        before = self.play.life.topics
+        topics = self.play.life.topics
         wrong = member.beat(self.play, offsets=f"0-{task}:{lag}", ends=f"0-{task}:9")
-        if (
-            wrong is Errors.NONE
-            and quiet
-            and group is self.play.group
-            and group is not None
-            and group.soft.seen is before
-        ):
+        if wrong is not Errors.NONE or not quiet or group is None or group is not self.play.group:
+            return
+        if group.soft.seen is topics:
             known = group.members.get(member.member_id)
             assert group.epoch <= epoch + 1, "T13: offsets moved the epoch"
             assert known is None or group.reported_by(member.member_id).offsets["0"] == {task: lag}
