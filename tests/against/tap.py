@@ -2,7 +2,8 @@
 the answer took.
 
 It listens where the broker says that it does (`advertised.listeners`), so that clients know no other way. Of
-what passes it reads the header of requests and, of answers to heartbeats of consumer groups, what they tell.
+what passes it reads the header of requests and, of answers to heartbeats of groups whose coordinator assigns,
+what they tell.
 """
 
 import asyncio
@@ -14,8 +15,10 @@ from dataclasses import dataclass, field
 
 from .brokers import HOST
 
-CLASSIC_HEARTBEAT, HEARTBEAT = 12, 68
-HEARTBEATS = (CLASSIC_HEARTBEAT, HEARTBEAT)
+CLASSIC_HEARTBEAT, HEARTBEAT, STREAMS_HEARTBEAT = 12, 68, 88
+HEARTBEATS = (CLASSIC_HEARTBEAT, HEARTBEAT, STREAMS_HEARTBEAT)
+ASSIGNED = (HEARTBEAT, STREAMS_HEARTBEAT)
+"""Those whose answers begin alike and tell when to send the next one."""
 
 
 @dataclass
@@ -63,7 +66,7 @@ class Wire:
         if exchange is None:
             return
         exchange.answered_s = time.monotonic()
-        if exchange.key == HEARTBEAT:
+        if exchange.key in ASSIGNED:
             exchange.error = int.from_bytes(frame[9:11], "big", signed=True)
             at = _after_text(frame, _after_text(frame, 11))
             exchange.epoch = int.from_bytes(frame[at : at + 4], "big", signed=True)
