@@ -18,7 +18,7 @@ and `members.streams_hostile` have these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -160,6 +160,8 @@ class Streams(Consumers):
             config, _ = BrokerConfig.load(overrides=[*settings, standby])
             self.configs.append((config, GroupConfigs(config)))
         self.look = observer([promise() for promise in PROMISES])
+        self._known: dict[Any, tuple[Any, Any]] = {}
+        """What was decided before, by what it rests on."""
 
     def key(self, state: Any) -> Any:
         """The same for states that differ by what nobody can tell."""
@@ -176,23 +178,26 @@ class Streams(Consumers):
             )
             for c in state.clients
         )  # fmt: skip
-        told = None
-        if group is not None:
-            told = (
-                group.assignment_epoch - base,
-                group.soft.seen is not None and self.topics.index(group.soft.seen),
-                group.validated_topology_epoch,
-                group.metadata_hash,
-                tuple(group.assignment_configs.items()),
-                tuple((name, frozenset(units(target))) for name, target in sorted(group.targets.items())),
-                tuple(
-                    (m.member_id, m.current.state.value, since(m.current.epoch),
-                     since(m.current.previous_epoch), frozenset(m.current.assigned.units()),
-                     frozenset(m.current.pending_revocation.units()))
-                    for m in group.members.values()
-                ),
-            )  # fmt: skip
-        return told, clients, state.made, state.without, state.faults
+        return self._of_group(group, since), clients, state.made, state.without, state.faults
+
+    def _of_group(self, group: StreamsGroup | None, since: Callable[[int], int]) -> Any:
+        """All of a group on which decisions rest."""
+        if group is None:
+            return None
+        return (
+            since(group.assignment_epoch),
+            group.soft.seen is not None and self.topics.index(group.soft.seen),
+            group.validated_topology_epoch,
+            group.metadata_hash,
+            tuple(group.assignment_configs.items()),
+            tuple((name, frozenset(units(target))) for name, target in sorted(group.targets.items())),
+            tuple(
+                (m.member_id, m.current.state.value, since(m.current.epoch),
+                 since(m.current.previous_epoch), frozenset(m.current.assigned.units()),
+                 frozenset(m.current.pending_revocation.units()))
+                for m in group.members.values()
+            ),
+        )  # fmt: skip
 
     def is_settled(self, state: Any) -> bool:
         """Whether all who are in have what they should, and nothing is on its way."""
@@ -229,7 +234,7 @@ class Streams(Consumers):
                 less = state._replace(without=True, faults=state.faults - 1)
                 yield Step("no standbys any more", less, False)
             fresh = group.copy()
-            fresh.soft, fresh.reached_ms = Soft(), {}
+            fresh.soft, fresh.reached_ms, fresh.reported = Soft(), {}, {}
             clients = tuple(c._replace(question=None, answer=None, says_all=True) for c in state.clients)
             again = state._replace(group=fresh, clients=clients, faults=state.faults - 1)
             yield Step("the coordinator begins again", again, False)
@@ -289,6 +294,17 @@ class Streams(Consumers):
     # --- the core ---
 
     def _decide(self, state: Any, request: Any, key: Any) -> tuple[Any, Any]:
+        """What comes of a request, or of a timer. The same is decided once."""
+        asked = self._of_group(state.group, int), state.group and state.group.epoch, state.made, state.without
+        known = self._known.get((asked, request, key))
+        if known is None:
+            known = self._known[asked, request, key] = self._decided(state, request, key)
+        group, answer = known
+        after = state._replace(group=group)
+        _witness(after)
+        return after, answer
+
+    def _decided(self, state: Any, request: Any, key: Any) -> tuple[Any, Any]:
         shard, before = GroupShard(), state.group
         topics = self.topics[state.made]
         config, group_configs = self.configs[state.without]
@@ -312,9 +328,7 @@ class Streams(Consumers):
             request=request, version=1, context=context, waiter=1, key=key, outcome=outcome, answer=answer,
         )  # fmt: skip
         self.look(event)
-        after = state._replace(group=group)
-        _witness(after)
-        return after, answer
+        return group, answer
 
 
 def _topic(name: str, partitions: int) -> Topic:
