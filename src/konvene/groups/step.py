@@ -91,8 +91,9 @@ class EpochStep(ABC, Generic[G]):
     def outcome(self) -> Outcome:
         self._tell()
         soft: tuple[SoftIs, ...] = ()
-        if self.soft is not self.group.soft or (self.settled and self.soft.story is not None):
-            soft = (SoftIs(self.group.group_id, self.soft, self._reached()),)
+        reported = self._reported()
+        if self.soft is not self.group.soft or reported or (self.settled and self.soft.story is not None):
+            soft = (SoftIs(self.group.group_id, self.soft, self._reached(), reported),)
         return Outcome(
             tuple(self.replies), tuple(self.records), soft, tuple(self.timers), tuple(self.effects),
             tuple(self.why),
@@ -112,6 +113,10 @@ class EpochStep(ABC, Generic[G]):
     def remember(self, **known: Any) -> None:
         """Note what is kept beside the log."""
         self.soft = replace(self.soft, **known)
+
+    def _reported(self) -> Mapping[str, Any]:
+        """What members say beside all else, where that is kept; None of who is gone."""
+        return {}
 
     # --- the story ---
 

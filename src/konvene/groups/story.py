@@ -44,6 +44,8 @@ class SoftIs:
     """What such a group knows beside its log: a value of its kind, with a `story`."""
     reached_ms: Mapping[str, int] = field(default_factory=dict)
     """Who came to the target, and when."""
+    reported: Mapping[str, Any] = field(default_factory=dict)
+    """What members say of how far they have come, in a streams group; None of who is gone."""
 
 
 def take(group: Any, record: SoftIs) -> None:
@@ -53,3 +55,8 @@ def take(group: Any, record: SoftIs) -> None:
     if after is None or before is None or before.targeted_ms != after.targeted_ms:
         group.reached_ms.clear()
     group.reached_ms.update(record.reached_ms)
+    for member_id, said in record.reported.items():
+        if said is None:
+            group.reported.pop(member_id, None)
+        else:
+            group.reported[member_id] = said

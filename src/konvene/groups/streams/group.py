@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any
 
 from konvene.groups.assignors.tasks import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets
@@ -111,8 +110,6 @@ class Soft:
     """The member that asked for all of the application to be shut down."""
     endpoint_epoch: int = 0
     """Rises when it changes which tasks are to be found at which endpoint."""
-    reported: Mapping[str, Reported] = field(default_factory=lambda: MappingProxyType({}))
-    """By member id."""
     creation: Creation | None = None
     """Why internal topics could not be made."""
     description: Any = None
@@ -153,6 +150,8 @@ class StreamsGroup:
     soft: Soft = field(default_factory=Soft)
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when it had all of the target at hand. As soft as `soft`."""
+    reported: dict[str, Reported] = field(default_factory=dict)
+    """By member id. As soft; apart, for what one member reports changes nothing for the others."""
     endpoints: dict[str, tuple[Any, Any]] = field(default_factory=dict, compare=False, repr=False)
     """What was last told of a member's endpoint, and what that rests on: worked out again where it is not."""
 
@@ -182,6 +181,7 @@ class StreamsGroup:
             warmup=_copied(self.warmup),
             behind=set(self.behind),
             reached_ms=dict(self.reached_ms),
+            reported=dict(self.reported),
             endpoints={},
         )
 
@@ -213,7 +213,7 @@ class StreamsGroup:
         return bool(self.members) and self.topology is not None and topic in self.topology.readers
 
     def reported_by(self, member_id: str) -> Reported:
-        return self.soft.reported.get(member_id, NOTHING_REPORTED)
+        return self.reported.get(member_id, NOTHING_REPORTED)
 
     def target_of(self, member_id: str) -> MemberAssignment:
         return self.targets.get(member_id, NOTHING)

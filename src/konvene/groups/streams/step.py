@@ -35,7 +35,9 @@ class Step(EpochStep[StreamsGroup]):
 
     group_type: ClassVar[str] = "streams"
 
-    __slots__ = ("assignment_configs", "metadata_hash", "moved", "topology", "validated_topology_epoch")
+    __slots__ = (
+        "assignment_configs", "metadata_hash", "moved", "reported", "topology", "validated_topology_epoch",
+    )  # fmt: skip
 
     def __init__(self, group: StreamsGroup, context: Context) -> None:
         super().__init__(group, context)
@@ -45,6 +47,8 @@ class Step(EpochStep[StreamsGroup]):
         self.assignment_configs: Mapping[str, str] = group.assignment_configs
         self.moved: tuple[int, ...] = (0, 0, 0)
         """How many tasks a new target moves, in each role."""
+        self.reported: dict[str, Reported | None] = {}
+        """What members say now of how far they have come; None of who is gone."""
 
     @property
     def assignor(self) -> TaskAssignor:
@@ -73,10 +77,17 @@ class Step(EpochStep[StreamsGroup]):
 
     def report(self, member_id: str, reported: Reported | None) -> None:
         """Note how far a member says that it has come; None: it is gone."""
-        known = self.soft.reported
-        if known.get(member_id) != reported:
-            others = {name: said for name, said in known.items() if name != member_id}
-            self.remember(reported={**others, member_id: reported} if reported is not None else others)
+        if self.group.reported.get(member_id) != reported:
+            self.reported[member_id] = reported
+
+    def reported_by(self, member_id: str) -> Reported | None:
+        """How far the member says that it has come, now or before."""
+        if member_id in self.reported:
+            return self.reported[member_id]
+        return self.group.reported.get(member_id)
+
+    def _reported(self) -> Mapping[str, Reported | None]:
+        return self.reported
 
     # --- moves that requests share ---
 

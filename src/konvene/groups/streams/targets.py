@@ -141,7 +141,7 @@ def _compute(step: Step, members: Members, configured: Configured) -> GroupAssig
 
 def _spec(step: Step, member: Member) -> AssignmentMemberSpec:
     """What a member has, not what it was meant to have: only there is state."""
-    reported = step.soft.reported.get(member.member_id)
+    reported = step.reported_by(member.member_id)
     said = () if reported is None else (reported.offsets, reported.end_offsets)
     return AssignmentMemberSpec(
         member.process_id, member.current.assigned.tasks, member.instance_id, member.rack_id,

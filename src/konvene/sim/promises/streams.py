@@ -224,7 +224,7 @@ class InstancesAreMembers(Promise):
             for noun in ("instances", "behind", "active", "standby", "warmup"):
                 ours, counted = getattr(group, noun), getattr(again, noun)
                 assert ours == counted, f"{name}: {noun} are {ours}, counted {counted}"
-            for noun, known in (("targets", group.targets), ("offsets", group.soft.reported)):
+            for noun, known in (("targets", group.targets), ("offsets", group.reported)):
                 strangers = known.keys() - group.members.keys()
                 assert not strangers, f"{name}: there are {noun} of {sorted(strangers)}, who are no members"
 
@@ -422,4 +422,4 @@ def booked(group: StreamsGroup) -> dict[Unit, set[str]]:
 
 def durable_part(group: StreamsGroup) -> StreamsGroup:
     """All but what a restart may forget."""
-    return replace(group, soft=Soft(), reached_ms={})
+    return replace(group, soft=Soft(), reached_ms={}, reported={})
