@@ -30,6 +30,7 @@ from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.subscriptions import resolved
 from konvene.groups.consumer.targets import computed
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
+from konvene.groups.epoch_group import Settled
 from konvene.groups.kinds import Group, tombstones
 from konvene.groups.kinds import timers as disarmed
 from konvene.groups.offsets.commit import commit
@@ -124,7 +125,7 @@ class GroupShard:
 
     def holds(self, value: object) -> bool:
         """Any change to a classic group makes a new value of it, so the same value is the same group."""
-        if isinstance(value, consumer_heartbeat.Settled | streams_heartbeat.Settled):
+        if isinstance(value, Settled):
             return value.holds(self.groups)
         return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 

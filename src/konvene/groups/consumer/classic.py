@@ -28,10 +28,11 @@ from konvene.groups.classic.subscriptions import CONSUMER, Subscription, read_su
 from konvene.groups.consumer import convert, log
 from konvene.groups.consumer.current import NOBODY, Current, MemberState, Partitions
 from konvene.groups.consumer.group import ClassicSide, ConsumerGroup, Member
-from konvene.groups.consumer.leave import Gone, fence, known_member, static_member
+from konvene.groups.consumer.leave import Gone, fence
 from konvene.groups.consumer.step import Step, join_key, sync_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import reconcile, retarget
+from konvene.groups.epoch_group import known_member, static_member
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse

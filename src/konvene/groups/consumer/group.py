@@ -28,7 +28,8 @@ from functools import lru_cache
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
-from konvene.groups.consumer.current import NOBODY, Current, Epochs, Partitions
+from konvene.groups.consumer.current import NOBODY, Current, Partitions
+from konvene.groups.epoch_group import EpochGroup
 from konvene.groups.story import Story
 from konvene.shard.image import Topics
 
@@ -114,7 +115,7 @@ class Soft:
 
 
 @dataclass(slots=True)
-class ConsumerGroup:
+class ConsumerGroup(EpochGroup[Member]):
     """A consumer group. Changed by `log.replay` alone."""
 
     group_id: str
@@ -173,15 +174,6 @@ class ConsumerGroup:
             reached_ms=dict(self.reached_ms),
         )
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    def static_member(self, instance_id: str | None) -> Member | None:
-        """Who has this name."""
-        holder = self.instances.get(instance_id) if instance_id is not None else None
-        return None if holder is None else self.members[holder]
-
     def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
         """What most members prefer, at a tie the first in Java's hash map; None where nobody prefers any.
 
@@ -214,61 +206,6 @@ class ConsumerGroup:
 
     # --- taken in by replay ---
 
-    def put(self, member: Member) -> None:
-        """Add a member, or set one anew."""
-        old = self.members.get(member.member_id)
-        if old is not None:
-            self._count(old, -1)
-            if old.instance_id is not None and old.instance_id != member.instance_id:
-                self._let_go_of_name(old)
-        self._count(member, 1)
-        if old is None or not _same(old.current, member.current):
-            self._move(member.member_id, old.current if old is not None else None, member.current)
-        self.members[member.member_id] = member
-        if member.instance_id is not None:
-            self.instances[member.instance_id] = member.member_id
-        self._see_whether_behind(member)
-
-    def have(self, member: Member, current: Current) -> None:
-        """A member that is there has this now, and is else as it was.
-
-        If it has the same again, somebody may have had it in between, in a log that says a thing twice."""
-        if _same(member.current, current):
-            self._claim(member.member_id, current)
-        else:
-            self._move(member.member_id, member.current, current)
-        self.members[member.member_id] = changed = member.having(current)
-        if member.instance_id is not None:
-            self.instances[member.instance_id] = member.member_id
-        self._see_whether_behind(changed)
-
-    def drop(self, member_id: str) -> None:
-        """Take a member out; nothing happens if it is none."""
-        member = self.members.pop(member_id, None)
-        if member is None:
-            return
-        self._count(member, -1)
-        self._move(member_id, member.current, None)
-        self._let_go_of_name(member)
-        self.behind.discard(member_id)
-
-    def assigned_at(self, epoch: int, timestamp_ms: int) -> None:
-        """A target was computed for this epoch."""
-        self.assignment_epoch, self.assignment_timestamp_ms = epoch, timestamp_ms
-        for member in self.members.values():
-            self._see_whether_behind(member)
-
-    def _see_whether_behind(self, member: Member) -> None:
-        if member.is_reconciled_to(self.assignment_epoch):
-            self.behind.discard(member.member_id)
-        else:
-            self.behind.add(member.member_id)
-
-    def _let_go_of_name(self, member: Member) -> None:
-        """Its instance id may be another member's already."""
-        if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
-            del self.instances[member.instance_id]
-
     def _count(self, member: Member, step: int) -> None:
         self._add(self.subscribers, member.topics, step)
         if member.regex:
@@ -286,30 +223,19 @@ class ConsumerGroup:
             if not counter[name]:
                 del counter[name]
 
-    def _move(self, member_id: str, old: Current | None, new: Current | None) -> None:
-        """Note what a member has. What somebody else has by now stays with them."""
-        for epochs in (old.assigned, old.pending_revocation) if old is not None else ():
-            self._release(member_id, epochs)
-        if new is not None:
-            self._claim(member_id, new)
-
     def _claim(self, member_id: str, current: Current) -> None:
         for epochs in (current.assigned, current.pending_revocation):
             for topic, partitions in epochs.items():
                 self.owners.setdefault(topic, {}).update(dict.fromkeys(partitions, member_id))
 
-    def _release(self, member_id: str, epochs: Epochs) -> None:
-        for topic, partitions in epochs.items():
-            held = self.owners.get(topic)
-            if held is None:
-                continue
-            for partition in partitions:
-                if held.get(partition) == member_id:
-                    del held[partition]
-            if not held:
-                del self.owners[topic]
-
-
-def _same(old: Current, new: Current) -> bool:
-    """Whether two have the same partitions, since the same epochs: then there is nothing to let go of."""
-    return old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
+    def _release(self, member_id: str, current: Current) -> None:
+        for epochs in (current.assigned, current.pending_revocation):
+            for topic, partitions in epochs.items():
+                held = self.owners.get(topic)
+                if held is None:
+                    continue
+                for partition in partitions:
+                    if held.get(partition) == member_id:
+                        del held[partition]
+                if not held:
+                    del self.owners[topic]

@@ -19,7 +19,7 @@ UNRELEASED_INSTANCE_ID to it until its session is over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from konvene.codec.uuid import Uuid
@@ -30,10 +30,19 @@ from konvene.groups.consumer import convert, log
 from konvene.groups.consumer.current import Current, Epochs, Partitions
 from konvene.groups.consumer.follow import follow
 from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
-from konvene.groups.consumer.leave import LEAVE_STATIC, known_member, leave, static_member
+from konvene.groups.consumer.leave import leave
 from konvene.groups.consumer.step import Step, offered, session_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import reconcile, retarget
+from konvene.groups.epoch_group import (
+    LEAVE_STATIC,
+    Settled,
+    check_room,
+    fenced,
+    known_member,
+    static_member,
+    unreleased,
+)
 from konvene.groups.intervals import told_interval_ms
 from konvene.messages.consumer_group_heartbeat import (
     Assignment,
@@ -107,7 +116,8 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
     step = _group(groups, request, context)
     owned = _owned(request)
     member_id = request.member_id or context.fresh_ids[0]
-    _check_room(step, member_id, request.instance_id)
+    most: int = context.config["group.consumer.max.size"]
+    check_room("consumer", step.group, most, member_id, request.instance_id)
     old, replaced = _admit(step, request, member_id, owned)
     new = _updated(old, request, context)
     is_new = old.member_id not in step.group.members and replaced is None
@@ -145,17 +155,6 @@ def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Cont
     return convert.upgraded(known, context)
 
 
-def _check_room(step: Step, member_id: str, instance_id: str | None) -> None:
-    most: int = step.context.config["group.consumer.max.size"]
-    members = step.group.members
-    if instance_id in step.group.instances or len(members) < most or member_id in members:
-        return
-    raise GroupError(
-        Errors.GROUP_MAX_SIZE_REACHED,
-        f"The consumer group has reached its maximum capacity of {most} members.",
-    )
-
-
 def _admit(
     step: Step, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Partitions | None
 ) -> tuple[Member, str | None]:
@@ -177,11 +176,7 @@ def _admit(
     if holder.current.epoch != LEAVE_STATIC and holder.classic is None:
         if holder.member_id == member_id:
             return holder, None
-        raise GroupError(
-            Errors.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
-            f"instance id is owned by {holder.member_id} member.",
-        )
+        raise unreleased(member_id, instance_id, holder)
     return step.take_place(holder, member_id), holder.member_id
 
 
@@ -192,12 +187,7 @@ def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
         return
     if epoch == current.previous_epoch < current.epoch and _is_subset(owned, current.assigned):
         return
-    word = "greater" if epoch > current.epoch else "smaller"
-    raise GroupError(
-        Errors.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {word} member epoch ({epoch}) than the one known by the group "
-        f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
-    )
+    raise fenced("consumer", epoch, current.epoch)
 
 
 def _is_subset(owned: Partitions | None, assigned: Epochs) -> bool:
@@ -307,29 +297,6 @@ def _assignment(current: Current) -> Assignment:
 
 
 # --- the common heartbeat --------------------------------------------------------------------------
-
-
-class Settled:
-    """What an accepted heartbeat of a settled member rests on: as long as it is there, the same again."""
-
-    __slots__ = ("assignment_epoch", "epoch", "group", "member", "topics")
-
-    def __init__(self, group: ConsumerGroup, member: Member) -> None:
-        self.group = group
-        self.member = member
-        self.epoch = group.epoch
-        self.assignment_epoch = group.assignment_epoch
-        self.topics = group.soft.seen
-
-    def holds(self, groups: Mapping[str, Any]) -> bool:
-        group = self.group
-        return (
-            group.members.get(self.member.member_id) is self.member
-            and group.epoch == self.epoch
-            and group.assignment_epoch == self.assignment_epoch
-            and group.soft.seen is self.topics
-            and groups.get(group.group_id) is group
-        )
 
 
 def same_again(

@@ -22,6 +22,7 @@ from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.step import Step, session_key
 from konvene.groups.consumer.subscriptions import hash_of, names_without
+from konvene.groups.epoch_group import LEAVE_STATIC, known_member, static_member
 from konvene.groups.intervals import grace_ms
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -30,8 +31,6 @@ from konvene.messages.consumer_group_heartbeat import (
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Outcome
 from konvene.shard.errors import GroupError
-
-LEAVE_STATIC = -2
 
 Groups = MutableMapping[str, Any]
 
@@ -61,30 +60,6 @@ def consumer_group(groups: Groups, group_id: str) -> ConsumerGroup:
     if not isinstance(group, ConsumerGroup):
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     return group
-
-
-def known_member(group: ConsumerGroup, member_id: str) -> Member:
-    """The member of that id. Raises UNKNOWN_MEMBER_ID."""
-    member = group.members.get(member_id)
-    if member is None:
-        raise GroupError(
-            Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
-        )
-    return member
-
-
-def static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> Member:
-    """The member of that name. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where it has another id."""
-    holder = group.static_member(instance_id)
-    if holder is None:
-        raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if holder.member_id != member_id:
-        raise GroupError(
-            Errors.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member "
-            f"{holder.member_id}.",
-        )
-    return holder
 
 
 def _set_aside(step: Step, member: Member) -> None:

@@ -11,8 +11,8 @@ The same as in consumer groups, but for what a member has: its tasks, and by the
 from __future__ import annotations
 
 from konvene.errors import Errors
+from konvene.groups.epoch_group import known_member
 from konvene.groups.streams.group import Member, StreamsGroup
-from konvene.groups.streams.leave import known_member
 from konvene.shard.errors import GroupError
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9

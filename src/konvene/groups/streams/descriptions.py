@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from konvene.errors import Errors
+from konvene.groups.epoch_group import known_member
 from konvene.groups.streams.group import NO_EPOCH, StreamsGroup
-from konvene.groups.streams.leave import known_member, streams_group
+from konvene.groups.streams.leave import streams_group
 from konvene.groups.streams.step import Step
 from konvene.messages import streams_group_describe as described
 from konvene.messages.streams_group_topology_description_update import (
@@ -53,10 +54,10 @@ NONE_YET = Description()
 def ask(step: Step, topology_epoch: int, member_epoch: int) -> bool:
     """Whether the member at hand is to send the description of the group's topology."""
     context = step.context
-    if not context.config["konvene.streams.topology.description.enable"] or context.api_version < FIRST_VERSION or step.topology is None:
+    if not context.config["konvene.streams.topology.description.enable"] or step.topology is None:
         return False
     known: Description = step.soft.description or NONE_YET
-    if member_epoch < 0 or topology_epoch < step.topology.epoch:
+    if context.api_version < FIRST_VERSION or member_epoch < 0 or topology_epoch < step.topology.epoch:
         return False
     if known.epoch == topology_epoch and (known.told or context.now_ms < known.asked_ms + ASK_AGAIN_MS):
         return False

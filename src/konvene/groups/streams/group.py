@@ -25,10 +25,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from konvene.groups.assignors.tasks import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets
+from konvene.groups.assignors.tasks import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.epoch_group import EpochGroup
 from konvene.groups.story import Story
 from konvene.groups.streams.configure import Configured
-from konvene.groups.streams.current import Current, Held, Role
+from konvene.groups.streams.current import Current, Role
 from konvene.groups.streams.topology import Topology
 from konvene.groups.streams.work import Creation
 from konvene.shard.image import Topics
@@ -122,7 +123,7 @@ Holders = dict[str, dict[int, set[str]]]
 
 
 @dataclass(slots=True)
-class StreamsGroup:
+class StreamsGroup(EpochGroup[Member]):
     """A streams group. Changed by `log.replay` alone."""
 
     group_id: str
@@ -186,17 +187,8 @@ class StreamsGroup:
         )
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
     def topology_epoch(self) -> int:
         return NO_EPOCH if self.topology is None else self.topology.epoch
-
-    def static_member(self, instance_id: str | None) -> Member | None:
-        """Who has this name."""
-        holder = self.instances.get(instance_id) if instance_id is not None else None
-        return None if holder is None else self.members[holder]
 
     def processes(self, role: Role, subtopology: str, partition: int) -> Set[str]:
         """The processes on which a task is, or has yet to be given up, in a role."""
@@ -220,59 +212,6 @@ class StreamsGroup:
 
     # --- taken in by replay ---
 
-    def put(self, member: Member) -> None:
-        """Add a member, or set one anew."""
-        old = self.members.get(member.member_id)
-        if old is not None and old.instance_id is not None and old.instance_id != member.instance_id:
-            self._let_go_of_name(old)
-        if old is None or not _same(old.current, member.current):
-            self._move(member.member_id, old.current if old is not None else None, member.current)
-        self.members[member.member_id] = member
-        if member.instance_id is not None:
-            self.instances[member.instance_id] = member.member_id
-        self._see_whether_behind(member)
-
-    def have(self, member: Member, current: Current) -> None:
-        """A member that is there has this now, and is else as it was.
-
-        If it has the same again, somebody may have had it in between, in a log that says a thing twice."""
-        if _same(member.current, current):
-            self._claim(member.member_id, current)
-        self.put(member.having(current))
-
-    def drop(self, member_id: str) -> None:
-        """Take a member out; nothing happens if it is none."""
-        member = self.members.pop(member_id, None)
-        if member is None:
-            return
-        self._move(member_id, member.current, None)
-        self._let_go_of_name(member)
-        self.behind.discard(member_id)
-
-    def assigned_at(self, epoch: int, timestamp_ms: int) -> None:
-        """A target was computed for this epoch."""
-        self.assignment_epoch, self.assignment_timestamp_ms = epoch, timestamp_ms
-        for member in self.members.values():
-            self._see_whether_behind(member)
-
-    def _see_whether_behind(self, member: Member) -> None:
-        if member.is_reconciled_to(self.assignment_epoch):
-            self.behind.discard(member.member_id)
-        else:
-            self.behind.add(member.member_id)
-
-    def _let_go_of_name(self, member: Member) -> None:
-        """Its instance id may be another member's already."""
-        if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
-            del self.instances[member.instance_id]
-
-    def _move(self, member_id: str, old: Current | None, new: Current | None) -> None:
-        """Note what a member has. What somebody else is active in by now stays with them."""
-        for held in (old.assigned, old.pending_revocation) if old is not None else ():
-            self._release(member_id, held)
-        if new is not None:
-            self._claim(member_id, new)
-
     def _claim(self, member_id: str, current: Current) -> None:
         for held in (current.assigned, current.pending_revocation):
             for subtopology, epochs in held.active.items():
@@ -283,29 +222,29 @@ class StreamsGroup:
                     for partition in partitions:
                         there.setdefault(partition, set()).add(member_id)
 
-    def _release(self, member_id: str, held: Held) -> None:
-        for subtopology, epochs in held.active.items():
-            owners = self.active.get(subtopology, {})
-            for partition in epochs:
-                if owners.get(partition) == member_id:
-                    del owners[partition]
-            if not owners:
-                self.active.pop(subtopology, None)
-        for holders, tasks in ((self.standby, held.standby), (self.warmup, held.warmup)):
-            for subtopology, partitions in tasks.items():
-                there = holders.get(subtopology, {})
-                for partition in partitions:
-                    some = there.get(partition, set())
-                    some.discard(member_id)
-                    if not some:
-                        there.pop(partition, None)
-                if not there:
-                    holders.pop(subtopology, None)
+    def _release(self, member_id: str, current: Current) -> None:
+        for held in (current.assigned, current.pending_revocation):
+            for subtopology, epochs in held.active.items():
+                owners = self.active.get(subtopology, {})
+                for partition in epochs:
+                    if owners.get(partition) == member_id:
+                        del owners[partition]
+                if not owners:
+                    self.active.pop(subtopology, None)
+            self._release_copies(member_id, self.standby, held.standby)
+            self._release_copies(member_id, self.warmup, held.warmup)
 
-
-def _same(old: Current, new: Current) -> bool:
-    """Whether two have the same tasks: then there is nothing to let go of."""
-    return old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
+    @staticmethod
+    def _release_copies(member_id: str, holders: Holders, tasks: Tasks) -> None:
+        for subtopology, partitions in tasks.items():
+            there = holders.get(subtopology, {})
+            for partition in partitions:
+                some = there.get(partition, set())
+                some.discard(member_id)
+                if not some:
+                    there.pop(partition, None)
+            if not there:
+                holders.pop(subtopology, None)
 
 
 def _copied(holders: Holders) -> Holders:

@@ -19,7 +19,7 @@ tasks are at which endpoint: a coordinator that starts anew asks for nothing, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,15 @@ from konvene.groups.assignors.tasks import MemberAssignment, TaskOffsets, Tasks
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.consumer.subscriptions import hash_of
+from konvene.groups.epoch_group import (
+    LEAVE_STATIC,
+    Settled,
+    check_room,
+    fenced,
+    known_member,
+    static_member,
+    unreleased,
+)
 from konvene.groups.intervals import told_interval_ms
 from konvene.groups.streams import descriptions, log
 from konvene.groups.streams.assignors import TAGS, assignment_configs
@@ -35,13 +44,12 @@ from konvene.groups.streams.configure import KIP, Configured, Status, configure
 from konvene.groups.streams.current import Current, Epochs
 from konvene.groups.streams.endpoints import told_endpoints
 from konvene.groups.streams.group import Member, Reported, StreamsGroup
-from konvene.groups.streams.leave import known_member, leave, replaced_classic, static_member
+from konvene.groups.streams.leave import leave, replaced_classic
 from konvene.groups.streams.step import Step, delay_key, session_key
 from konvene.groups.streams.targets import reconcile, retarget
 from konvene.groups.streams.topology import record_value
 from konvene.groups.streams.validate import (
     JOIN,
-    LEAVE_STATIC,
     check_offsets,
     check_request,
     check_tasks,
@@ -81,7 +89,8 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     step = _group(groups, request, context)
     group = step.group
     if request.member_epoch == JOIN:
-        _check_room(step, request.member_id, request.instance_id)
+        most: int = context.config["group.streams.max.size"]
+        check_room("streams", group, most, request.member_id, request.instance_id)
     owned = _owned(request)
     old, replaced = _admit(step, request, owned)
     new = _updated(old, request, context)
@@ -126,17 +135,6 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
     raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
 
 
-def _check_room(step: Step, member_id: str, instance_id: str | None) -> None:
-    most: int = step.context.config["group.streams.max.size"]
-    members = step.group.members
-    if instance_id in step.group.instances or len(members) < most or member_id in members:
-        return
-    raise GroupError(
-        Errors.GROUP_MAX_SIZE_REACHED,
-        f"The streams group has reached its maximum capacity of {most} members.",
-    )
-
-
 def _admit(
     step: Step, request: StreamsGroupHeartbeatRequest, owned: MemberAssignment | None
 ) -> tuple[Member, str | None]:
@@ -159,11 +157,7 @@ def _admit(
     if holder.current.epoch != LEAVE_STATIC:
         if holder.member_id == member_id and step.context.config["konvene.streams.mode"] == KIP:
             return holder, None  # Its answer was lost.
-        raise GroupError(
-            Errors.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
-            f"instance id is owned by {holder.member_id} member.",
-        )
+        raise unreleased(member_id, instance_id, holder)
     return step.take_place(holder, member_id), holder.member_id
 
 
@@ -174,12 +168,7 @@ def _check_epoch(member: Member, epoch: int, owned: MemberAssignment | None) -> 
         return
     if epoch == current.previous_epoch < current.epoch and _is_subset(owned, current):
         return
-    word = "greater" if epoch > current.epoch else "smaller"
-    raise GroupError(
-        Errors.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {word} member epoch ({epoch}) than the one known by the group "
-        f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
-    )
+    raise fenced("streams", epoch, current.epoch)
 
 
 def _is_subset(owned: MemberAssignment | None, current: Current) -> bool:
@@ -457,29 +446,6 @@ def _told(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
 
 
 # --- the common heartbeat --------------------------------------------------------------------------
-
-
-class Settled:
-    """What an accepted heartbeat of a settled member rests on: as long as it is there, the same again."""
-
-    __slots__ = ("assignment_epoch", "epoch", "group", "member", "soft")
-
-    def __init__(self, group: StreamsGroup, member: Member) -> None:
-        self.group = group
-        self.member = member
-        self.epoch = group.epoch
-        self.assignment_epoch = group.assignment_epoch
-        self.soft = group.soft
-
-    def holds(self, groups: Mapping[str, Any]) -> bool:
-        group = self.group
-        return (
-            group.members.get(self.member.member_id) is self.member
-            and group.epoch == self.epoch
-            and group.assignment_epoch == self.assignment_epoch
-            and group.soft is self.soft
-            and groups.get(group.group_id) is group
-        )
 
 
 def same_again(

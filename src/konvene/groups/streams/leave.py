@@ -17,13 +17,13 @@ from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.step import join_key as classic_join_key
 from konvene.groups.classic.step import sync_key as classic_sync_key
+from konvene.groups.epoch_group import LEAVE_STATIC, known_member, static_member
 from konvene.groups.intervals import grace_ms
 from konvene.groups.streams import log
 from konvene.groups.streams.current import NONE_HELD, Current, MemberState
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.step import Step, delay_key, revocation_key, session_key
 from konvene.groups.streams.targets import delay_is_over
-from konvene.groups.streams.validate import LEAVE_STATIC
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -65,30 +65,6 @@ def streams_group(groups: Groups, group_id: str) -> StreamsGroup:
     if not isinstance(group, StreamsGroup):
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
     return group
-
-
-def known_member(group: StreamsGroup, member_id: str) -> Member:
-    """The member of that id. Raises UNKNOWN_MEMBER_ID."""
-    member = group.members.get(member_id)
-    if member is None:
-        raise GroupError(
-            Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
-        )
-    return member
-
-
-def static_member(group: StreamsGroup, member_id: str, instance_id: str) -> Member:
-    """The member of that name. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where it has another id."""
-    holder = group.static_member(instance_id)
-    if holder is None:
-        raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if holder.member_id != member_id:
-        raise GroupError(
-            Errors.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member "
-            f"{holder.member_id}.",
-        )
-    return holder
 
 
 def _set_aside(step: Step, member: Member) -> None:

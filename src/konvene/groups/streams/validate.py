@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from konvene.errors import Errors
+from konvene.groups.epoch_group import LEAVE_STATIC
 from konvene.groups.streams.configure import KAFKA, KIP, Configured
 from konvene.groups.streams.topology import Topology, check_sent
 from konvene.messages import streams_group_heartbeat as wire
@@ -34,7 +35,6 @@ from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatReques
 from konvene.shard.errors import GroupError
 
 JOIN = 0
-LEAVE_STATIC = -2
 
 INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__konvene_audit"}
