@@ -258,6 +258,7 @@ async def _main(
         await broker.start()
         settling = loop.create_task(_settle(broker))
         directory.told = lambda _partition: None
+        _advertise(broker, address, address.port)  # Some are quick, and not all places are listened at.
         try:
             await server.listen(address.host, address.port)
         except OSError as error:
@@ -266,10 +267,7 @@ async def _main(
                 " (another broker may run there; --port chooses another port)"
             ) from None
         metrics = await _metrics(broker)
-        broker.advertised = (
-            address.advertised_host or "localhost",
-            address.advertised_port or server.port,
-        )
+        _advertise(broker, address, server.port)
         took = time.perf_counter() - began
         kept = " (ephemeral: gone when it stops)" if ephemeral else ""
         sys.stdout.write(
@@ -284,6 +282,11 @@ async def _main(
             await metrics.close()
         await server.close()
         await broker.stop()
+
+
+def _advertise(broker: Broker, address: Address, port: int) -> None:
+    """Say where clients are to come: at this port, unless they were told another one."""
+    broker.advertised = (address.advertised_host or "localhost", address.advertised_port or port)
 
 
 async def _metrics(broker: Broker) -> MetricsServer | None:
