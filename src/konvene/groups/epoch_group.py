@@ -203,7 +203,9 @@ def check_room(kind: str, group: EpochGroup[Any], most: int, member_id: str, ins
 
 
 class Settled:
-    """What an accepted heartbeat of a settled member rests on: as long as it is there, the same again."""
+    """What an accepted heartbeat of a settled member rests on: as long as it is there, the same again.
+
+    Of what a group knows beside its log that is the `basis`: that a rebalance is over is nothing to tell."""
 
     __slots__ = ("assignment_epoch", "epoch", "group", "member", "soft")
 
@@ -215,11 +217,14 @@ class Settled:
         self.soft = group.soft
 
     def holds(self, groups: Mapping[str, Any]) -> bool:
-        group = self.group
+        group, soft = self.group, self.group.soft
+        if soft is not self.soft:
+            if soft.basis != self.soft.basis:
+                return False
+            self.soft = soft
         return (
             group.members.get(self.member.member_id) is self.member
             and group.epoch == self.epoch
             and group.assignment_epoch == self.assignment_epoch
-            and group.soft is self.soft
             and groups.get(group.group_id) is group
         )

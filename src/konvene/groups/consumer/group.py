@@ -113,6 +113,11 @@ class Soft:
     """The epoch for which a target is being computed elsewhere; 0: none is."""
     story: Story | None = None
 
+    @property
+    def basis(self) -> tuple[object, ...]:
+        """What the answer to a heartbeat with nothing to say rests on."""
+        return (self.seen,)
+
 
 @dataclass(slots=True)
 class ConsumerGroup(EpochGroup[Member]):

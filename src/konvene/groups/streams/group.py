@@ -117,6 +117,11 @@ class Soft:
     """What a member told of the topology (`descriptions.Description`), or that it was asked for it."""
     story: Story | None = None
 
+    @property
+    def basis(self) -> tuple[object, ...]:
+        """What the answer to a heartbeat with nothing to say rests on."""
+        return self.seen, self.configured, self.shutdown, self.endpoint_epoch, self.description
+
 
 Holders = dict[str, dict[int, set[str]]]
 """By subtopology id and partition, the members that have a task or have yet to give it up."""
