@@ -24,16 +24,20 @@ def told_endpoints(
     topology, group = step.topology, step.group
     if topology is None or not configured.tasks:
         return ()
-    others = [m for name, m in group.members.items() if name not in (new.member_id, replaced)]
-    found = []
+    known, topics, found = group.endpoints, step.context.topics, []
+    others = (m for name, m in group.members.items() if name not in (new.member_id, replaced))
     for member in (*others, new):
         if member.user_endpoint is None:
             continue
-        known = group.endpoints.get(member.member_id)
-        rests_on = member, configured, step.context.topics
-        if known is None or any(a is not b for a, b in zip(known[0], rests_on, strict=True)):
-            known = group.endpoints[member.member_id] = rests_on, _told(member, topology, step.context.topics)
-        found.append(known[1])
+        last = known.get(member.member_id)
+        # A thousand members hear of a thousand whenever one moves: what has not moved is as it was.
+        if last is None or last[0] is not member or last[1] is not configured or last[2] is not topics:
+            told = _told(member, topology, topics)
+            last = known[member.member_id] = member, configured, topics, told
+        found.append(last[3])
+    if len(known) > len(found):
+        for gone in sorted(known.keys() - group.members.keys() - {new.member_id}):
+            del known[gone]
     return tuple(found)
 
 

@@ -158,8 +158,8 @@ class StreamsGroup(EpochGroup[Member]):
     """By member id, when it had all of the target at hand. As soft as `soft`."""
     reported: dict[str, Reported] = field(default_factory=dict)
     """By member id. As soft; apart, for what one member reports changes nothing for the others."""
-    endpoints: dict[str, tuple[Any, Any]] = field(default_factory=dict, compare=False, repr=False)
-    """What was last told of a member's endpoint, and what that rests on: worked out again where it is not."""
+    endpoints: dict[str, tuple[Any, Any, Any, Any]] = field(default_factory=dict, compare=False, repr=False)
+    """What was last told of a member, behind what that rests on: worked out again where that is another."""
 
     def __repr__(self) -> str:
         size = len(self.members)
