@@ -17,8 +17,11 @@ from konvene.groups.consumer.log import (
     member_tombstones,
 )
 from konvene.groups.history import History
+from konvene.groups.streams import log as streams_log
+from konvene.groups.streams.group import Member as StreamsMember
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import Record
+from konvene.records.streams import StreamsGroupMetadataKey, StreamsGroupMetadataValue
 
 OLD = ClassicSide(10_000, (("range", b""),))
 
@@ -169,3 +172,25 @@ def test_a_log_whose_beginning_is_gone_says_nothing_until_a_key_comes_again() ->
 def test_an_epoch_that_jumps_is_not_explained() -> None:
     rows = why([speaks("a"), group_record("g", 2, 5)], [speaks("b"), group_record("g", 9, 5)])
     assert rows[-1] == ("consumer", 9, "Assigning", ["unknown"])
+
+
+def runs(name: str, epoch: int) -> list[Record]:
+    """A member of a streams group, and the epoch that is raised for it."""
+    value = StreamsGroupMetadataValue(epoch=epoch, metadata_hash=5)
+    return [
+        streams_log.member_record("g", StreamsMember(name)),
+        Record(StreamsGroupMetadataKey(group_id="g"), value),
+    ]
+
+
+def test_a_group_of_another_type_has_nobody_of_those_that_it_had() -> None:
+    """Also where compaction took the tombstones between: its first epoch is the first of its kind."""
+    consumer = [speaks("b"), group_record("g", 7, 5)]
+    rows = why(runs("a", 2), consumer, runs("c", 9), [classic(3, "d")], runs("e", 4))
+    assert rows == [
+        ("streams", 2, "Assigning", ["member-joined a"]),
+        ("consumer", 7, "Assigning", ["member-joined b"]),
+        ("streams", 9, "Assigning", ["member-joined c"]),
+        ("classic", 3, "Stable", ["unknown"]),
+        ("streams", 4, "Assigning", ["member-joined e"]),
+    ]
