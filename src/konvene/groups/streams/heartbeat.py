@@ -41,7 +41,7 @@ from konvene.groups.intervals import told_interval_ms
 from konvene.groups.streams import descriptions, log
 from konvene.groups.streams.assignors import TAGS, assignment_configs
 from konvene.groups.streams.configure import KIP, Configured, Status, configure
-from konvene.groups.streams.current import Current, Epochs
+from konvene.groups.streams.current import Current, Epochs, Role
 from konvene.groups.streams.endpoints import told_endpoints
 from konvene.groups.streams.group import Member, Reported, StreamsGroup
 from konvene.groups.streams.leave import leave, replaced_classic
@@ -402,21 +402,18 @@ def _answer(
 
 
 def _lost_an_answer(request: StreamsGroupHeartbeatRequest, old: Member) -> bool:
-    """Whether the member may not know its tasks: it is behind, says everything anew, or says what it has, and
-    that is less. What it waited for it may have been given at the epoch at which it was."""
+    """Whether the member may not know its tasks: it is behind, says all anew, or says that it has others.
+
+    What it waits for it may have been given at its own epoch, and there it is told to give something up."""
     owned = _owned(request)
     if owned is not None:
-        has = old.current.assigned
-        less = any(
-            not set(there[subtopology]) <= set(tasks.get(subtopology, ()))
-            for tasks, there in (
-                (owned.active, has.active),
-                (owned.standby, has.standby),
-                (owned.warmup, has.warmup),
-            )
-            for subtopology in there
-        )
-        if less or request.rebalance_timeout_ms != -1:
+        says = {
+            (role, name, partition)
+            for role, tasks in zip(Role, (owned.active, owned.standby, owned.warmup), strict=True)
+            for name, partitions in tasks.items()
+            for partition in partitions
+        }
+        if request.rebalance_timeout_ms != -1 or says != old.current.assigned.units():
             return True
     return JOIN < request.member_epoch < old.current.epoch
 

@@ -54,7 +54,7 @@ def told(event: Event) -> Told | None:
 
 class TasksAreTold(Promise):
     """M10: an answer has the member's epoch; and its tasks in all three roles where it joins, where they
-    changed, and where it lost an answer: it is behind, says everything anew, or says that it has less."""
+    changed, and where it lost an answer: it is behind, says everything anew, or says that it has others."""
 
     def after(self, event: Event) -> None:
         seen = told(event)
@@ -77,8 +77,8 @@ class TasksAreTold(Promise):
             ]
             assert not some, f"{member.member_id} is told a part of what it has: {some}"
             says = owned_by(said)
-            less = says is not None and not holds <= says
-            must = said.member_epoch == 0 or says_all or behind or less or seen.moved
+            others = says is not None and says != holds
+            must = said.member_epoch == 0 or says_all or behind or others or seen.moved
             assert not must, f"{member.member_id} is told nothing, and has {sorted(holds)}"
         told_ms = event.context.group_configs.of(said.group_id)["streams.heartbeat.interval.ms"]
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
