@@ -139,6 +139,7 @@ def load(lab: Lab, size: int) -> list[Figure]:
     return [
         less("start, ms", starts),
         less("all tasks told, ms", told),
+        less("told after start, ms", [told[i] - starts[i] for i in range(len(told))]),
         less("CPU ms", cpu),
         less(RSS, [rss]),
     ]
