@@ -74,10 +74,10 @@ TASKS = (
         "            epochs[partition] = epoch\n",
     ),
     _row(
-        "two-roles-are-acknowledged-alone", "heartbeat.py", ("M6",),
-        "A heartbeat that says what its member runs, and nothing of its copies, counts as one that says all.",
-        "    if told[0] is None or told[1] is None or told[2] is None:\n        return None\n",
-        "    if told[0] is None:\n        return None\n",
+        "some-roles-are-left-unsaid", "validate.py", ("M6",),
+        "A heartbeat that says what its member runs, and nothing of its copies, is not refused.",
+        "         lambda r: _when(_some_null(r))),\n",
+        "         lambda r: None),\n",
     ),
 )  # fmt: skip
 

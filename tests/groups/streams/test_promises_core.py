@@ -37,6 +37,7 @@ TOPOLOGIES = (
     "0:orders+audit!c0&",
     "0:orders>rep!c0|1:<rep!counts|2:audit",
 )
+SAID = st.sampled_from(("rack=r1", "rack=r2", "tags=zone:a", "tags=-", "endpoint=x:9", "rebalance=20000"))
 TOPICS = ("orders", "audit", "rep", "c0", "counts")
 
 
@@ -54,7 +55,7 @@ class Lives(RuleBasedStateMachine):
         standbys=st.sampled_from((0, 1, 1, 2)),
         delay=st.sampled_from((0, 0, 3_000)),
         interval=st.sampled_from((0, 0, 5_000)),
-        elsewhere=ODDS,
+        elsewhere=st.booleans(),
         endpoints=st.booleans(),
         there=st.booleans(),
     )
@@ -131,8 +132,8 @@ class Lives(RuleBasedStateMachine):
             self.comes_anew(who, leaves=leaves, moves=False)
             self.all_act(rounds=2, ms=500)
 
-    @rule(who=st.sampled_from((1, 3)))
-    def leaves_for_a_while(self, who: int) -> None:
+    @rule(who=st.sampled_from((1, 3)), back=st.booleans())
+    def leaves_for_a_while(self, who: int, back: bool) -> None:
         """M13: a static member keeps its place and its tasks."""
         member, group = self.members[who], self.play.group
         if member.epoch <= 0 or group is None:
@@ -143,12 +144,15 @@ class Lives(RuleBasedStateMachine):
         if held is not None:
             assert group.members[member_id].current.assigned.tasks == held, "M13: its tasks were not kept"
             assert group.instances[member.instance or ""] == member_id, "M13: its name was given away"
+        if back:
+            member.beat(self.play)
 
-    @rule(who=WHO, what=st.sampled_from(("rack=r1", "rack=r2", "tags=zone:a", "tags=-", "endpoint=x:9")))
-    def says_something_else(self, who: int, what: str) -> None:
-        """Of itself: it is written down, and may move the epoch."""
-        key, _, value = what.partition("=")
-        self.members[who].beat(self.play, **{key: value})
+    @rule(said=st.lists(st.tuples(WHO, SAID), min_size=1, max_size=3))
+    def say_something_else(self, said: list[tuple[int, str]]) -> None:
+        """Of themselves: it is written down, and may move the epoch."""
+        for who, what in said:
+            key, _, value = what.partition("=")
+            self.members[who].beat(self.play, **{key: value})
 
     @rule(who=WHO, task=st.integers(0, 2), lag=st.integers(0, 5))
     def reports(self, who: int, task: int, lag: int) -> None:
@@ -164,6 +168,16 @@ class Lives(RuleBasedStateMachine):
             known = group.members.get(member.member_id)
             assert group.epoch <= epoch + 1, "T13: offsets moved the epoch"
             assert known is None or group.reported_by(member.member_id).offsets["0"] == {task: lag}
+
+    @rule(who=WHO, behind=st.integers(-1, 2), partition=st.integers(0, 2))
+    def commits(self, who: int, behind: int, partition: int) -> None:
+        """O1: at its epoch, or at another one."""
+        member = self.members[who]
+        named = f" instance={member.instance}" if member.instance is not None else ""
+        self.play.say(
+            f"commit {member.name} orders-{partition}:5 member={member.member_id or '-'}{named} "
+            f"generation={member.epoch - behind}"
+        )
 
     @rule(who=WHO, leaves=st.booleans())
     def asks_for_a_shutdown(self, who: int, leaves: bool) -> None:
@@ -280,24 +294,33 @@ class Lives(RuleBasedStateMachine):
                     assert other == member.name, f"T2: {other} and {member.name} have {task} on one disk"
 
 
+AGAIN = st.tuples(
+    st.integers(0, 30),
+    st.sampled_from(("", "", "0", "1", "2", "3", "99", "-1", "-2", "-3")),
+    st.sampled_from(("", "", "owns=-", "owns=0:0", "owns=unsaid", "active=0:0-1", "owns=9:9", "owns=0:9")),
+    st.sampled_from(
+        ("", "", "process=q", "rebalance=30000", "instance=i2", "instance=-", "tags=a:b,a:c",
+         "offsets=0-0:1,0-0:2", "topology=7:audit", "topology=0:orders!c0 topology-epoch=1")
+    ),
+)  # fmt: skip
+"""Which of the last heartbeats, at which epoch, with which tasks, and with what else."""
+
+
 class HostileLives(Lives):
     """With somebody who sends what it likes. What others run is not looked at: they may be spoken for."""
 
-    @rule(
-        back=st.integers(1, 30),
-        epoch=st.sampled_from(("", "", "0", "1", "2", "3", "99", "-1", "-2", "-3")),
-        owns=st.sampled_from(("", "", "owns=-", "owns=0:0", "owns=unsaid", "active=0:0-1", "owns=9:9")),
-        more=st.sampled_from(
-            ("", "", "process=q", "rebalance=30000", "instance=i2", "instance=-", "tags=a:b,a:c",
-             "offsets=0-0:1,0-0:2", "topology=7:audit", "topology=0:orders!c0 topology-epoch=1")
-        ),
-    )  # fmt: skip
+    @rule(again=st.lists(AGAIN, min_size=1, max_size=6))
+    def are_sent_again(self, again: list[tuple[int, str, str, str]]) -> None:
+        """Heartbeats come once more, late, or with something else in them."""
+        for back, epoch, owns, more in again:
+            self.is_sent_again(back, epoch, owns, more)
+
     def is_sent_again(self, back: int, epoch: str, owns: str, more: str) -> None:
-        """A heartbeat comes once more, late, or with something else in it."""
+        """One does."""
         sent = [line for line in self.play.said if line.startswith("streams-heartbeat")]
-        if len(sent) < back:
+        if not sent:
             return
-        verb, who, does, *words = sent[-back].split()
+        verb, who, does, *words = sent[-1 - back % len(sent)].split()
         told = dict(word.split("=", 1) for word in words)
         if owns:
             told = {key: value for key, value in told.items() if key not in ("active", "standby", "warmup")}

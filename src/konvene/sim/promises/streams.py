@@ -15,6 +15,7 @@ from konvene.errors import Errors
 from konvene.groups.assignors.tasks import MemberAssignment
 from konvene.groups.streams.current import MemberState, Role, Unit
 from konvene.groups.streams.group import Member, Soft, StreamsGroup
+from konvene.records.classic import GroupMetadataKey
 from konvene.records.streams import StreamsGroupCurrentMemberAssignmentKey
 from konvene.sim.event import NOTHING, Event, Promise
 
@@ -266,15 +267,18 @@ class StreamsGroupsAreRestored(Promise):
 
 
 class NothingIsLeftBehind(Promise):
-    """G8, MG4: a group that is of another kind now, or gone, has left no streams record in the log; so no
-    loader, whatever compaction kept, finds what it was (KAFKA-20254)."""
+    """G8, MG4: a group that is of another kind now, or gone, has left no streams record in the log, and a
+    streams group none of the classic one that it was; so no loader, whatever compaction kept, finds what a
+    group is not any more (KAFKA-20254)."""
 
     def __init__(self) -> None:
         self.left: dict[str, set[Any]] = {}
+        self.classic: set[str] = set()
 
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
             self.left.clear()
+            self.classic.clear()
             for batch in event.shell.log.batches:
                 self._write(batch.records)
         elif event.batch is not None:
@@ -282,7 +286,10 @@ class NothingIsLeftBehind(Promise):
             for name in event.before.groups.keys() | event.after.groups.keys():
                 group = event.after.groups.get(name)
                 left = self.left.get(name)
-                assert isinstance(group, StreamsGroup) or not left, f"{group!r}: in the log is {left}"
+                if isinstance(group, StreamsGroup):
+                    assert name not in self.classic, f"{group!r}: in the log it is a classic one as well"
+                else:
+                    assert not left, f"{group!r}: in the log is {left}"
 
     def _write(self, records: Any) -> None:
         for record in records:
@@ -290,6 +297,8 @@ class NothingIsLeftBehind(Promise):
             if type(key).__name__.startswith("StreamsGroup"):
                 keys = self.left.setdefault(key.group_id, set())
                 (keys.discard if record.value is None else keys.add)(key)
+            elif isinstance(key, GroupMetadataKey):
+                (self.classic.discard if record.value is None else self.classic.add)(key.group)
 
 
 # --- G11, L4: timers -------------------------------------------------------------------------------

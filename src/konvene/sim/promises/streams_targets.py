@@ -13,7 +13,7 @@ from typing import Any
 from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT
-from konvene.groups.streams.assignors import STANDBYS
+from konvene.groups.streams.assignors import STANDBYS, TAGS
 from konvene.groups.streams.configure import KAFKA, Status
 from konvene.groups.streams.current import Current, Role
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
@@ -162,6 +162,21 @@ class TheHashIsOfTheTopology(Promise):
         expected = metadata_hash(hashes)
         assert group.metadata_hash == expected, (
             f"{group!r}: the hash is {group.metadata_hash}, of {sorted(hashes)} it is {expected}"
+        )
+
+
+class SettingsAreSeen(Promise):
+    """T13: after a member was heard, targets rest on the settings that the group has now."""
+
+    def after(self, event: Event) -> None:
+        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
+            return
+        group = event.after.groups[event.request.group_id]
+        config = event.context.group_configs.of(group.group_id)
+        tags = ",".join(config["streams.rack.aware.assignment.tags"])
+        expected = {STANDBYS: str(config["streams.num.standby.replicas"])} | ({TAGS: tags} if tags else {})
+        assert group.assignment_configs == expected, (
+            f"{group!r}: targets rest on {dict(group.assignment_configs)}, the settings are {expected}"
         )
 
 
