@@ -211,8 +211,8 @@ TOLD = (
     _row(
         "endpoints-of-who-was-before", "endpoints.py", ("T14",),
         "What was told of a member's endpoint is told again when its tasks are others.",
-        "        if known is None or any(a is not b for a, b in zip(known[0], rests_on, strict=True)):\n",
-        "        if known is None:\n",
+        "        if last is None or last[0] is not member or last[1] is not configured or last[2] is not topics:\n",
+        "        if last is None or last[1] is not configured or last[2] is not topics:\n",
     ),
     _row(
         "shutdown-is-forgotten", "heartbeat.py", ("T16",),
