@@ -315,6 +315,15 @@ class HostileLives(Lives):
         for back, epoch, owns, more in again:
             self.is_sent_again(back, epoch, owns, more)
 
+    @rule(who=WHO, task=st.sampled_from(("0:9", "9:0")), sent=st.sampled_from(("0:audit", "0:orders!c1")))
+    def says_what_there_is_not(self, who: int, task: str, sent: str) -> None:
+        """A member has tasks that there are not; and somebody joins who runs something else."""
+        member = self.members[who]
+        named = f" instance={member.instance}" if member.instance is not None else ""
+        told = f"member={member.member_id or '-'}{named} epoch={member.epoch} owns={task}"
+        self.play.say(f"streams-heartbeat {member.name} stay {told}")
+        self.play.say(f"streams-heartbeat eve join member=eve-9 topology={sent} process=q")
+
     def is_sent_again(self, back: int, epoch: str, owns: str, more: str) -> None:
         """One does."""
         sent = [line for line in self.play.said if line.startswith("streams-heartbeat")]
