@@ -93,7 +93,8 @@ class ProcessesHaveATaskOnce(Promise):
     """T2: nobody is given a task while another member of its process has it, in any role: its state has one
     place on a disk. A standby, or a warm-up, waits for its own process alone; an active task for everybody.
 
-    A member that comes back as another process takes along what it had."""
+    A member that comes back as another process takes along what it had; what two of a process have since
+    then, one of them may be promoted to."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
@@ -109,6 +110,8 @@ class ProcessesHaveATaskOnce(Promise):
                     continue
                 for unit in has(member) - (has(before) if before is not None else set()):
                     others = there[member.process_id, unit[1:]] - {member.member_id}
+                    if old is not None and before is not None and has_task(before, unit):
+                        others -= {m.member_id for m in old.members.values() if has_task(m, unit)}
                     assert not others, (
                         f"{name}: {member.member_id} is given {unit}, which {sorted(others)} of its process"
                         f" {member.process_id} have"
@@ -406,6 +409,11 @@ def units(tasks: MemberAssignment) -> set[Unit]:
 def has(member: Member) -> set[Unit]:
     """What a member has: assigned, or not given up yet."""
     return member.current.assigned.units() | member.current.pending_revocation.units()
+
+
+def has_task(member: Member, unit: Unit) -> bool:
+    """Whether it has the task in whatever role."""
+    return any(unit[1:] == other[1:] for other in has(member))
 
 
 def was(old: StreamsGroup | None, member: Member) -> Member | None:

@@ -130,7 +130,7 @@ class StreamsEpochsMoveForAReason(Promise):
     def _rests_on(self, group: StreamsGroup, other: StreamsGroup) -> Any:
         """Of a member that is static, or was or becomes so, what targets rest on."""
         members = {
-            m.member_id if m.member_id in other.members else m.instance_id or m.member_id: (
+            m.member_id if m.member_id in other.members else (m.instance_id, m.instance_id or m.member_id): (
                 (m.topology_epoch, m.rack_id, m.client_tags, m.process_id)
                 if {m.instance_id, getattr(was(other, m), "instance_id", None)} != {None}
                 else self._said(m)
