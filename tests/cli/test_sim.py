@@ -293,7 +293,7 @@ def test_the_promises_are_printed() -> None:
     rows = call(None, "sim", "promises", "--json").json
     assert {row["promise"] for row in rows} >= {"ReplayEqualsLive", "GroupsBecomeStable"}
     assert all(row["sentence"] for row in rows)
-    assert call(None, "sim", "promises", "--groups", "streams").code == 2
+    assert call(None, "sim", "promises", "--groups", "share").code == 2
 
 
 # what-if ------------------------------------------------------------------------------------------

@@ -67,9 +67,8 @@ def exhaust(
         with quiet():
             report: Any
             if kind != CLASSIC:
-                world = {CONSUMER: Consumers, STREAMS: Streams}[kind](
-                    members, partitions, faults, static=static, joins=starts
-                )
+                worlds: dict[str, Any] = {CONSUMER: Consumers, STREAMS: Streams}
+                world = worlds[kind](members, partitions, faults, static=static, joins=starts)
                 report = world.search(limit, depth=depth, progress=told)
             else:
                 report = all_of_it(
