@@ -18,6 +18,17 @@ class Known(NamedTuple):
     konvene: str
 
 
+LISTS = r"active_tasks=\[.*\] standby_tasks=\[.*\] warmup_tasks=\[.*\]"
+NULLS = "active_tasks=null standby_tasks=null warmup_tasks=null"
+
+TOLD_AGAIN = Known(
+    "A member of a streams group that lost an answer is told its tasks again: it is an epoch behind, or says "
+    "that it has others, as Kafka's client says what it has then.",
+    rf"\S+ <- StreamsGroupHeartbeat v\d NONE .* {NULLS} .*",
+    rf"\S+ <- StreamsGroupHeartbeat v\d NONE .* {LISTS} .*",
+)
+"""In nothing else may such answers be different."""
+
 KNOWN = (
     Known(
         "A member's older JoinGroup that still waits is answered REBALANCE_IN_PROGRESS when the member joins "
@@ -120,6 +131,7 @@ KNOWN = (
         r"admin <- StreamsGroupDescribe v1 .* instance_id='i1' .* task_offsets=\[\] .*",
         r"admin <- StreamsGroupDescribe v1 .* instance_id='i1' .* task_offsets=\[\{.* offset=9\}\] .*",
     ),
+    TOLD_AGAIN,
     Known(
         "Where settings are refused, the message may say more: which values do not go together, or what name "
         "was meant.",
@@ -140,5 +152,7 @@ def meant(kafka: list[str], konvene: list[str]) -> bool:
     there = "\n".join(a for a in kafka if a not in konvene)
     here = "\n".join(a for a in konvene if a not in kafka)
     rows = {row for row in KNOWN if re.fullmatch(row.kafka, there) and re.fullmatch(row.konvene, here)}
+    if TOLD_AGAIN in rows and re.sub(LISTS + "(?= topology_| endpoint_)", NULLS, here) != there:
+        rows.remove(TOLD_AGAIN)
     MET.update(rows)
     return bool(rows)
