@@ -1,0 +1,196 @@
+"""Streams groups over a connection: who may ask, internal topics, and descriptions of topologies."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tests.broker.handlers.asking import Asking, told
+
+from konvene.broker.authorizer import Operation, ResourceType
+from konvene.broker.coordinator import Call
+from konvene.broker.handlers import streams_group_heartbeat
+from konvene.broker.internal_topics import InternalTopics
+from konvene.errors import Errors
+from konvene.groups.streams.configure import InternalTopic
+from konvene.groups.streams.work import TopicsNotCreated, TopicsToCreate
+from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
+from konvene.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+    TopologyDescriptionGlobalStore,
+    TopologyDescriptionNode,
+    TopologyDescriptionSubtopology,
+)
+
+AT_ONCE = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
+KEPT = {**AT_ONCE, "konvene.streams.topology.description.enable": "true"}
+
+
+def joins(*changelogs: str, replicas: int = 0) -> StreamsGroupHeartbeatRequest:
+    """A member of group `g` that reads `orders`."""
+    logs = tuple(TopicInfo(name=name, replication_factor=replicas) for name in changelogs)
+    each = Subtopology(subtopology_id="0", source_topics=("orders",), state_changelog_topics=logs)
+    return StreamsGroupHeartbeatRequest(
+        group_id="g", member_id="m", rebalance_timeout_ms=60_000, process_id="p",
+        topology=Topology(epoch=0, subtopologies=(each,)),
+        active_tasks=(), standby_tasks=(), warmup_tasks=(),
+    )  # fmt: skip
+
+
+def stays(epoch: int) -> StreamsGroupHeartbeatRequest:
+    return StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
+
+
+async def ready(client: Asking) -> None:
+    """There are coordinators, and a topic to read."""
+    await client.broker.groups.make_ready()
+    await client.broker.groups.loaded()
+    await client.topic("orders", 2)
+
+
+# --- descriptions ----------------------------------------------------------------------------------
+
+SOURCE = TopologyDescriptionNode(name="in", node_type=1, source_topics=("orders", "orders"))
+SINK = TopologyDescriptionNode(name="out", node_type=3, sink_topic="done")
+
+
+def draws(
+    *nodes: TopologyDescriptionNode, epoch: int = 0, **others: Any
+) -> StreamsGroupTopologyDescriptionUpdateRequest:
+    each = TopologyDescriptionSubtopology(subtopology_id="0", nodes=nodes)
+    description = TopologyDescription(subtopologies=(each,), **others)
+    return StreamsGroupTopologyDescriptionUpdateRequest(
+        group_id="g", member_id="m", topology_epoch=epoch, topology_description=description
+    )
+
+
+async def described(client: Asking) -> Any:
+    asked = StreamsGroupDescribeRequest(group_ids=("g",), include_topology_description=True)
+    (group,) = (await client.ask(asked, 1)).groups
+    return group
+
+
+def test_a_member_is_asked_once_and_what_it_says_is_shown(tmp_path: Path) -> None:
+    """Who joins is asked; nobody is while that may still come; each name is shown once."""
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+        joined = await client.ask(joins(), 1)
+        assert joined.topology_description_required
+        assert (await described(client)).topology_description_status == 1
+        assert not (await client.ask(stays(joined.member_epoch), 1)).topology_description_required
+        assert (await client.ask(draws(SOURCE, SINK))).error_code == Errors.NONE
+        group = await described(client)
+        assert group.topology_description_status == 3
+        nodes = group.topology_description.subtopologies[0].nodes
+        assert [(n.name, n.source_topics, n.sink_topic) for n in nodes] == [
+            ("in", ("orders",), None),
+            ("out", (), "done"),
+        ]
+        assert not (await client.ask(joins(), 1)).topology_description_required
+
+    told(tmp_path, story, KEPT)
+
+
+def test_what_is_no_description_is_refused(tmp_path: Path) -> None:
+    """Of another epoch, by a stranger, of nodes that there are not; and all of it where none is kept."""
+    store = TopologyDescriptionGlobalStore(source=SINK, processor=SINK)
+    odd = TopologyDescriptionNode(name="x", node_type=9)
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+        await client.ask(joins(), 1)
+        for request, error in (
+            (draws(SOURCE, epoch=1), Errors.INVALID_REQUEST),
+            (draws(odd), Errors.INVALID_REQUEST),
+            (draws(global_stores=(store,)), Errors.INVALID_REQUEST),
+            (draws().replace(member_id="stranger"), Errors.UNKNOWN_MEMBER_ID),
+            (draws().replace(group_id="none"), Errors.GROUP_ID_NOT_FOUND),
+            (draws().replace(member_id=""), Errors.INVALID_REQUEST),
+        ):
+            assert (await client.ask(request)).error_code == error
+        assert (await described(client)).topology_description_status == 1
+
+    told(tmp_path / "kept", story, KEPT)
+
+    async def refused(client: Asking) -> None:
+        await ready(client)
+        assert (await client.ask(draws())).error_code == Errors.UNSUPPORTED_VERSION
+
+    told(tmp_path / "not", refused)
+
+
+# --- internal topics -------------------------------------------------------------------------------
+
+
+def test_a_topic_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """The member hears why with its next heartbeat, and the topic is not tried again at once."""
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+        joined = await client.ask(joins("g-store-changelog", replicas=3), 1)
+        assert [s.status_code for s in joined.status] == [3]
+        for _ in range(200):
+            (status,) = (await client.ask(stays(joined.member_epoch), 1)).status
+            if "Creation failed" in status.status_detail:
+                break
+            await asyncio.sleep(0.01)
+        assert status.status_detail.startswith(
+            "Internal topics are missing: g-store-changelog; Creation failed: "
+        )
+        assert "g-store-changelog" not in client.broker.topics.by_name
+
+    told(tmp_path, story, AT_ONCE)
+
+
+def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
+    """Who asks again meanwhile asks for nothing; whom neither the cluster nor the topic allows is told so."""
+    wanted = TopicsToCreate("g", (InternalTopic("g-a", 2, 0), InternalTopic("g-b", 1, 0)))
+
+    async def story(client: Asking) -> None:
+        topics = InternalTopics(client.broker)
+        assert await asyncio.gather(topics.create(wanted), topics.create(wanted)) == [None, None]
+        assert client.broker.topics.by_name["g-a"].partitions == 2
+        assert await topics.create(wanted) is None
+
+        def asked(call: Call, operation: Operation, resource: Any) -> bool:
+            return resource.type is ResourceType.TOPIC and resource.name == "h-a"
+
+        more = TopicsToCreate("h", (InternalTopic("h-a", 1, 0), InternalTopic("h-b", 1, 0)))
+        denied = await InternalTopics(client.broker, asked).create(more)
+        assert denied == TopicsNotCreated("h", unauthorized=("h-b",))
+        assert "h-a" not in client.broker.topics.by_name
+
+    told(tmp_path, story)
+
+
+# --- who may ask -----------------------------------------------------------------------------------
+
+
+def test_who_may_not_see_the_group_or_a_topic_is_told_so(tmp_path: Path) -> None:
+    """Each is asked about; a topology that names the broker's own topics is refused before."""
+
+    async def story(client: Asking) -> None:
+        await ready(client)
+
+        def refused(kind: ResourceType, request: StreamsGroupHeartbeatRequest) -> int:
+            answer = streams_group_heartbeat.handle(
+                client.broker, request, Call(1), asked=lambda call, operation, what: what.type is not kind
+            )
+            return int(answer.error_code)
+
+        assert refused(ResourceType.GROUP, joins()) == Errors.GROUP_AUTHORIZATION_FAILED
+        assert refused(ResourceType.TOPIC, joins()) == Errors.TOPIC_AUTHORIZATION_FAILED
+        own = joins("__consumer_offsets")
+        assert refused(ResourceType.TOPIC, own) == Errors.STREAMS_INVALID_TOPOLOGY
+        assert (await client.ask(joins(), 1)).error_code == Errors.NONE
+
+    told(tmp_path, story, AT_ONCE)
