@@ -105,6 +105,14 @@ def test_lists_are_filtered_alike(stage: Stage, groups: None, options: str) -> N
     assert theirs == [g["group"] for g in stage.konvene(f"list {options} --json").json]
 
 
+OURS = {"--members --verbose": (-2, -1), "--state --verbose": (-2,)}
+"""The columns that Kafka's tool does not have: how members heartbeat."""
+
+
+def without(columns: tuple[int, ...], found: list[list[str]]) -> list[list[str]]:
+    return [[cell for at, cell in enumerate(row) if at - len(row) not in columns] for row in found]
+
+
 @pytest.mark.parametrize("group", ["idle", "busy", "static"])
 @pytest.mark.parametrize(
     "part", ["", "--offsets", "--offsets --verbose", "--members --verbose", "--state", "--state --verbose"]
@@ -113,7 +121,7 @@ def test_groups_are_described_alike(stage: Stage, groups: None, group: str, part
     """The same rows, word by word, and the same note of a group that nobody is in."""
     theirs, ours = stage.kafka(f"describe --group {group} {part}"), stage.konvene(f"describe {group} {part}")
     assert ours.code == 0, ours
-    assert rows(ours.out) == rows(theirs.out)
+    assert without(OURS.get(part, ()), rows(ours.out)) == rows(theirs.out)
     assert rows(ours.out) or (group, part) == ("idle", "--members --verbose")
     assert ours.err.strip() == theirs.err.strip()
 
@@ -129,7 +137,9 @@ def test_all_groups_are_described_alike(stage: Stage, groups: None) -> None:
 
 def test_what_no_group_is_is_refused_alike(stage: Stage) -> None:
     assert "Group nobody not found." in stage.kafka("describe --group nobody").out
-    assert stage.konvene("describe nobody").err.startswith("konvene: there is no classic or consumer group")
+    assert stage.konvene("describe nobody").err.startswith(
+        "konvene: there is no classic, consumer or streams group"
+    )
 
 
 # reset-offsets ----------------------------------------------------------------------------------

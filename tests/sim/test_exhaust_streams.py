@@ -21,7 +21,7 @@ def searched(members: int = 2, faults: int = 0, *, static: int = 0, limit: int |
 
 
 @pytest.mark.parametrize(
-    ("members", "faults", "static", "states"), [(2, 0, 0, 3_775), (1, 1, 0, 300), (1, 1, 1, 300)]
+    ("members", "faults", "static", "states"), [(2, 0, 0, 3_139), (1, 1, 0, 300), (1, 1, 1, 300)]
 )
 def test_every_promise_is_kept_and_everybody_settles(
     members: int, faults: int, static: int, states: int

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from konvene.groups.consumer import classic
-from konvene.groups.consumer.current import MemberState
+from konvene.groups.consumer.current import Current, MemberState
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.step import EpochStep
 from konvene.sim.compaction import assert_compaction_changes_nothing
@@ -45,8 +45,8 @@ def test_an_owner_that_stands_in_front_of_who_had_it_before_is_found_out(
     shell = scenario.life.shell
     assert_compaction_changes_nothing(shell, Random(1), most=40)
 
-    def release(group: ConsumerGroup, member_id: str, epochs: Any) -> None:
-        for topic, partitions in epochs.items():
+    def release(group: ConsumerGroup, member_id: str, current: Current) -> None:
+        for topic, partitions in (*current.assigned.items(), *current.pending_revocation.items()):
             for partition in partitions:
                 group.owners.get(topic, {}).pop(partition, None)
             if not group.owners.get(topic, True):

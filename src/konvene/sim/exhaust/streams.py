@@ -44,9 +44,9 @@ from konvene.sim.promises import observer
 from konvene.sim.promises.streams import (
     ActiveTasksHaveEpochs,
     EmptyStreamsGroupsAreAssigned,
-    InstancesAreMembers,
     ProcessesHaveATaskOnce,
     StateSaysWhatIsSo,
+    StreamsInstancesAreMembers,
     TaskEpochsAreInOrder,
     TasksHaveOneActive,
     has,
@@ -70,7 +70,7 @@ from konvene.sim.promises.streams_told import NobodyRunsWhatOthersGiveUp, TasksA
 
 PROMISES = (
     TasksHaveOneActive, ProcessesHaveATaskOnce, TaskEpochsAreInOrder, ActiveTasksHaveEpochs,
-    EmptyStreamsGroupsAreAssigned, StateSaysWhatIsSo, InstancesAreMembers, StreamsHeartbeatsAreJudged,
+    EmptyStreamsGroupsAreAssigned, StateSaysWhatIsSo, StreamsInstancesAreMembers, StreamsHeartbeatsAreJudged,
     NoTaskIsTakenUnheard, MembersMoveWhenTasksAreGivenUp, TasksAreGiven, StreamsEpochsMoveForAReason,
     TheHashIsOfTheTopology, TheTopologyStays, TopicsAreFoundMissing, TasksAreTold,
     NobodyRunsWhatOthersGiveUp, TheStatusIsTrue,

@@ -122,8 +122,8 @@ class ProcessesHaveATaskOnce(Promise):
 
 
 class TaskEpochsAreInOrder(Promise):
-    """M2: the group's epoch is not below its assignment's, nor that below any member's; and none of them
-    falls, but that of a member that leaves for a while."""
+    """M2: of streams groups, the group's epoch is not below its assignment's, nor that below any member's;
+    and none of them falls, but that of a member that leaves for a while."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
@@ -172,7 +172,8 @@ class ActiveTasksHaveEpochs(Promise):
 
 
 class EmptyStreamsGroupsAreAssigned(Promise):
-    """M9: a group that nobody is in has nothing to be assigned: its assignment is of its own epoch."""
+    """M9: a streams group that nobody is in has nothing to be assigned: its assignment is of its own
+    epoch."""
 
     def after(self, event: Event) -> None:
         for _, _, group in touched(event):
@@ -213,7 +214,7 @@ class StateSaysWhatIsSo(Promise):
         return "Stable" if done else "Reconciling"
 
 
-class InstancesAreMembers(Promise):
+class StreamsInstancesAreMembers(Promise):
     """M13: an instance id is one member's. What a group notes of its members is what can be counted."""
 
     def after(self, event: Event) -> None:
@@ -331,8 +332,8 @@ class TimersOfStreamsHaveAReason(Promise):
 
 
 class StreamsSessionsAreOnesOwn(Promise):
-    """L4: a member's session begins anew when it is heard, and by nothing else: neither when others are
-    heard, nor when the group moves. A heartbeat that is accepted gives it all of its session."""
+    """L4: of streams groups, a member's session begins anew when it is heard, and by nothing else: neither
+    when others are heard, nor when the group moves. A heartbeat that is accepted gives it all of its session."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, str], float] = {}
@@ -369,7 +370,8 @@ class StreamsSessionsAreOnesOwn(Promise):
 
 
 class WhoIsSilentLeaves(Promise):
-    """L4: when a session ends, or the time to give something up, the member is out; and nobody else is."""
+    """L4: of streams groups, when a session ends, or the time to give something up, the member is out; and
+    nobody else is."""
 
     def after(self, event: Event) -> None:
         if event.kind != "timer" or event.outcome is None or len(event.key) < 3:

@@ -246,8 +246,8 @@ class MembersMoveWhenTasksAreGivenUp(Promise):
 
 
 class TasksToGiveUpAreNotPutOff(Promise):
-    """M5: the time in which a member has to give something up is its rebalance timeout, from when it is told;
-    no newer target and no other heartbeat makes it longer."""
+    """M5: of streams groups, the time in which a member has to give something up is its rebalance timeout,
+    from when it is told; no newer target and no other heartbeat makes it longer."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, str], float] = {}

@@ -209,8 +209,8 @@ def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]
 
 
 class TheSameTasksAgain(Promise):
-    """Ours: where a heartbeat is said to be the same again, deciding it again changes nothing, sets those
-    timers and tells what is so."""
+    """Ours: of streams groups, where a heartbeat is said to be the same again, deciding it again changes
+    nothing, sets those timers and tells what is so."""
 
     def after(self, event: Event) -> None:
         if not event.asks(HEARTBEAT) or event.error is not Errors.NONE:
