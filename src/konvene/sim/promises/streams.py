@@ -333,7 +333,8 @@ class TimersOfStreamsHaveAReason(Promise):
 
 class StreamsSessionsAreOnesOwn(Promise):
     """L4: of streams groups, a member's session begins anew when it is heard, and by nothing else: neither
-    when others are heard, nor when the group moves. A heartbeat that is accepted gives it all of its session."""
+    when others are heard, nor when the group moves. A heartbeat that is accepted gives it all of its
+    session."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, str], float] = {}
