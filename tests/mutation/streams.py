@@ -193,7 +193,7 @@ TOLD = (
     _row(
         "lost-answer-is-lost-for-good", "heartbeat.py", ("M10", "L1"),
         "A member that lost an answer is not told its tasks again, and nobody runs them.",
-        "request.member_epoch == JOIN or moved or _lost_an_answer(request, old)\n",
+        "request.member_epoch == JOIN or moved or _lost_an_answer(request, owned, old)\n",
         "request.member_epoch == JOIN or moved\n",
     ),
     _row(
@@ -284,9 +284,9 @@ STATIC = (
         "    if epoch != member.current.epoch:\n",
     ),
     _row(
-        "classic-records-stay", "leave.py", ("G8", "MG4", "KAFKA-20254"),
+        "classic-records-stay", "heartbeat.py", ("G8", "MG4", "KAFKA-20254"),
         "The record of the classic group that gave way stays in the log.",
-        "    step.record(classic_log.tombstone(group_id))\n",
+        "        step.let_go_of_classic(known)\n",
         "",
     ),
 )  # fmt: skip

@@ -72,7 +72,7 @@ def never_gives_what_waits(m: Patch) -> None:
 
 
 def never_tells_who_lost_an_answer(m: Patch) -> None:
-    m.setattr(heartbeat, "_lost_an_answer", lambda request, old: False)
+    m.setattr(heartbeat, "_lost_an_answer", lambda request, owned, old: False)
 
 
 def leaves_an_emptied_group_behind(m: Patch) -> None:

@@ -18,7 +18,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from konvene.codec.schema import Struct
-from konvene.groups.classic.step import session_key
+from konvene.groups.classic import log as classic_log
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.classic.step import join_key, session_key, sync_key
 from konvene.groups.story import SoftIs, Story
 from konvene.groups.telling import Named, came_out, cause_of
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
@@ -109,6 +111,13 @@ class EpochStep(ABC, Generic[G]):
 
     def arm(self, key: tuple[str, ...], after_ms: int, *, unless_armed: bool = False) -> None:
         self.timers.append(Arm(key, after_ms, unless_armed))
+
+    def let_go_of_classic(self, classic: ClassicGroup) -> None:
+        """The group takes the place of a classic one: its record goes, and whatever it waited for."""
+        group_id = classic.group_id
+        self.record(classic_log.tombstone(group_id))
+        self.timers += [Disarm(join_key(group_id)), Disarm(sync_key(group_id))]
+        self.timers += (Disarm(session_key(group_id, pending)) for pending in sorted(classic.pending_joins))
 
     def remember(self, **known: Any) -> None:
         """Note what is kept beside the log."""

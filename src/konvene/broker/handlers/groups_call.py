@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 def consumer_groups_are_on(broker: Broker) -> bool:
     """Whether the settings list the protocol and the feature is at a level that has it."""
-    return "consumer" in broker.config["group.coordinator.rebalance.protocols"] and (
-        broker.level(GROUP_VERSION) >= 1
-    )
+    return _is_on(broker, "consumer", GROUP_VERSION)
 
 
 def streams_groups_are_on(broker: Broker) -> bool:
     """The same for streams groups."""
-    return "streams" in broker.config["group.coordinator.rebalance.protocols"] and (
-        broker.level(STREAMS_VERSION) >= 1
-    )
+    return _is_on(broker, "streams", STREAMS_VERSION)
+
+
+def _is_on(broker: Broker, protocol: str, feature: str) -> bool:
+    return protocol in broker.config["group.coordinator.rebalance.protocols"] and broker.level(feature) >= 1
 
 
 def ask(

@@ -30,9 +30,7 @@ from konvene.groups.classic.group import ClassicGroup, Story
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.step import Step as ClassicStep
-from konvene.groups.classic.step import join_key as classic_join_key
 from konvene.groups.classic.step import join_refused, session_key
-from konvene.groups.classic.step import sync_key as classic_sync_key
 from konvene.groups.classic.subscriptions import (
     CONSUMER,
     read_assignment,
@@ -48,7 +46,7 @@ from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.telling import cause_of
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.shard import causes
-from konvene.shard.contract import Arm, Context, Disarm, Outcome
+from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
@@ -65,15 +63,8 @@ def _policy(context: Context) -> str:
 def replaced_empty(classic: ClassicGroup, context: Context) -> Step:
     """A new consumer group in the place of a classic one that nobody is in."""
     step = Step(ConsumerGroup(classic.group_id), context)
-    _let_go_of_classic(step, classic)
+    step.let_go_of_classic(classic)
     return step
-
-
-def _let_go_of_classic(step: Step, classic: ClassicGroup) -> None:
-    group_id = classic.group_id
-    step.record(classic_log.tombstone(group_id))
-    step.timers += [Disarm(classic_join_key(group_id)), Disarm(classic_sync_key(group_id))]
-    step.timers += (Disarm(session_key(group_id, pending)) for pending in sorted(classic.pending_joins))
 
 
 # --- classic to consumer ---------------------------------------------------------------------------
@@ -87,7 +78,7 @@ def upgraded(classic: ClassicGroup, context: Context) -> Step:
     for record in records[1:]:
         log.replay(private, record)
     step = Step(private[classic.group_id], context)
-    _let_go_of_classic(step, classic)
+    step.let_go_of_classic(classic)
     step.records = records
     for member in classic.members.values():
         if member.join_waiter is not None:

@@ -87,7 +87,7 @@ class Held:
         return MemberAssignment(active, self.standby, self.warmup)
 
     def units(self) -> set[Unit]:
-        return _units(self.active, self.standby, self.warmup)
+        return units(self.active, self.standby, self.warmup)
 
 
 NONE_HELD = Held()
@@ -152,7 +152,7 @@ def _reconciled(current: Current, target: Target, owned: MemberAssignment | None
     """The whole step. The member is at `epoch` while it owes a revocation."""
     if current.assigned.tasks == target.tasks:
         return Current(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
-    wanted = _units(target.tasks.active, target.tasks.standby, target.tasks.warmup)
+    wanted = units(target.tasks.active, target.tasks.standby, target.tasks.warmup)
     assigned = current.assigned
     parts = reconcile(assigned.units(), wanted, lambda unit: _is_free(unit, assigned, target))
     kept, revoked, granted = set(parts.kept), set(parts.revoked), set(parts.granted)
@@ -227,7 +227,8 @@ def _still_has(owned: MemberAssignment | None, gives_up: Held) -> bool:
     )
 
 
-def _units(active: Epochs | Tasks, standby: Tasks, warmup: Tasks) -> set[Unit]:
+def units(active: Epochs | Tasks, standby: Tasks, warmup: Tasks) -> set[Unit]:
+    """Tasks in three roles, one by one."""
     return {
         (role, subtopology, partition)
         for role, tasks in zip(Role, (active, standby, warmup), strict=True)

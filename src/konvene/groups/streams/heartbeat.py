@@ -41,10 +41,10 @@ from konvene.groups.intervals import told_interval_ms
 from konvene.groups.streams import descriptions, log
 from konvene.groups.streams.assignors import TAGS, assignment_configs
 from konvene.groups.streams.configure import KIP, Configured, Status, configure
-from konvene.groups.streams.current import Current, Epochs, Role
+from konvene.groups.streams.current import Current, Epochs, units
 from konvene.groups.streams.endpoints import told_endpoints
 from konvene.groups.streams.group import Member, Reported, StreamsGroup
-from konvene.groups.streams.leave import leave, replaced_classic
+from konvene.groups.streams.leave import leave
 from konvene.groups.streams.step import Step, delay_key, session_key
 from konvene.groups.streams.targets import reconcile, retarget
 from konvene.groups.streams.topology import record_value
@@ -111,7 +111,7 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     _tell_of_topics(step, configured, told)
     _tell_of_others(step, request, settled, told)
     is_known = groups.get(group.group_id) is group
-    answer = _answer(step, request, old, settled, replaced, configured, is_known=is_known)
+    answer = _answer(step, request, owned, old, settled, replaced, configured, is_known=is_known)
     describe = descriptions.ask(step, settled.topology_epoch, request.member_epoch)
     step.reply(context.waiter, answer.replace(status=tuple(told), topology_description_required=describe))
     return step.outcome()
@@ -131,7 +131,9 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
             raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
         return Step(StreamsGroup(group_id), context)
     if joins and isinstance(known, ClassicGroup) and known.state is ClassicState.EMPTY:
-        return replaced_classic(known, context)
+        step = Step(StreamsGroup(group_id), context)
+        step.let_go_of_classic(known)
+        return step
     raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
 
 
@@ -368,6 +370,7 @@ def _tell_of_others(
 def _answer(
     step: Step,
     request: StreamsGroupHeartbeatRequest,
+    owned: MemberAssignment | None,
     old: Member,
     new: Member,
     replaced: str | None,
@@ -378,7 +381,7 @@ def _answer(
     """`is_known`: the group was there before; who makes it hears of no endpoint epoch, as in Kafka."""
     has = new.current.assigned
     moved = has != old.current.assigned
-    tells = request.member_epoch == JOIN or moved or _lost_an_answer(request, old)
+    tells = request.member_epoch == JOIN or moved or _lost_an_answer(request, owned, old)
     endpoint_epoch = step.soft.endpoint_epoch
     if old.user_endpoint != new.user_endpoint or (moved and new.user_endpoint is not None):
         endpoint_epoch += 1
@@ -401,18 +404,14 @@ def _answer(
     )
 
 
-def _lost_an_answer(request: StreamsGroupHeartbeatRequest, old: Member) -> bool:
+def _lost_an_answer(
+    request: StreamsGroupHeartbeatRequest, owned: MemberAssignment | None, old: Member
+) -> bool:
     """Whether the member may not know its tasks: it is behind, says all anew, or says that it has others.
 
     What it waits for it may have been given at its own epoch, and there it is told to give something up."""
-    owned = _owned(request)
     if owned is not None:
-        says = {
-            (role, name, partition)
-            for role, tasks in zip(Role, (owned.active, owned.standby, owned.warmup), strict=True)
-            for name, partitions in tasks.items()
-            for partition in partitions
-        }
+        says = units(owned.active, owned.standby, owned.warmup)
         if request.rebalance_timeout_ms != -1 or says != old.current.assigned.units():
             return True
     return JOIN < request.member_epoch < old.current.epoch

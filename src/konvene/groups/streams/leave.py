@@ -13,10 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.classic import log as classic_log
-from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.classic.step import join_key as classic_join_key
-from konvene.groups.classic.step import sync_key as classic_sync_key
 from konvene.groups.epoch_group import LEAVE_STATIC, known_member, static_member
 from konvene.groups.intervals import grace_ms
 from konvene.groups.streams import log
@@ -92,16 +88,6 @@ def fence(step: Step, gone: Sequence[tuple[Member, str]]) -> Outcome:
         step.record(log.assignment_record(group.group_id, step.epoch, 0))
         step.remember(shutdown=None)
     return step.outcome()
-
-
-def replaced_classic(classic: ClassicGroup, context: Context) -> Step:
-    """A new streams group in the place of a classic one that nobody is in."""
-    group_id = classic.group_id
-    step = Step(StreamsGroup(group_id), context)
-    step.record(classic_log.tombstone(group_id))
-    step.timers += [Disarm(classic_join_key(group_id)), Disarm(classic_sync_key(group_id))]
-    step.timers += (Disarm(session_key(group_id, pending)) for pending in sorted(classic.pending_joins))
-    return step
 
 
 # --- a lost connection -----------------------------------------------------------------------------
