@@ -1,0 +1,27 @@
+"""All tables of the pipeline but those of `silver`, which are made from the declarations of records."""
+
+from konvene.pipeline.tables import (
+    audit_event,
+    coordinator_record,
+    group_health,
+    lag,
+    log_end,
+    log_span,
+    ownership,
+    pipeline_run,
+    quarantine,
+    rebalance,
+    rebalance_member,
+    share_delivery,
+    topic_name,
+    unavailability,
+)
+from konvene.pipeline.tables.table import Column, Table
+
+__all__ = ["TABLES", "Column", "Table"]
+
+_ALL = (
+    coordinator_record, audit_event, log_end, log_span, topic_name, quarantine,
+    rebalance, rebalance_member, ownership, unavailability, lag, share_delivery, group_health, pipeline_run,
+)  # fmt: skip
+TABLES: dict[str, Table] = {module.TABLE.name: module.TABLE for module in _ALL}

@@ -1,0 +1,34 @@
+"""How far groups were behind, minute by minute."""
+
+import pyarrow as pa
+
+from konvene.pipeline.tables.common import CLUSTER, EVIDENCE, GROUP
+from konvene.pipeline.tables.table import Column, Table
+
+TABLE = Table(
+    "lag",
+    "gold",
+    "One row for each minute in which a group committed an offset of a partition: where it was, and where "
+    "the log "
+    "was. Without logs of users' topics only the first half is known.",
+    (
+        CLUSTER,
+        GROUP,
+        Column("topic", pa.string(), "The topic."),
+        Column("partition", pa.int32(), "The partition."),
+        Column("minute_ms", pa.int64(), "When the minute begins."),
+        Column("committed_offset", pa.int64(), "The last offset committed in it."),
+        Column("commit_ms", pa.int64(), "When that was."),
+        Column("commits", pa.int32(), "How many commits there were in it."),
+        Column("advanced", pa.int64(), "By how much the commits moved since the row before; negative when "
+               "they "
+               "were reset.", nullable=True),
+        Column("log_end_offset", pa.int64(), "The log's end then.", nullable=True),
+        Column("lag", pa.int64(), "The records between them.", nullable=True),
+        Column("time_lag_ms", pa.int64(), "How old the oldest record is that was not committed then; 0 "
+               "without "
+               "lag.", nullable=True),
+        EVIDENCE,
+    ),
+    key=("cluster", "group_id", "topic", "partition", "minute_ms"),
+)  # fmt: skip
