@@ -6,7 +6,7 @@ import pytest
 
 from konvene.client.cluster import TopicPartition
 from konvene.client.errors import BadResponse
-from konvene.client.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, _unpack
+from konvene.client.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, _keep, _unpack
 from konvene.codec.batches import build_simple, end_marker
 from konvene.messages.fetch import AbortedTransaction, PartitionData
 
@@ -78,3 +78,15 @@ def test_markers_are_no_records_and_aborted_ones_are_left_out_where_only_committ
     committed = unpack(log, level=READ_COMMITTED, aborted=aborted)
     assert values(committed) == [b"plain", b"committed", b"later"]
     assert everything.next_offset == committed.next_offset == 6
+
+
+def test_batches_are_kept_as_they_stand_in_the_log() -> None:
+    """From the one that holds the position on, whole ones only, transactions and damage included."""
+    damaged = bytearray(batch(12, b"c", producer=7, transactional=True))
+    damaged[-2] ^= 1
+    first, second = batch(10, b"a", b"b"), bytes(damaged)
+    answer = PartitionData(records=batch(8, b"x", b"y") + first + second + batch(13, b"d")[:-1])
+    got = _keep(TP, 11, answer)
+    assert b"".join(bytes(each) for _, each in got.batches) == first + second
+    assert [header.base_offset for header, _ in got.batches] == [10, 12]
+    assert repr(got) == "FetchedBatches(t-0, 2 batches, then 13)"

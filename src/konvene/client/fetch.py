@@ -2,7 +2,8 @@
 
 Sessionless: every Fetch names all its partitions, so there is no state between two calls but the caller's
 positions. Batches are checked (checksum) and unpacked; control batches and, with READ_COMMITTED, the records
-of aborted transactions are left out, but the position moves past them.
+of aborted transactions are left out, but the position moves past them. Who wants the batches themselves, as
+they stand in the log, takes `fetch_batches`.
 
 What a partition answers is handed back with its code: whether to ask a new leader, reset or give up is for
 the caller (`read_partition` and the consumer ask the new leader).
@@ -11,8 +12,8 @@ the caller (`read_partition` and the consumer ask the new leader).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from konvene.client.cluster import Cluster, Lane, TopicPartition
 from konvene.client.connection import Connection
@@ -33,7 +34,7 @@ from konvene.messages.list_offsets import (
 
 __all__ = [
     "EARLIEST", "LATEST", "LEADER_MOVED", "MAX_TIMESTAMP", "READ_COMMITTED", "READ_UNCOMMITTED", "Fetched",
-    "OffsetAt", "fetch", "list_offsets", "read_partition",
+    "FetchedBatches", "OffsetAt", "fetch", "fetch_batches", "list_offsets", "read_partition",
 ]  # fmt: skip
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -75,6 +76,23 @@ class Fetched(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Fetched({self.partition}, {len(self.records)} records, then {self.next_offset})"
+
+
+class FetchedBatches(NamedTuple):
+    """What one partition answered, as it stands in the log: whole batches, unread and unchecked."""
+
+    partition: TopicPartition
+    error_code: int
+    batches: list[tuple[BatchHeader, memoryview]]
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+    def __repr__(self) -> str:
+        return f"FetchedBatches({self.partition}, {len(self.batches)} batches, then {self.next_offset})"
+
+
+Answer = TypeVar("Answer", Fetched, FetchedBatches)
 
 
 async def list_offsets(
@@ -132,18 +150,44 @@ async def fetch(
 
     A leader that cannot be reached answers nothing for its partitions (and its topics are asked for again);
     if no leader can, the first one's error is raised."""
+    base = FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation_level=isolation_level
+    )
+
+    def unpack(tp: TopicPartition, data: PartitionData) -> Fetched:
+        return _unpack(tp, positions[tp], data, isolation_level)
+
+    return await _round(cluster, positions, base, partition_max_bytes, lane, unpack)
+
+
+async def fetch_batches(
+    cluster: Cluster, positions: Mapping[TopicPartition, int], *, max_wait_ms: int = 500, min_bytes: int = 1,
+    max_bytes: int = _LARGEST_ANSWER, partition_max_bytes: int = 1024 * 1024, lane: Lane = None,
+) -> list[FetchedBatches]:  # fmt: skip
+    """As `fetch`, but the batches' own bytes: every one that ends at or behind its position, control batches
+    and those of open or aborted transactions among them."""
+    base = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+
+    def keep(tp: TopicPartition, data: PartitionData) -> FetchedBatches:
+        return _keep(tp, positions[tp], data)
+
+    return await _round(cluster, positions, base, partition_max_bytes, lane, keep)
+
+
+async def _round(
+    cluster: Cluster, positions: Mapping[TopicPartition, int], base: FetchRequest, partition_max_bytes: int,
+    lane: Lane, unpack: Callable[[TopicPartition, PartitionData], Answer],
+) -> list[Answer]:  # fmt: skip
     grouped = await cluster.by_leader(positions)
     rounds = []
     for node_id, partitions in grouped.items():
         # With several leaders a long wait at one would hold up the others' records.
-        wait_ms = max_wait_ms if len(grouped) == 1 else min(max_wait_ms, 100)
-        base = FetchRequest(
-            max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation_level=isolation_level
-        )
+        wait_ms = base.max_wait_ms if len(grouped) == 1 else min(base.max_wait_ms, 100)
         asked = {tp: positions[tp] for tp in partitions}
-        rounds.append(_fetch_from(cluster, node_id, base, asked, partition_max_bytes, lane))
+        request = base.replace(max_wait_ms=wait_ms)
+        rounds.append(_fetch_from(cluster, node_id, request, asked, partition_max_bytes, lane, unpack))
     outcomes = await asyncio.gather(*rounds, return_exceptions=True)
-    answered: list[Fetched] = []
+    answered: list[Answer] = []
     failed: list[ClientError] = []
     for partitions, outcome in zip(grouped.values(), outcomes, strict=True):
         if isinstance(outcome, ClientError) and outcome.retriable:
@@ -191,8 +235,8 @@ async def read_partition(
 
 async def _fetch_from(
     cluster: Cluster, node_id: int, base: FetchRequest, positions: Mapping[TopicPartition, int],
-    partition_max_bytes: int, lane: Lane,
-) -> list[Fetched]:  # fmt: skip
+    partition_max_bytes: int, lane: Lane, unpack: Callable[[TopicPartition, PartitionData], Answer],
+) -> list[Answer]:  # fmt: skip
     connection = await cluster.node(node_id, lane)
     request, version = _fetch_request(cluster, connection, base, positions, partition_max_bytes)
     wait_ms = base.max_wait_ms + connection.request_timeout_ms
@@ -205,7 +249,7 @@ async def _fetch_from(
         for p in t.partitions:
             tp = TopicPartition(name, p.partition_index)
             if tp in positions:
-                out.append(_unpack(tp, positions[tp], p, base.isolation_level))
+                out.append(unpack(tp, p))
     return out
 
 
@@ -265,6 +309,19 @@ def _unpack(tp: TopicPartition, position: int, data: PartitionData, isolation_le
         tp, data.error_code, found, following, data.high_watermark, data.last_stable_offset,
         data.log_start_offset,
     )  # fmt: skip
+
+
+def _keep(tp: TopicPartition, position: int, data: PartitionData) -> FetchedBatches:
+    following = position
+    kept = []
+    try:
+        for header, batch in _whole_batches(data.records or b""):
+            if header.next_offset > following:
+                following = header.next_offset
+                kept.append((header, batch))
+    except CodecError as error:
+        raise BadResponse(f"{tp} at offset {following}: {error}") from error
+    return FetchedBatches(tp, data.error_code, kept, following, data.high_watermark, data.log_start_offset)
 
 
 def _whole_batches(buf: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
