@@ -1,0 +1,216 @@
+"""A directory of segments, filled with the batches of a live cluster as they were fetched.
+
+It looks like a broker's own data directory: `meta.properties` says which cluster it is of, and each partition
+has a folder with segments that are named by their first offsets and hold the broker's bytes unchanged. So
+what reads a broker's files reads these, and where a reader left off stands nowhere but in them: behind the
+last whole batch.
+
+Offsets only rise. A log that ends before what was read of it (it was truncated, or made anew) is refused,
+since what was told from it cannot be untold; so is another cluster's. Records that the broker's cleaner
+removed before they were read leave a hole, which the offsets show.
+
+Of users' topics only headers are kept. In place of the records stands a hole of their length: how far a log
+had grown, and when, can be read from it, and nothing of what it says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from konvene.client.cluster import TopicPartition
+from konvene.codec.batches import HEADER_SIZE, BatchHeader, check_sum, read_header
+from konvene.codec.errors import CodecError
+from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.log.files import Lock, RealDisk, replace
+from konvene.log.index import OffsetIndex
+
+__all__ = ["COORDINATOR_TOPICS", "LogWentBack", "Spool", "SpoolError", "WrongCluster"]
+
+COORDINATOR_TOPICS = ("__consumer_offsets", "__share_group_state", "__transaction_state", "__konvene_audit")
+"""The logs that are read whole, where a cluster has them."""
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+INDEX_INTERVAL_BYTES = 4096
+_SEGMENT = re.compile(r"\d{20}\.log")
+
+
+class SpoolError(Exception):
+    """The directory and the cluster do not fit together."""
+
+
+class WrongCluster(SpoolError):
+    """The directory has logs of another cluster."""
+
+
+class LogWentBack(SpoolError):
+    """The cluster's log ends before what was read of it, or is another one of the same name."""
+
+
+class Spool:
+    """Use as a context: `with Spool(path) as spool`. One process at a time has it."""
+
+    def __init__(self, directory: str | Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.directory = Path(directory)
+        self.segment_bytes = segment_bytes
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._disk = RealDisk()
+        self._lock: Lock | None = self._disk.lock(str(self.directory / ".lock"))
+        self._open: dict[TopicPartition, _Segment] = {}
+        self._dirty: set[TopicPartition] = set()
+        self._ids: dict[str, Uuid] = {}
+
+    def __repr__(self) -> str:
+        return f"Spool({str(self.directory)!r}, {len(self._open)} partitions)"
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Make durable what was appended, and let another process have the directory."""
+        self.sync()
+        self._open.clear()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def adopt(self, cluster_id: str | None) -> None:
+        """Say which cluster this is of. Raises `WrongCluster` where it was said otherwise before."""
+        meta = self.directory / "meta.properties"
+        ours = cluster_id or "unknown"
+        if not meta.exists():
+            replace(self._disk, str(meta), f"version=1\ncluster.id={ours}\nnode.id=-1\n".encode())
+            return
+        theirs = re.search(r"^cluster\.id=(.*)$", meta.read_text(), re.MULTILINE)
+        if theirs is None or theirs[1].strip() != ours:
+            known = theirs[1].strip() if theirs else "no cluster"
+            raise WrongCluster(
+                f"{self.directory} has logs of cluster {known}, this one is {ours}: choose another directory"
+            )
+
+    def name_topic(self, topic: str, topic_id: Uuid) -> None:
+        """Note the id of a topic. Raises `LogWentBack` where a log that was read is of another topic."""
+        if topic_id == ZERO_UUID or self._ids.get(topic) == topic_id:
+            return
+        folder = self.directory / f"{topic}-0"
+        path = folder / "partition.metadata"
+        text = f"version: 0\ntopic_id: {topic_id}"
+        if not path.exists() or path.read_text() != text:
+            if path.exists() and topic in COORDINATOR_TOPICS:
+                raise LogWentBack(
+                    f"{topic} was made anew since {self.directory} was filled: choose another directory"
+                )
+            folder.mkdir(exist_ok=True)
+            replace(self._disk, str(path), text.encode(), durably=False)
+        self._ids[topic] = topic_id
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset behind the last batch that is here; None of a partition that has none."""
+        segment = self._segment(partition)
+        return None if segment is None else segment.next_offset
+
+    def append(self, partition: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+        """Put a batch behind the others, as it is; of a topic that is not a coordinator's its header."""
+        segment = self._segment(partition)
+        if segment is not None and segment.size + header.size > self.segment_bytes and segment.size:
+            segment.finish()
+            segment = None
+        if segment is None:
+            folder = self.directory / str(partition)
+            folder.mkdir(exist_ok=True)
+            segment = self._open[partition] = _Segment(folder, header.base_offset)
+        segment.append(header, batch if partition.topic in COORDINATOR_TOPICS else batch[:HEADER_SIZE])
+        self._dirty.add(partition)
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Forget the ends of a users' topic: it was made anew."""
+        self._dirty.discard(partition)
+        self._open.pop(partition, None)
+        for path in sorted((self.directory / str(partition)).glob("*.log")):
+            path.unlink()
+
+    def sync(self) -> None:
+        """Make durable what was appended, and keep no file open."""
+        for partition in sorted(self._dirty):
+            self._open[partition].sync()
+        self._dirty.clear()
+
+    def _segment(self, partition: TopicPartition) -> _Segment | None:
+        if partition not in self._open:
+            folder = self.directory / str(partition)
+            names = sorted(p.name for p in folder.glob("*.log") if _SEGMENT.fullmatch(p.name))
+            while names:
+                segment = _Segment(folder, int(names.pop()[:20]))
+                if segment.recover(whole=partition.topic in COORDINATOR_TOPICS):
+                    self._open[partition] = segment
+                    break
+                segment.path.unlink()
+        return self._open.get(partition)
+
+
+class _Segment:
+    """The last segment of a partition. Its file is open between the first append and `sync`."""
+
+    __slots__ = ("_file", "_index", "_unindexed", "base_offset", "next_offset", "path", "size")
+
+    def __init__(self, folder: Path, base_offset: int) -> None:
+        self.path = folder / f"{base_offset:020d}.log"
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self._index = OffsetIndex(base_offset)
+        self._unindexed = 0
+        self._file = -1
+
+    def __repr__(self) -> str:
+        return f"_Segment({self.path.name}, {self.size} bytes, then {self.next_offset})"
+
+    def append(self, header: BatchHeader, data: memoryview) -> None:
+        if self._file < 0:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        written = 0
+        while written < len(data):
+            written += os.pwrite(self._file, data[written:], self.size + written)
+        if len(data) < header.size:
+            os.ftruncate(self._file, self.size + header.size)
+        self._count(header)
+
+    def recover(self, *, whole: bool) -> bool:
+        """Find the end of the last sound batch and cut off what is behind it; False if there is none."""
+        with self.path.open("r+b") as file:
+            length = os.fstat(file.fileno()).st_size
+            while self.size < length:
+                try:
+                    header = read_header(os.pread(file.fileno(), HEADER_SIZE, self.size))
+                    if self.size + header.size > length:
+                        break
+                    if whole:
+                        check_sum(os.pread(file.fileno(), header.size, self.size), header)
+                except CodecError:
+                    break
+                self._count(header)
+            file.truncate(self.size)
+        return self.size > 0
+
+    def _count(self, header: BatchHeader) -> None:
+        if self._unindexed > INDEX_INTERVAL_BYTES:
+            self._index.append(header.last_offset, self.size)
+            self._unindexed = 0
+        self._unindexed += header.size
+        self.size += header.size
+        self.next_offset = header.next_offset
+
+    def finish(self) -> None:
+        """No more is appended here: write the index, by which readers cut the segment into pieces."""
+        self.sync()
+        self.path.with_suffix(".index").write_bytes(self._index.data)
+
+    def sync(self) -> None:
+        if self._file >= 0:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
