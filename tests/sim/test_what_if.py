@@ -109,6 +109,20 @@ def test_dynamic_members_that_are_restarted_rebalance_twice_each() -> None:
     assert outcome.most_unavailable == 12  # Eager members give up everything.
 
 
+def test_members_of_a_consumer_group_give_up_only_what_others_are_given() -> None:
+    plan = replace(SMALL, protocol="consumer", rolling_restart=True)
+    outcome = play(plan, 1)
+    assert plan.assigned_by == "uniform"
+    assert outcome.restarted == 4
+    assert {c for r in outcome.rebalances for c in r.causes} == {"member-left", "member-joined"}
+    assert 0 < outcome.most_unavailable < 12
+
+
+def test_static_members_of_a_consumer_group_keep_their_place_while_they_are_restarted() -> None:
+    outcome = play(replace(SMALL, protocol="consumer", static=True, rolling_restart=True), 1)
+    assert (outcome.restarted, outcome.stopped, outcome.rebalances) == (4, 0, [])
+
+
 def test_a_member_that_dies_is_missed_for_its_session() -> None:
     """Nobody has its partitions before 45 s are over, less a heartbeat; then there is a rebalance."""
     plan = replace(SMALL, minutes=3, kill_rate=0.7, down_for_s=3_600)

@@ -62,11 +62,16 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str) -> f
 @click.option("--partitions", type=click.IntRange(1), default=100, show_default=True, metavar="N",
               help="Partitions of its topic.")  # fmt: skip
 @click.option(
-    "--protocol", default="classic", show_default=True, metavar="NAME", help="The group's protocol."
+    "--protocol",
+    default="classic",
+    show_default=True,
+    metavar="NAME",
+    help="group.protocol of the members: classic or consumer.",
 )
 @click.option("--static", is_flag=True, help="Members have instance ids (group.instance.id).")
-@click.option("--assignor", default="range", show_default=True, metavar="NAME",
-              help="range, roundrobin or cooperative-sticky.")  # fmt: skip
+@click.option("--assignor", default="", metavar="NAME",
+              help="range (the default), roundrobin or cooperative-sticky; of a consumer group uniform (the"
+                   " default) or range.")  # fmt: skip
 @click.option("--session-timeout-ms", type=click.IntRange(1), default=45_000, show_default=True, metavar="MS",
               help="session.timeout.ms of the members.")  # fmt: skip
 @click.option("--heartbeat-interval-ms", type=click.IntRange(1), default=3_000, show_default=True,
@@ -183,7 +188,7 @@ def _show(plans: dict[str, Plan], played: dict[str, list[Outcome]]) -> None:
     runs = len(played[AS_ASKED])
     kind = f"{'static ' if plan.static else ''}{plan.protocol} members"
     click.echo(
-        f"{plan.members} {kind}, {plan.partitions} partitions, {plan.assignor}; {plan.minutes:g} minutes,"
+        f"{plan.members} {kind}, {plan.partitions} partitions, {plan.assigned_by}; {plan.minutes:g} minutes,"
         f" {runs} {'seed' if runs == 1 else 'seeds'}."
     )
     for title, outcomes in played.items():

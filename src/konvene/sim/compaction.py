@@ -32,14 +32,17 @@ def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int =
     last = {key: (at, i) for at in range(begin, end) for i, (key, _) in enumerate(batches[at].pairs)}
     left = list(batches)
     for at in range(begin, end):
-        pairs, records = batches[at]
+        batch = batches[at]
+        pairs = batch.pairs
         kept = [
             i
             for i, (key, value) in enumerate(pairs)
             if last[key] == (at, i) and (tombstones or value is not None)
         ]
         if len(kept) < len(pairs):
-            left[at] = Batch(tuple(pairs[i] for i in kept), tuple(records[i] for i in kept))
+            left[at] = batch._replace(
+                pairs=tuple(pairs[i] for i in kept), records=tuple(batch.records[i] for i in kept)
+            )
     return left
 
 

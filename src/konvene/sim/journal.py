@@ -20,6 +20,9 @@ class Batch(NamedTuple):
 
     pairs: tuple[tuple[bytes, bytes | None], ...]
     records: tuple[Any, ...]
+    timestamp_ms: int = 0
+    size: int = 0
+    """How many records it had when it was written."""
 
 
 class Log:
@@ -43,10 +46,10 @@ class Log:
         return gone
 
 
-def batch_of(pairs: Iterable[tuple[bytes, bytes | None]]) -> Batch:
+def batch_of(pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int = 0) -> Batch:
     """A batch of these bytes."""
     kept = tuple(pairs)
-    return Batch(kept, tuple(decode_group_record(key, value) for key, value in kept))
+    return Batch(kept, tuple(decode_group_record(key, value) for key, value in kept), timestamp_ms, len(kept))
 
 
 def replayed(batches: Iterable[Batch]) -> GroupShard:
@@ -93,7 +96,7 @@ class Journal:
         if refuse == "fails" or not self.online:
             self.failed = "append failed"
             raise OSError("the append failed")
-        self.appended = batch_of(cast("list[tuple[bytes, bytes | None]]", pairs))
+        self.appended = batch_of(cast("list[tuple[bytes, bytes | None]]", pairs), now_ms)
         self.log.batches.append(self.appended)
         if self.at_once:
             self.log.durable = len(self.log.batches)

@@ -82,6 +82,8 @@ class Meter(Measure):
         self._idle: set[Member] = set()
         self._alive: set[Member] = set()
         self.missing = partitions
+        self.told: list[Explained] = []
+        """What the coordinator explained, from the very beginning."""
 
     def clock(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -162,6 +164,7 @@ class Meter(Measure):
             timeline.append((at_s, self.missing))
 
     def explained(self, explained: Explained) -> None:
+        self.told.append(explained)
         if self._began_ms < 0:
             return
         story = explained.rebalance.story

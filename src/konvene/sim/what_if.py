@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.client.assignors import ASSIGNORS
 from konvene.configs import BrokerConfig
+from konvene.groups.assignors import OFFERED
 from konvene.groups.classic.group import State
 from konvene.shard.image import Topics
 from konvene.sim.chaos import STRIKE
 from konvene.sim.event import Event
 from konvene.sim.faults import Options
-from konvene.sim.members import kinds
 from konvene.sim.meter import Meter, Outcome
 from konvene.sim.world import ORDERS, World
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
 
-__all__ = ["Plan", "Turn", "play", "play_turn", "spoken"]
+__all__ = ["Plan", "Turn", "play", "play_turn", "spoken", "staged"]
 
 PATIENCE_MS = 30 * 60_000
 """A group that is not stable by then at first will not be."""
@@ -57,7 +57,8 @@ class Plan:
     partitions: int = 100
     protocol: str = "classic"
     static: bool = False
-    assignor: str = "range"
+    assignor: str = ""
+    """Empty for the first of the protocol's."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
@@ -85,10 +86,13 @@ class Plan:
 
     def check(self) -> None:
         """Raises ValueError that says what cannot be."""
-        if self.protocol not in kinds():
-            raise ValueError(f"there is no protocol {self.protocol}; there are {', '.join(_protocols())}")
-        if self.assignor not in ASSIGNORS:
-            raise ValueError(f"there is no assignor {self.assignor}; there are {', '.join(ASSIGNORS)}")
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"there is no protocol {self.protocol}; there are {', '.join(PROTOCOLS)}")
+        known = PROTOCOLS[self.protocol].assignors
+        if self.assigned_by not in known:
+            raise ValueError(
+                f"there is no assignor {self.assignor}; {self.protocol} members have {', '.join(known)}"
+            )
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{spoken(name)}={getattr(self, name)}: this is less than {least}")
@@ -118,10 +122,15 @@ class Plan:
             raise ValueError(f"{name}={text}: this is no {known[key]}") from None
         return dataclasses.replace(self, **{key: value})
 
+    @property
+    def assigned_by(self) -> str:
+        return self.assignor or PROTOCOLS[self.protocol].assignors[0]
+
     def options(self) -> Options:
         """As the world knows it: nothing goes wrong but what was asked for."""
         knobs = Options.calm().knobs | {
-            "members": self.members, "partitions": self.partitions, "assignor": self.assignor,
+            "members": self.members, "partitions": self.partitions,
+            PROTOCOLS[self.protocol].knob: self.assigned_by,
             "session.ms": self.session_timeout_ms, "rebalance.ms": self.max_poll_interval_ms,
             "heartbeat.ms": self.heartbeat_interval_ms, "max.size": 2**31 - 1,
             "request.loss": self.loss, "response.loss": self.loss, "latency.ms": self.latency_ms,
@@ -130,8 +139,22 @@ class Plan:
         return Options(knobs, {})
 
     def as_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "settings": dict(self.settings)}
+        told = {**dataclasses.asdict(self), "settings": dict(self.settings)}
+        return told | {"assignor": self.assigned_by}
 
+
+class Protocol(NamedTuple):
+    """What there is of a protocol: kinds of members, dynamic and static; the knob of assignors, and these."""
+
+    kinds: tuple[str, str]
+    knob: str
+    assignors: tuple[str, ...]
+
+
+PROTOCOLS = {
+    "classic": Protocol(("classic", "static"), "assignor", tuple(ASSIGNORS)),
+    "consumer": Protocol(("consumer", "consumer-static"), "server.assignor", tuple(OFFERED)),
+}
 
 LEAST = {
     "members": 1, "partitions": 1, "at_once": 1, "session_timeout_ms": 1, "heartbeat_interval_ms": 1,
@@ -154,10 +177,6 @@ def spoken(name: str) -> str:
     return name.removesuffix("_s").replace("_", "-")
 
 
-def _protocols() -> list[str]:
-    return [name for name in kinds() if name != "static"]
-
-
 # --- the play ------------------------------------------------------------------------------------
 
 
@@ -168,7 +187,7 @@ class Scene(World):
         self.plan = plan
         self.outcome = outcome
         self.meter = Meter(outcome, plan.partitions)
-        kind = "static" if plan.static else plan.protocol
+        kind = PROTOCOLS[plan.protocol].kinds[plan.static]
         self._deeds = Random(f"deeds {seed}")
         """What is done to members is the same in every plan, as far as it can be."""
         random = Random(f"what if {seed}")
@@ -180,6 +199,9 @@ class Scene(World):
     def subscription(self) -> tuple[str, ...]:
         return (ORDERS,)
 
+    def for_good(self) -> bool:
+        return False
+
     def begin(self) -> None:
         self.shell.load()
         for _ in range(self.plan.members):
@@ -190,8 +212,10 @@ class Scene(World):
         """All are in, and every partition is somebody's."""
         if self.meter.missing:
             return False
-        group = self.group("g1")
-        return group.state is State.STABLE and len(group.members) == self.plan.members
+        group = self.shell.core.groups.get("g1")
+        if group is None or len(group.members) != self.plan.members:
+            return False
+        return str(group.state) == State.STABLE
 
     def _observe(self, event: Event) -> None:
         """Nobody looks."""
@@ -251,6 +275,11 @@ class Scene(World):
 
 def play(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Outcome:
     """Play it with this seed. Raises ValueError if the group never becomes stable at first."""
+    return staged(plan, seed, stopwatch=stopwatch).outcome
+
+
+def staged(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Scene:
+    """The same; with what the coordinator wrote and said."""
     began_s = stopwatch()
     outcome = Outcome(seed)
     scene = Scene(seed, plan, outcome)
@@ -267,7 +296,7 @@ def play(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_co
     scene.meter.end()
     outcome.steps = scene.steps
     outcome.wall_s = stopwatch() - began_s
-    return outcome
+    return scene
 
 
 def _disturb(scene: Scene, plan: Plan) -> None:

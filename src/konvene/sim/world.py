@@ -221,6 +221,10 @@ class World:
         """How many partitions each topic has. The same value as long as nothing changed."""
         return self._counts
 
+    def for_good(self) -> bool:
+        """Whether a static member that leaves will not come back, as far as it knows."""
+        return self.is_calm or self.random.random() < 0.2
+
     def subscription(self) -> tuple[str, ...]:
         """The topics that honest members read."""
         return (ORDERS, EXTRA)

@@ -114,7 +114,7 @@ class ConsumerMember(Member):
         if not self.alive:
             return
         self._commit()
-        for_good = self.instance_id is None or self.world.is_calm or self.world.random.random() < 0.2
+        for_good = self.instance_id is None or self.world.for_good()
         if self.state == "in":
             self.ask(self._farewell(LEAVE if for_good else LEAVE_STATIC), VERSION, lambda answer: None)
         self.die()

@@ -134,7 +134,7 @@ class StreamsMember(Member):
         if not self.alive or m is None:
             return
         self._commit()
-        for_good = self.world.is_calm or self.world.random.random() < 0.2
+        for_good = self.world.for_good()
         m.leave(self.world.agenda.now_ms)
         if m.state is State.LEAVING:
             goodbye = m.request(self.world.agenda.now_ms, self._version)
