@@ -113,6 +113,8 @@ class Outcome(NamedTuple):
     timers: tuple[Arm | Disarm, ...] = ()
     effects: tuple[Effect, ...] = ()
     why: tuple[Rebalance, ...] = ()
+    may_wait: bool = False
+    """Nobody acts on it: it may be made durable, and its replies may leave, some milliseconds later."""
 
 
 NOTHING = Outcome()

@@ -22,7 +22,9 @@ def at_a_glance(monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
     def both(group: Any, request: Any, context: Any) -> Outcome | None:
         quick = follow(group, request, context)
         if quick is not None:
-            assert quick == heartbeat._stay({group.group_id: group}, request, context)
+            assert quick.may_wait
+            said = heartbeat._stay({group.group_id: group}, request, context)
+            assert quick == said._replace(may_wait=True)
             found.append(quick)
         return quick
 

@@ -11,6 +11,9 @@ leaves the decision to them.
     the heartbeat    says the member's own epoch, and nothing else
 
 The last member to come to a target ends the rebalance; that is told by the steps as well.
+
+What such a member is told changes nothing of what it does: its answer may wait a moment, to be made durable
+with those of others.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ def follow(group: Any, request: ConsumerGroupHeartbeatRequest, context: Context)
     )  # fmt: skip
     replies = (Reply(context.waiter, told),)
     if current.epoch == epoch:
-        return Outcome(replies, timers=(armed,))
+        return Outcome(replies, timers=(armed,), may_wait=True)
     target = group.targets.get(member.member_id, NOTHING)
     is_last = soft.story is not None and len(group.behind) <= 1
     if is_last or not has_it_all(current, target, Reads(member.topics, context.topics)):
@@ -70,6 +73,7 @@ def follow(group: Any, request: ConsumerGroupHeartbeatRequest, context: Context)
         (log.current_record(group.group_id, member.member_id, there),),
         (reached,) if soft.story is not None else (),
         (Disarm(revocation_key(group.group_id, member.member_id)), armed),
+        may_wait=True,
     )
 
 
