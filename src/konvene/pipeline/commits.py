@@ -1,0 +1,362 @@
+"""What commits come to: silver's commits of one log partition, in the order in which they take effect.
+
+A plain commit counts where it stands. One of a transaction counts where the transaction's marker stands, and
+only if that says COMMIT; until then it is kept, so what is open needs memory. Of two commits of a partition
+the one that stands later in the log wins, also if the marker of the other comes after it, as in Kafka. A
+tombstone ends a key, whatever is open for it.
+
+Silver's commits do not tell whose transaction they belong to: the batches of bronze do. So there are two
+streams, both in the order of the log; of the second one only offset, attributes, producer id, timestamp and
+key are read, and of these only the rows of transactional batches.
+
+Nothing here depends on how the streams are cut into batches. State grows with the keys that the log names,
+not with its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["COMMITTED_OFFSET", "COMMITTED_SCHEMA", "Effects", "Key", "committed", "effects"]
+
+Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+COMMIT_MARKER = b"\x00\x00\x00\x01"
+"""The key of a control record that commits: its version and type."""
+_ABORT, _COMMIT = 0, 1
+
+COMMITTED_SCHEMA = pa.schema(
+    [
+        pa.field("group_id", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("committed_offset", pa.int64(), nullable=False),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),
+        pa.field("commit_ms", pa.int64(), nullable=False),
+        pa.field("log_offset", pa.int64(), nullable=False),
+    ]
+)
+
+
+class Key(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+
+
+class Keys:
+    """Numbers for keys, in the order in which they first come."""
+
+    def __init__(self) -> None:
+        self.all: list[Key] = []
+        self._numbers: dict[Key, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<{len(self.all)} keys>"
+
+    def of(self, rows: pa.Table) -> Ints:
+        """The number of each row's key."""
+        columns = [rows.column(name).combine_chunks() for name in ("group", "topic")]
+        groups, topics = (pc.dictionary_encode(column) for column in columns)
+        partitions = ints(rows.column("partition"))
+        topic_codes, names = ints(topics.indices), topics.dictionary.to_pylist()
+        group_codes, ids = ints(groups.indices), groups.dictionary.to_pylist()
+        texts = group_codes * len(names) + topic_codes
+        both = np.stack([texts, partitions], axis=1)
+        _, firsts, inverse = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        numbers = np.zeros(len(firsts), np.int64)
+        for at in np.argsort(firsts, kind="stable").tolist():
+            row = int(firsts[at])
+            key = Key(ids[group_codes[row]], names[topic_codes[row]], int(partitions[row]))
+            numbers[at] = self._number(key)
+        found: Ints = numbers[inverse.reshape(-1)]
+        return found
+
+    def _number(self, key: Key) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.all)
+            self.all.append(key)
+        return number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effects:
+    """Commits and tombstones that took effect, in that order; each column has as many rows."""
+
+    cluster: str
+    keys: Keys
+    key: Ints
+    offset: Ints
+    """What was committed; -1 in a tombstone."""
+    ms: Ints
+    """When it took effect: the time of the record, or of the marker."""
+    tombstone: Bools
+    log_offset: Ints
+    """Where the record stands."""
+    rows: pa.Table
+    """The same rows of silver, to read other columns of."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self.key)} effects, {int(self.tombstone.sum())} tombstones>"
+
+
+class _Marks(NamedTuple):
+    """Rows of transactional batches; `kind` is -1 for a commit, else which marker it is."""
+
+    offset: Ints
+    producer: Ints
+    ms: Ints
+    kind: Ints
+
+
+def effects(
+    commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()
+) -> Iterator[Effects]:
+    """What the commits of a log partition come to.
+
+    `commits` are batches of silver's `offset_commit`; `transactional` batches of bronze that have at least
+    the rows of transactions and their markers. Both stand in the order of the log. A transaction that is
+    still open at its end has no effect.
+    """
+    state = _State()
+    marks = _Pull(transactional)
+    for batch in commits:
+        if batch.num_rows:
+            yield from state.take(
+                pa.Table.from_batches([batch]), marks.upto(int(batch["offset"][-1].as_py()))
+            )
+    yield from state.take(None, marks.upto(None))
+
+
+_NONE: Ints = np.zeros(0, np.int64)
+_NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE)
+
+
+class _Pull:
+    """The rows of transactions, as far as they are asked for."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._held: list[_Marks] = []
+        self._last = -1
+
+    def __repr__(self) -> str:
+        return f"<transactional rows up to {self._last}>"
+
+    def upto(self, offset: int | None) -> _Marks:
+        while offset is None or self._last < offset:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            if batch.num_rows:
+                self._last = int(batch["offset"][-1].as_py())
+                self._held.append(_marks(batch))
+        columns = zip(*(self._held or [_NO_MARKS]), strict=True)
+        held = _Marks(*(np.concatenate(column) for column in columns))
+        cut = len(held.offset) if offset is None else int(np.searchsorted(held.offset, offset, "right"))
+        self._held = [_Marks(*(column[cut:] for column in held))]
+        return _Marks(*(column[:cut] for column in held))
+
+
+def _marks(batch: pa.RecordBatch) -> _Marks:
+    attributes = ints(batch["attributes"])
+    wanted = np.flatnonzero(attributes & TRANSACTIONAL)
+    if not len(wanted):
+        return _NO_MARKS
+    rows = batch.take(pa.array(wanted))
+    commits = pc.fill_null(pc.equal(rows["key"], pa.scalar(COMMIT_MARKER, rows["key"].type)), False)
+    marker = np.where(commits.to_numpy(zero_copy_only=False), _COMMIT, _ABORT)
+    kind = np.where(attributes[wanted] & CONTROL, marker, -1).astype(np.int64)
+    return _Marks(ints(rows["offset"]), ints(rows["producer_id"]), ints(rows["timestamp_ms"]), kind)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Commits of open transactions."""
+
+    rows: pa.Table
+    producer: Ints
+    key: Ints
+
+
+class _Part(NamedTuple):
+    """Rows that take effect at a position and time; late ones stand before others that had effect already."""
+
+    rows: pa.Table
+    key: Ints
+    position: Ints
+    ms: Ints
+    late: bool
+
+
+@dataclass(eq=False)
+class _State:
+    keys: Keys = field(default_factory=Keys)
+    cluster: str = ""
+    last: Ints = field(default_factory=lambda: _NONE)
+    """Of each key the furthest record that took effect."""
+    waiting: _Waiting | None = None
+
+    def take(self, rows: pa.Table | None, marks: _Marks) -> Iterator[Effects]:
+        """What takes effect between the last row that was taken and the last one of these."""
+        parts: list[_Part] = []
+        if rows is not None:
+            self.cluster = rows["cluster"][0].as_py()
+            keys = self.keys.of(rows)
+            commits = marks.kind == -1
+            offsets = ints(rows["offset"])
+            found = np.isin(offsets, marks.offset[commits])
+            if found.any():
+                at = np.searchsorted(marks.offset, offsets[found])
+                self._wait(rows.filter(pa.array(found)), marks.producer[at], keys[found])
+                rows, keys, offsets = rows.filter(pa.array(~found)), keys[~found], offsets[~found]
+            parts.append(_Part(rows, keys, offsets, _times(rows), late=False))
+        parts += self._ended(marks)
+        if any(len(part.key) for part in parts):
+            yield self._effects(parts)
+
+    def _wait(self, rows: pa.Table, producer: Ints, key: Ints) -> None:
+        held = self.waiting
+        if held is not None:
+            rows = pa.concat_tables([held.rows, rows])
+            producer, key = np.concatenate([held.producer, producer]), np.concatenate([held.key, key])
+        self.waiting = _Waiting(rows, producer, key)
+
+    def _ended(self, marks: _Marks) -> list[_Part]:
+        """What waited for one of these markers and is committed by it."""
+        held, ends = self.waiting, marks.kind >= 0
+        if held is None or not len(held.key) or not ends.any():
+            return []
+        producers, where = marks.producer[ends], marks.offset[ends]
+        order = np.lexsort((where, producers))
+        at = _first_behind(producers[order], where[order], held.producer, ints(held.rows["offset"]))
+        ended = at >= 0
+        marker = np.flatnonzero(ends)[order][at]
+        done = ended & (marks.kind[marker] == _COMMIT)
+        rows, key = held.rows.filter(pa.array(done)), held.key[done]
+        open_ = ~ended
+        self.waiting = _Waiting(held.rows.filter(pa.array(open_)), held.producer[open_], held.key[open_])
+        if not done.any():
+            return []
+        return [_Part(rows, key, marks.offset[marker[done]], marks.ms[marker[done]], late=True)]
+
+    def _effects(self, parts: Sequence[_Part]) -> Effects:
+        rows = pa.concat_tables([part.rows for part in parts])
+        key, position, ms = (
+            np.concatenate([getattr(p, name) for p in parts]) for name in ("key", "position", "ms")
+        )
+        log_offset = ints(rows["offset"])
+        self.last = grown(self.last, len(self.keys.all), -1)
+        if any(part.late for part in parts):
+            order = np.lexsort((log_offset, position))
+            order = order[self._winning(key[order], log_offset[order])]
+            rows, key, ms, log_offset = rows.take(pa.array(order)), key[order], ms[order], log_offset[order]
+        np.maximum.at(self.last, key, log_offset)
+        tombstone = rows["tombstone"].to_numpy().astype(np.bool_)
+        offset = ints(rows[COMMITTED_OFFSET], null=-1)
+        return Effects(self.cluster, self.keys, key, offset, ms, tombstone, log_offset, rows)
+
+    def _winning(self, key: Ints, log_offset: Ints) -> Bools:
+        """Which effects are not of a record that stands before one of the same key that took effect."""
+        by_key = np.argsort(key, kind="stable")
+        keys, offsets = key[by_key], log_offset[by_key]
+        before = running_max(keys, offsets, self.last[keys])
+        wins = np.empty(len(key), np.bool_)
+        wins[by_key] = offsets > before
+        return wins
+
+
+COMMITTED_OFFSET = "committed_offset"
+
+
+def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()) -> pa.Table:
+    """What each group has committed in the end, sorted by group, topic and partition.
+
+    The arguments are those of `effects`.
+    """
+    found: dict[int, tuple[Any, ...] | None] = {}
+    names: list[Key] = []
+    for some in effects(commits, transactional):
+        names = some.keys.all
+        for at in _last_of_each(some.key).tolist():
+            told = None if some.tombstone[at] else _told(some, at)
+            found[int(some.key[at])] = told
+    rows = sorted((*names[key], *told) for key, told in found.items() if told is not None)
+    columns = list(zip(*rows, strict=True)) or [()] * len(COMMITTED_SCHEMA)
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, COMMITTED_SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=COMMITTED_SCHEMA)
+
+
+def _told(some: Effects, at: int) -> tuple[Any, ...]:
+    row = {name: some.rows[name][at].as_py() for name in ("leader_epoch", "metadata", "commit_timestamp")}
+    epoch = -1 if row["leader_epoch"] is None else row["leader_epoch"]
+    when = int(some.ms[at]) if row["commit_timestamp"] is None else row["commit_timestamp"]
+    return int(some.offset[at]), epoch, row["metadata"] or "", when, int(some.log_offset[at])
+
+
+def _last_of_each(key: Ints) -> Ints:
+    """Where each key stands last, in the order of the keys."""
+    _, behind = np.unique(key[::-1], return_index=True)
+    last: Ints = len(key) - 1 - behind
+    return last
+
+
+def _first_behind(producers: Ints, offsets: Ints, whose: Ints, since: Ints) -> Ints:
+    """The index of the first marker (sorted by producer and offset) of `whose` behind `since`; -1 if none."""
+    _, codes = np.unique(np.concatenate([producers, whose]), return_inverse=True)
+    low = min(int(offsets.min()), int(since.min()))
+    span = max(int(offsets.max()), int(since.max())) - low + 2
+    marks = codes[: len(producers)] * span + (offsets - low)
+    wanted = codes[len(producers) :] * span + (since - low)
+    at = np.searchsorted(marks, wanted, "right")
+    inside = np.minimum(at, len(marks) - 1)
+    fits = (at < len(marks)) & (producers[inside] == whose)
+    found: Ints = np.where(fits, inside, -1)
+    return found
+
+
+def running_max(key: Ints, values: Ints, start: Ints) -> Ints:
+    """Of rows sorted by key: the largest value before each row within its key, at least `start`."""
+    heads = np.r_[True, key[1:] != key[:-1]]
+    segment = np.cumsum(heads) - 1
+    low = min(int(values.min()), int(start.min()))
+    span = max(int(values.max()), int(start.max())) - low + 1
+    shifted = np.r_[start[:1], values[:-1]]
+    shifted = np.where(heads, start, np.maximum(shifted, start))
+    raised = np.maximum.accumulate(shifted - low + segment * span)
+    found: Ints = raised - segment * span + low
+    return found
+
+
+def _times(rows: pa.Table) -> Ints:
+    """When the rows were written; what the commit itself says where the batch says nothing."""
+    ms = ints(rows["timestamp_ms"])
+    if (ms < 0).any():
+        ms = np.where(ms < 0, ints(rows["commit_timestamp"], null=-1), ms)
+    return ms
+
+
+def grown(values: Ints, length: int, fill: int) -> Ints:
+    """The same array with room for more."""
+    if len(values) >= length:
+        return values
+    more = np.full(max(length, 2 * len(values)), fill, np.int64)
+    more[: len(values)] = values
+    return more
+
+
+def ints(column: Any, null: int | None = None) -> Ints:
+    if null is not None and column.null_count:
+        column = pc.fill_null(column, null)
+    found: Ints = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    return found.astype(np.int64, copy=False)

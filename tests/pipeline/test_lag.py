@@ -1,0 +1,220 @@
+"""Committed offsets and lag are what a plain reading of the log says, however the log is cut into batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.commit_logs import bronze, commit, final, golden, marker, silver
+
+from konvene.pipeline.commits import committed
+from konvene.pipeline.lag import Ends, lag_rows
+from konvene.pipeline.tables import TABLES
+
+MINUTE = 60_000
+SCENARIOS = ("classic", "consumer", "share", "streams", "transactions")
+
+
+def cut(table: pa.Table, size: int) -> list[pa.RecordBatch]:
+    return table.combine_chunks().to_batches(max_chunksize=size)
+
+
+def lag(
+    rows: list[dict[str, Any]], ends: list[dict[str, Any]] = (), size: int = 1000
+) -> list[dict[str, Any]]:
+    log_end = pa.Table.from_pylist(list(ends), schema=TABLES["log_end"].schema).to_batches()
+    made = list(lag_rows(cut(silver(rows), size), log_end, cut(bronze(rows), max(1, size - 3))))
+    return [row for batch in made for row in batch.to_pylist()]
+
+
+def stretch(base: int, end: int, first_ms: int, last_ms: int, partition: int = 0) -> dict[str, Any]:
+    return {
+        "cluster": "c", "topic": "t", "partition": partition, "timestamp_ms": last_ms,
+        "first_timestamp_ms": first_ms, "base_offset": base, "log_end_offset": end, "batches": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_kafkas_logs_come_to_the_offsets_that_kafka_named_in_the_end(scenario: str, size: int) -> None:
+    """Transactions that committed, aborted or were fenced, tombstones and plain commits between them."""
+    found = {}
+    for rows in golden(scenario).values():
+        for row in committed(cut(silver(rows), size), cut(bronze(rows), size)).to_pylist():
+            key = f"{row['group_id']}/{row['topic']}/{row['partition']}"
+            found[key] = (row["committed_offset"], row["metadata"])
+    assert found == final(scenario)
+
+
+def naive(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows of `lag` without ends, by key and minute: record by record."""
+    waiting: dict[int, list[dict[str, Any]]] = {}
+    keys: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def apply(row: dict[str, Any], ms: int) -> None:
+        key = keys.setdefault(row["key"], {"at": -1, "minute": -1, "life": 0, "rows": []})
+        if row["offset"] < key["at"]:
+            return
+        key["at"] = row["offset"]
+        if row["committed"] is None:
+            key["life"] += 1
+            return
+        key["minute"] = max(key["minute"], ms // MINUTE)
+        told = found.get((row["key"], key["minute"]))
+        if told is None:
+            before = key["rows"][-1] if key["rows"] else None
+            told = found[row["key"], key["minute"]] = {"commits": 0, "before": before}
+            key["rows"].append(told)
+        told |= {"offset": row["committed"], "ms": ms, "commits": told["commits"] + 1, "life": key["life"]}
+
+    for row in rows:
+        if "control" in row:
+            for one in waiting.pop(row["producer"], []):
+                if row["control"] == "COMMIT":
+                    apply(one, row["ms"])
+        elif row["producer"] >= 0:
+            waiting.setdefault(row["producer"], []).append(row)
+        else:
+            apply(row, row["ms"])
+    return found
+
+
+def a_log(seed: int) -> list[dict[str, Any]]:
+    """Plain and transactional commits, tombstones, markers; clocks that jump back and forth a little."""
+    rng = random.Random(seed)
+    rows: list[dict[str, Any]] = []
+    offset, ms = rng.randrange(5), 1_000_000
+    for _ in range(rng.randrange(5, 150)):
+        offset += rng.choice((1, 1, 1, 4))
+        ms += rng.choice((0, 500, 20_000, 70_000, -30_000))
+        key = f"g{rng.randrange(2)}/t/{rng.randrange(3)}"
+        what = rng.random()
+        if what < 0.2:
+            rows.append(marker(offset, ms, rng.randrange(3), rng.choice(("COMMIT", "COMMIT", "ABORT"))))
+        elif what < 0.3:
+            rows.append(commit(offset, ms, None, key))
+        else:
+            producer = rng.choice((-1, -1, 0, 1, 2))
+            rows.append(commit(offset, ms, rng.randrange(100), key, producer))
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_are_those_of_a_plain_reading_however_the_log_is_cut(seed: int) -> None:
+    rows = a_log(seed)
+    expected = {}
+    for (key, minute), told in naive(rows).items():
+        before = told["before"]
+        same = before is not None and before["life"] == told["life"]
+        advanced = told["offset"] - before["offset"] if same else None
+        expected[key, minute * MINUTE] = (told["offset"], told["ms"], told["commits"], advanced)
+    whole = lag(rows)
+    found = {
+        (f"{r['group_id']}/{r['topic']}/{r['partition']}", r["minute_ms"]): (
+            r["committed_offset"], r["commit_ms"], r["commits"], r["advanced"]
+        )
+        for r in whole
+    }  # fmt: skip
+    assert found == expected
+    assert len(whole) == len(found), "a minute has one row"
+    for size in (1, 4, 13):
+        assert lag(rows, size=size) == whole
+
+
+def test_without_logs_of_users_topics_only_the_commits_are_known() -> None:
+    (row,) = lag([commit(0, 5 * MINUTE + 1, 10), commit(1, 5 * MINUTE + 2, 12)])
+    assert row == {
+        "cluster": "c", "group_id": "g", "topic": "t", "partition": 0, "minute_ms": 5 * MINUTE,
+        "committed_offset": 12, "commit_ms": 5 * MINUTE + 2, "commits": 2, "advanced": None,
+        "log_end_offset": None, "lag": None, "time_lag_ms": None, "evidence": "observed",
+    }  # fmt: skip
+
+
+def test_a_reset_moves_backwards_and_a_tombstone_ends_the_story() -> None:
+    rows = [
+        commit(0, 0, 50),
+        commit(1, 1 * MINUTE, 20),
+        commit(2, 2 * MINUTE, None),
+        commit(3, 3 * MINUTE, 20),
+    ]
+    assert [row["advanced"] for row in lag(rows)] == [None, -30, None]
+
+
+def test_a_commit_of_a_transaction_counts_when_its_marker_comes() -> None:
+    rows = [commit(0, 0, 5, producer=7), marker(1, 3 * MINUTE, 7, "COMMIT")]
+    assert [(row["minute_ms"], row["commit_ms"]) for row in lag(rows)] == [(3 * MINUTE, 3 * MINUTE)]
+    assert lag(rows[:1]) == []
+    assert lag([rows[0], marker(1, 3 * MINUTE, 7, "ABORT")]) == []
+
+
+def ends_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["log_end_offset"], row["lag"], row["time_lag_ms"], row["evidence"]
+
+
+def test_an_end_is_observed_where_the_next_stretch_begins_after_the_minute() -> None:
+    ends = [stretch(0, 10, 1_000, 2_000), stretch(10, 30, 50_000, 50_000), stretch(30, 31, 90_000, 90_000)]
+    (row,) = lag([commit(0, 55_000, 4)], ends)
+    assert ends_of(row) == (30, 26, 58_000, "observed")
+    (row,) = lag([commit(0, 55_000, 10)], ends)
+    assert ends_of(row) == (30, 20, 10_000, "observed")
+    (row,) = lag([commit(0, 55_000, 30)], ends)
+    assert ends_of(row) == (30, 0, 0, "observed")
+
+
+def test_an_end_within_a_stretch_or_behind_the_last_one_is_inferred() -> None:
+    ends = [stretch(0, 10, 1_000, 2_000), stretch(10, 30, 50_000, 200_000)]
+    (row,) = lag([commit(0, 55_000, 4)], ends)
+    assert ends_of(row) == (10, 6, 58_000, "inferred")
+    (row,) = lag([commit(0, 55_000, 15)], ends)
+    assert ends_of(row) == (10, 0, 0, "inferred"), "the commit is within the stretch as well"
+    (row,) = lag([commit(0, 250_000, 15)], ends)
+    assert ends_of(row) == (30, 15, 100_000, "inferred")
+
+
+def test_an_age_within_a_stretch_of_more_than_a_minute_is_inferred() -> None:
+    ends = [stretch(0, 10, 0, 100_000), stretch(10, 11, 110_000, 110_000), stretch(11, 12, 190_000, 190_000)]
+    (row,) = lag([commit(0, 130_000, 4)], ends)
+    assert ends_of(row) == (11, 7, 80_000, "inferred")
+
+
+def test_before_the_first_stretch_a_log_is_empty_or_lost() -> None:
+    (row,) = lag([commit(0, 5_000, 0)], [stretch(0, 10, 90_000, 90_000)])
+    assert ends_of(row) == (0, 0, 0, "observed")
+    (row,) = lag([commit(0, 5_000, 700)], [stretch(800, 900, 90_000, 90_000)])
+    assert ends_of(row) == (None, None, None, "missing")
+
+
+def test_a_record_that_is_gone_has_no_age() -> None:
+    """Retention took what was not committed; of what is left nobody knows whether it was the oldest then."""
+    ends = [stretch(800, 900, 10_000, 10_000), stretch(900, 901, 70_000, 70_000)]
+    (row,) = lag([commit(0, 30_000, 700)], ends)
+    assert ends_of(row) == (900, 200, None, "observed")
+
+
+def test_offsets_that_no_stretch_has_are_those_of_the_next_one() -> None:
+    ends = [stretch(0, 10, 1_000, 1_000), stretch(20, 30, 5_000, 5_000), stretch(30, 31, 70_000, 70_000)]
+    (row,) = lag([commit(0, 30_000, 12)], ends)
+    assert ends_of(row) == (30, 18, 55_000, "observed")
+
+
+def test_times_of_producers_that_run_backwards_do_not_shrink_a_log() -> None:
+    ends = [stretch(0, 10, 50_000, 50_000), stretch(10, 20, 1_000, 1_000), stretch(20, 21, 80_000, 80_000)]
+    (row,) = lag([commit(0, 30_000, 20)], ends)
+    assert ends_of(row) == (20, 0, 0, "observed")
+
+
+def test_ends_tell_how_many_partitions_they_know() -> None:
+    ends = [stretch(0, 10, 0, 0), stretch(0, 10, 0, 0, partition=1)]
+    made = Ends(pa.Table.from_pylist(ends, schema=TABLES["log_end"].schema).to_batches())
+    assert repr(made) == "<log ends of 2 partitions>"
+    assert made.of("t", 2) is None
+
+
+def test_rows_have_the_tables_schema() -> None:
+    (batch,) = lag_rows(cut(silver([commit(0, 0, 1)]), 10))
+    assert batch.schema == TABLES["lag"].schema
+    assert list(lag_rows([])) == []
