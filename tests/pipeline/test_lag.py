@@ -22,9 +22,7 @@ def cut(table: pa.Table, size: int) -> list[pa.RecordBatch]:
     return table.combine_chunks().to_batches(max_chunksize=size)
 
 
-def lag(
-    rows: list[dict[str, Any]], ends: list[dict[str, Any]] = (), size: int = 1000
-) -> list[dict[str, Any]]:
+def lag(rows: list[dict[str, Any]], ends: Sequence[Any] = (), size: int = 1000) -> list[dict[str, Any]]:
     log_end = pa.Table.from_pylist(list(ends), schema=TABLES["log_end"].schema).to_batches()
     made = list(lag_rows(cut(silver(rows), size), log_end, cut(bronze(rows), max(1, size - 3))))
     return [row for batch in made for row in batch.to_pylist()]
