@@ -94,8 +94,8 @@ class ConsumerHistory(EpochHistory[ConsumerGroup, _Memory]):
 
     group_type: ClassVar[str] = "consumer"
 
-    def __init__(self, partition: int) -> None:
-        super().__init__(partition)
+    def __init__(self, partition: int, *, units: bool = False) -> None:
+        super().__init__(partition, units=units)
         self._was_classic: set[str] = set()
         self._ended: dict[str, Ended] = {}
 

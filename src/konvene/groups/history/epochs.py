@@ -96,8 +96,9 @@ class EpochHistory(ABC, Generic[G, M]):
     takes: ClassVar[Mapping[type, Take]]
     """What is done with a record, by the type of its key."""
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, *, units: bool = False) -> None:
         self._partition = partition
+        self._units = units
         self._groups: dict[str, Any] = {}
         self._memories: dict[str, M] = {}
         self._batch = 0
@@ -146,6 +147,17 @@ class EpochHistory(ABC, Generic[G, M]):
         self._groups.pop(group_id, None)
         self._memories.pop(group_id, None)
 
+    def group(self, group_id: str) -> G | None:
+        """The group as it is now; who has what in it only where that is kept."""
+        return self._groups.get(group_id)
+
+    def take_beside(self, record: Record) -> None:
+        """Take in a record from which no row ever follows."""
+        group_id = key_of(record).group_id
+        if record.value is not None and group_id not in self._groups:
+            self._groups[group_id], self._memories[group_id] = self._begin(group_id)
+        self._replay(record)
+
     def take(self, record: Record, at: At) -> RebalanceValue | None:
         """Take in a record of a type in `takes`; the row that it gives."""
         key: Any = record.key
@@ -175,9 +187,9 @@ class EpochHistory(ABC, Generic[G, M]):
         value: Any = record.value
         if value is None:
             memory.members.setdefault(member_id, group.members.get(member_id))
-        else:
-            value = self._without_units(value)
-        self._replay(Record(record.key, value))
+        elif not self._units:
+            record = Record(record.key, self._without_units(value))
+        self._replay(record)
         member = group.members.get(member_id)
         if member is None or not member.is_reconciled_to(group.assignment_epoch):
             memory.reached_ms.pop(member_id, None)

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.history.classic import infer
 from konvene.groups.history.consumer import ConsumerHistory, Ended
-from konvene.groups.history.epochs import At, EpochHistory, cause_of
+from konvene.groups.history.epochs import At, EpochHistory, cause_of, key_of
 from konvene.groups.history.streams import StreamsHistory
+from konvene.groups.streams.group import StreamsGroup
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.consumer import ConsumerGroupTargetAssignmentMemberKey
@@ -34,13 +36,16 @@ __all__ = ["History"]
 
 
 class History:
-    """One partition's past, as far as it was read."""
+    """One partition's past, as far as it was read.
 
-    def __init__(self, partition: int) -> None:
+    With `units`, what members have and are to have is kept as well: `group` shows the whole group then."""
+
+    def __init__(self, partition: int, *, units: bool = False) -> None:
         self._partition = partition
+        self._units = units
         self._classic: dict[str, GroupMetadataValue] = {}
-        self._consumer = ConsumerHistory(partition)
-        self._streams = StreamsHistory(partition)
+        self._consumer = ConsumerHistory(partition, units=units)
+        self._streams = StreamsHistory(partition, units=units)
         self._epochs: tuple[EpochHistory[Any, Any], ...] = (self._consumer, self._streams)
         self._by_key = {key: each for each in self._epochs for key in each.takes}
         self._handed_over: dict[str, tuple[Cause, ...]] = {}
@@ -69,13 +74,21 @@ class History:
         if base_offset == self._begins:
             return
         if base_offset != self._ends + 1 or last_offset - base_offset + 1 != count:
-            if self.whole:
-                for each in self._epochs:
-                    each.gap()
-            self._keys = set()
+            self.gap()
         self._begins, self._ends = base_offset, last_offset
         for each in self._epochs:
             each.next_batch()
+
+    def gap(self) -> None:
+        """What was written before this point may be missing, or could not be read."""
+        if self.whole:
+            for each in self._epochs:
+                each.gap()
+        self._keys = set()
+
+    def group(self, group_id: str) -> ConsumerGroup | StreamsGroup | GroupMetadataValue | None:
+        """The group as the last record left it; of a classic one, that record."""
+        return self._consumer.group(group_id) or self._streams.group(group_id) or self._classic.get(group_id)
 
     def take(self, offset: int, timestamp_ms: int, record: Any) -> Rebalance | None:
         """Take in what stands at an offset, and say why a group moved, if it did.
@@ -91,6 +104,8 @@ class History:
         if kind is not GroupMetadataKey and epochs is None:
             if kind is ConsumerGroupTargetAssignmentMemberKey:
                 self._note(key)
+                if self._units:
+                    self._take_target(record)
             return None
         self._note(key)
         at = At(offset, timestamp_ms, self.whole)
@@ -101,6 +116,11 @@ class History:
                 self._is_of(epochs, key.group_id)
             group_id, row = key.group_id, epochs.take(record, at)
         return None if row is None else Rebalance(group_id, row)
+
+    def _take_target(self, record: Record) -> None:
+        if record.value is not None:
+            self._is_of(self._consumer, key_of(record).group_id)
+        self._consumer.take_beside(record)
 
     def _is_of(self, epochs: EpochHistory[Any, Any], group_id: str) -> None:
         """The group is of this type by now."""
