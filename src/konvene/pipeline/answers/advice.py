@@ -1,0 +1,275 @@
+"""What would have spared rebalances, or made them cheaper: advice that rests on numbers of the log.
+
+A rule is a row of `RULES`: a function that looks at one group and gives a piece of advice or none. A rule
+speaks only where the rebalances that it counts are more than a few (`AT_LEAST`), and says how many of how
+many they are, whom they came from, and what they cost. It says "would have" of what follows from the
+protocol, and "may" of what the log cannot show: how long a client needs between two polls, say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from konvene.groups.history import duration
+from konvene.pipeline.answers.rebalance import Rebalance
+from konvene.pipeline.answers.restarts import BACK_WITHIN_MS, by_restarts, restarts
+from konvene.pipeline.answers.sentences import counted, seconds
+from konvene.shard import causes
+
+__all__ = ["RULES", "Advice", "Facts", "advise"]
+
+AT_LEAST = 3
+"""So many rebalances make a pattern."""
+MOST_NAMES = 5
+SLOW_MS = 1_000
+
+Row = Mapping[str, Any]
+
+
+class Facts(NamedTuple):
+    """What is known of one group."""
+
+    rebalances: Sequence[Rebalance]
+    """Oldest first; not empty."""
+    members: Sequence[Row]
+    """Rows of `rebalance_member`."""
+    gaps: Sequence[Row]
+    """Rows of `unavailability`."""
+
+    @property
+    def total(self) -> int:
+        return len(self.rebalances)
+
+    @property
+    def classic(self) -> bool:
+        return self.rebalances[-1].group_type == "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A piece of advice for a group."""
+
+    group: str
+    rule: str
+    text: str
+    weight_ms: int
+    """What it is worth: partition-seconds it would have spared, in milliseconds; for the order alone."""
+    epochs: tuple[int, ...] = ()
+    """The rebalances that it counts."""
+    clients: tuple[str, ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "group": self.group, "rule": self.rule, "text": self.text, "epochs": list(self.epochs),
+            "clients": list(self.clients), "numbers": dict(self.numbers),
+        }  # fmt: skip
+
+
+def advise(group: str, facts: Facts) -> list[Advice]:
+    """What can be said of this group, the most worth first."""
+    if not facts.rebalances:
+        return []
+    found = [each for rule in RULES.values() if (each := rule(group, facts)) is not None]
+    return sorted(found, key=lambda each: (-each.weight_ms, each.rule))
+
+
+def _cost_ms(told: Iterable[Rebalance]) -> int:
+    return sum(r.unavailable_ms or 0 for r in told)
+
+
+def _spent(told: Iterable[Rebalance]) -> str:
+    """What they cost, where that is known."""
+    told = list(told)
+    ms = _cost_ms(told)
+    return f"; they cost {seconds(ms)} {told[0].unit}-seconds" if ms else ""
+
+
+def _names(found: Iterable[str | None]) -> str:
+    """Who it was, most frequent first, and how often."""
+    ranked = Counter(name for name in found if name).most_common()
+    told = [f"{name} ({count}×)" if count > 1 else name for name, count in ranked[:MOST_NAMES]]
+    more = len(ranked) - len(told)
+    return ", ".join([*told, *([f"{more:,} more"] if more else [])])
+
+
+def _epochs(told: Iterable[Rebalance]) -> tuple[int, ...]:
+    return tuple(r.to_epoch for r in told)
+
+
+def _were(count: int, total: int) -> str:
+    """`14 of 20 rebalances`."""
+    return f"{count:,} of {counted(total, 'rebalance')}"
+
+
+# the rules ------------------------------------------------------------------------------------
+
+
+def static_membership(group: str, facts: Facts) -> Advice | None:
+    """Members that are restarted give everything up and get it again."""
+    found = restarts(facts.rebalances)
+    spared = by_restarts(facts.rebalances, found)
+    if len(spared) < AT_LEAST or facts.rebalances[-1].group_type == "streams":
+        return None
+    clients = tuple(sorted({r.client_id for r in found}))
+    longest = max(r.away_ms for r in found)
+    text = (
+        f"{_were(len(spared), facts.total)} were restarts under {BACK_WITHIN_MS // 1000} s: static "
+        f"membership (a group.instance.id of its own for each member, and a session timeout above "
+        f"{duration(longest)}) would have avoided them{_spent(spared)}. "
+        f"Clients: {_names(r.client_id for r in found)}."
+    )
+    numbers = {"restarts": len(found), "rebalances": len(spared), "of": facts.total,
+               "unavailable_ms": _cost_ms(spared)}  # fmt: skip
+    return Advice(group, "static-membership", text, _cost_ms(spared), _epochs(spared), clients, numbers)
+
+
+def protocol(group: str, facts: Facts) -> Advice | None:
+    """An eager classic group stops reading what nobody takes from a member."""
+    if not facts.classic:
+        return None
+    idle = [
+        gap
+        for gap in facts.gaps
+        if gap["from_member_id"] is not None
+        and gap["from_member_id"] == gap["to_member_id"]
+        and gap["group_type"] == "classic"
+    ]
+    stopped = {(gap["log_partition"], gap["base_offset"]) for gap in idle}
+    ms = sum(gap["gap_ms"] or 0 for gap in idle)
+    if len(stopped) < AT_LEAST or not ms:
+        return None
+    chosen = [r for r in facts.rebalances if (r.log_partition, r.base_offset) in stopped]
+    text = (
+        f"In {_were(len(stopped), facts.total)} members gave up partitions and had the same ones back: "
+        f"{counted(len(idle), 'partition')} stood still needlessly, {seconds(ms)} partition-seconds in all. "
+        "The cooperative-sticky assignor keeps such partitions read; so does the consumer protocol "
+        "(group.protocol=consumer)."
+    )
+    numbers = {"rebalances": len(stopped), "of": facts.total, "partitions": len(idle), "unavailable_ms": ms}
+    return Advice(group, "protocol", text, ms, _epochs(chosen), (), numbers)
+
+
+def session_timeout(group: str, facts: Facts) -> Advice | None:
+    """Members that were thrown out and were not gone."""
+    lost = [
+        r for r in restarts(facts.rebalances, 120_000)
+        if causes.SESSION_EXPIRED in r.kind.split("|") or causes.REBALANCE_TIMEOUT in r.kind.split("|")
+    ]  # fmt: skip
+    sure = [r for r in lost if "|" not in r.kind]
+    if len(sure) < AT_LEAST:
+        return None
+    chosen = list({r.went.place: r.went for r in sure}.values())
+    back = sorted(r.away_ms for r in sure)
+    text = (
+        f"{counted(len(sure), 'time')} a member lost its place for silence and was back after "
+        f"{duration(back[len(back) // 2])} (median), in {_were(len(chosen), facts.total)}: it was slow, not "
+        "gone. A longer session.timeout.ms, or shorter pauses of the client (garbage collection, a busy "
+        f"host), may avoid them{_spent(chosen)}. Clients: {_names(r.client_id for r in sure)}."
+    )
+    numbers = {"expired": len(sure), "rebalances": len(chosen), "of": facts.total}
+    clients = tuple(sorted({r.client_id for r in sure}))
+    return Advice(group, "session-timeout", text, _cost_ms(chosen), _epochs(chosen), clients, numbers)
+
+
+FLAPPING = {causes.SUBSCRIPTION_CHANGED, causes.MEMBER_METADATA_CHANGED, causes.ASSIGNOR_CHANGED}
+
+
+def subscriptions(group: str, facts: Facts) -> Advice | None:
+    """Members that change what they subscribe to, again and again."""
+    chosen = [r for r in facts.rebalances if any(c.kind in FLAPPING for c in r.all_causes)]
+    named = [c.client_id for r in chosen for c in r.all_causes if c.kind in FLAPPING and c.client_id]
+    if len(chosen) < AT_LEAST or not named or Counter(named).most_common(1)[0][1] < AT_LEAST:
+        return None
+    text = (
+        f"{_were(len(chosen), facts.total)} came of members that changed their subscription or assignor"
+        f"{_spent(chosen)}. One that flaps takes the whole group along: subscribe once, to all that is "
+        f"needed. Clients: {_names(named)}."
+    )
+    numbers = {"rebalances": len(chosen), "of": facts.total}
+    return Advice(group, "flapping-subscriptions", text, _cost_ms(chosen), _epochs(chosen),
+                  tuple(sorted(set(named))), numbers)  # fmt: skip
+
+
+def stuck_client(group: str, facts: Facts) -> Advice | None:
+    """One client for which the others wait."""
+    places = {(r.log_partition, r.base_offset): r for r in facts.rebalances}
+    waited: dict[str, list[tuple[Rebalance, int]]] = defaultdict(list)
+    for row in facts.members:
+        r = places.get((row["log_partition"], row["base_offset"]))
+        if r is None or row["member_id"] != r.last_member_id or row["acknowledged_ms"] is None:
+            continue
+        if row["part"] == "stayed" and row["acknowledged_ms"] >= SLOW_MS and r.members > 1:
+            waited[row["client_id"] or row["member_id"]].append((r, row["acknowledged_ms"]))
+    if not waited:
+        return None
+    client, found = max(sorted(waited.items()), key=lambda item: sum(ms for _, ms in item[1]))
+    others = sum(len(each) for each in waited.values()) - len(found)
+    if len(found) < AT_LEAST or others > len(found):
+        return None
+    ms = sum(each for _, each in found)
+    chosen = [r for r, _ in found]
+    text = (
+        f"{client} was the last to follow in {_were(len(chosen), facts.total)}, {duration(ms)} in all, "
+        f"{duration(ms // len(found))} each time. Look at how long it works between two polls: smaller "
+        "batches (max.poll.records) or work on another thread let it give up partitions sooner."
+    )
+    numbers = {"rebalances": len(chosen), "of": facts.total, "waited_ms": ms}
+    return Advice(group, "stuck-client", text, ms, _epochs(chosen), (client,), numbers)
+
+
+def churn(group: str, facts: Facts) -> Advice | None:
+    """More moved than had to."""
+    chosen = [r for r in facts.rebalances if r.moved > r.least_moves and r.converged]
+    moved, least = sum(r.moved for r in chosen), sum(r.least_moves for r in chosen)
+    if len(chosen) < AT_LEAST or moved < 2 * max(least, 1):
+        return None
+    unit = chosen[0].unit
+    sticky = "The cooperative-sticky assignor moves" if facts.classic else "A sticky assignor (uniform) moves"
+    text = (
+        f"In {_were(len(chosen), facts.total)}, {counted(moved, unit)} moved where {least:,} would have been "
+        f"enough for the same shares. {sticky} no more than it has to."
+    )
+    numbers = {"rebalances": len(chosen), "of": facts.total, "moved": moved, "least_moves": least}
+    return Advice(group, "churn", text, _cost_ms(chosen) // 2, _epochs(chosen), (), numbers)
+
+
+def slow_start(group: str, facts: Facts) -> Advice | None:
+    """A classic group that starts and rebalances for each member that comes."""
+    if not facts.classic:
+        return None
+    best: list[Rebalance] = []
+    run: list[Rebalance] = []
+    for r in facts.rebalances:
+        joins = all(c.kind in (causes.MEMBER_JOINED, causes.COOPERATIVE_FOLLOW_UP) for c in r.all_causes)
+        if run and (not joins or r.at_ms - run[-1].at_ms > BACK_WITHIN_MS):
+            run = []
+        if joins and (run or r.members == r.joined):
+            run.append(r)
+        if len(run) > len(best):
+            best = list(run)
+    if len(best) < AT_LEAST:
+        return None
+    took_ms = best[-1].at_ms - best[0].at_ms
+    text = (
+        f"{_were(len(best), facts.total)} followed one another within {duration(took_ms)} while the group "
+        f"started, {counted(best[-1].members, 'member')} in the end{_spent(best)}. "
+        f"group.initial.rebalance.delay.ms of {-(-took_ms // 1000) * 1000} on the broker would have made one "
+        "of them."
+    )
+    numbers = {"rebalances": len(best), "of": facts.total, "took_ms": took_ms}
+    return Advice(group, "slow-start", text, _cost_ms(best), _epochs(best), (), numbers)
+
+
+RULES: dict[str, Callable[[str, Facts], Advice | None]] = {
+    "static-membership": static_membership,
+    "protocol": protocol,
+    "session-timeout": session_timeout,
+    "flapping-subscriptions": subscriptions,
+    "stuck-client": stuck_client,
+    "churn": churn,
+    "slow-start": slow_start,
+}

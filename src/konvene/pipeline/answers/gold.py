@@ -1,0 +1,97 @@
+"""What answers are made from: the gold tables, read as far as an answer needs them.
+
+`Gold` is given tables by name, or a warehouse whose tables it reads when they are asked for. Rebalances are
+read once; what belongs to one group (`rows`) is read for that group alone, so that a warehouse of ten
+thousand groups does not have to fit into memory to explain one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from konvene.pipeline.answers.rebalance import Rebalance, Selection
+from konvene.pipeline.tables import TABLES
+
+if TYPE_CHECKING:
+    from konvene.pipeline.warehouse import Warehouse
+
+__all__ = ["Gold"]
+
+Row = dict[str, Any]
+
+
+class Gold:
+    """The tables that answers read."""
+
+    def __init__(self, tables: Mapping[str, pa.Table] | None = None, *, warehouse: Warehouse | None = None):
+        self._tables = dict(tables or {})
+        self._warehouse = warehouse
+
+    def __repr__(self) -> str:
+        return f"Gold({self._warehouse if self._warehouse is not None else sorted(self._tables)})"
+
+    # --- rebalances ---
+
+    @cached_property
+    def rebalances(self) -> list[Rebalance]:
+        """All of them, newest first."""
+        return self.select(Selection())
+
+    def select(self, wanted: Selection) -> list[Rebalance]:
+        """Those that are asked for, newest first."""
+        found = [Rebalance.of(row) for row in self._of("rebalance", wanted.groups)]
+        found = [each for each in found if wanted.takes(each)]
+        found.sort(key=lambda r: (r.at_ms, r.to_epoch, r.base_offset, r.cluster, r.group_id), reverse=True)
+        return found
+
+    # --- groups ---
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """Every group of which anything is known."""
+        found: set[str] = set()
+        for name in ("rebalance", "group_health", "lag"):
+            for batch in self._batches(name, ["group_id"]):
+                found.update(pc.unique(batch.column(0)).to_pylist())
+        return sorted(found)
+
+    def near(self, group: str) -> list[str]:
+        """Groups that somebody may have meant, best first."""
+        folded = group.casefold()
+        within = [each for each in self.groups if folded and folded in each.casefold()]
+        close = difflib.get_close_matches(group, self.groups, n=5, cutoff=0.6)
+        return list(dict.fromkeys([*close, *within]))[:5]
+
+    # --- everything else ---
+
+    def rows(self, table: str, groups: Sequence[str] = ()) -> list[Row]:
+        """The rows of these groups, none: of all."""
+        return self._of(table, groups)
+
+    def count(self, table: str) -> int:
+        return sum(batch.num_rows for batch in self._batches(table, [TABLES[table].schema.names[0]]))
+
+    def _of(self, table: str, groups: Sequence[str]) -> list[Row]:
+        found: list[Row] = []
+        for batch in self._batches(table):
+            if groups:
+                wanted = pc.is_in(batch.column("group_id"), value_set=pa.array(list(groups), pa.string()))
+                batch = batch.filter(wanted)
+            found.extend(batch.to_pylist())
+        return found
+
+    def _batches(self, table: str, columns: list[str] | None = None) -> Iterable[pa.RecordBatch]:
+        if table in self._tables:
+            chosen = self._tables[table]
+            return (chosen.select(columns) if columns else chosen).to_batches()
+        if self._warehouse is None:
+            return []
+        from konvene.pipeline import read
+
+        return read.batches(self._warehouse, table, columns)

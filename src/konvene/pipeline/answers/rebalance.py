@@ -1,0 +1,189 @@
+"""A rebalance as answers speak of it: a row of the table `rebalance`, as a value.
+
+The names are the columns'. `Selection` says which rebalances somebody asked for. Nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from konvene.pipeline.answers.cost import Cost
+
+__all__ = ["Cause", "Rebalance", "Selection", "document"]
+
+
+class Cause(NamedTuple):
+    """One thing that happened to the group, and to whom."""
+
+    kind: str
+    at_ms: int = -1
+    member_id: str | None = None
+    instance_id: str | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    reason: str | None = None
+    topic: str | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """More than one where the log cannot tell them apart."""
+        return tuple(self.kind.split("|"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance:
+    """A row of `rebalance`; `konvene.pipeline.tables.rebalance` says what each column means."""
+
+    cluster: str
+    group_id: str
+    group_type: str
+    from_epoch: int
+    to_epoch: int
+    state: str
+    cause: str
+    member_id: str | None
+    instance_id: str | None
+    client_id: str | None
+    client_host: str | None
+    reason: str | None
+    cause_topic: str | None
+    causes: tuple[Cause, ...]
+    causes_left_out: int
+    evidence: str
+    start_ms: int | None
+    target_ms: int | None
+    end_ms: int | None
+    duration_ms: int | None
+    converged: bool
+    superseded_by: int | None
+    members: int
+    joined: int
+    gone: int
+    units: int
+    kept: int
+    moved: int
+    revoked: int
+    added: int
+    standby_moved: int
+    warmup_moved: int
+    least_moves: int
+    churn_ratio: float | None
+    unavailable_ms: int | None
+    last_member_id: str | None
+    log_partition: int
+    base_offset: int
+    last_offset: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Rebalance:
+        """From a row as Arrow gives it."""
+        told = {each.name: row[each.name] for each in fields(cls)}
+        known = Cause._fields
+        told["causes"] = tuple(Cause(**{k: v for k, v in c.items() if k in known}) for c in told["causes"])
+        return cls(**told)
+
+    def __repr__(self) -> str:
+        return f"<rebalance {self.group_id} {self.from_epoch} → {self.to_epoch}, {self.cause}>"
+
+    @property
+    def at_ms(self) -> int:
+        """When it was, as far as that is known: its start, else the first time that is."""
+        for each in (self.start_ms, self.target_ms, self.end_ms):
+            if each is not None and each >= 0:
+                return each
+        return -1
+
+    @property
+    def until_ms(self) -> int:
+        """When it was over, as far as that is known."""
+        return max(self.at_ms, self.end_ms if self.end_ms is not None else -1)
+
+    @property
+    def place(self) -> tuple[str, str, int, int]:
+        """The key of its table, by which rows of other tables name it."""
+        return (self.cluster, self.group_id, self.log_partition, self.base_offset)
+
+    @property
+    def all_causes(self) -> tuple[Cause, ...]:
+        """Never none: the strongest one stands in the row itself."""
+        if self.causes:
+            return self.causes
+        return (
+            Cause(
+                self.cause, self.at_ms, self.member_id, self.instance_id, self.client_id, self.client_host,
+                self.reason, self.cause_topic,
+            ),
+        )  # fmt: skip
+
+    @property
+    def word(self) -> str:
+        """What its group counts."""
+        return "generation" if self.group_type == "classic" else "epoch"
+
+    @property
+    def unit(self) -> str:
+        """What its members have."""
+        return "task" if self.group_type == "streams" else "partition"
+
+
+class Selection(NamedTuple):
+    """Which rebalances are asked for."""
+
+    groups: tuple[str, ...] = ()
+    """Their ids, exactly; none: all groups."""
+    since_ms: int | None = None
+    """Those that were over before are left out."""
+    until_ms: int | None = None
+    """Those that began later are left out."""
+    group_type: str | None = None
+
+    def takes(self, rebalance: Rebalance) -> bool:
+        if self.groups and rebalance.group_id not in self.groups:
+            return False
+        if self.group_type is not None and rebalance.group_type != self.group_type:
+            return False
+        if self.since_ms is not None and rebalance.until_ms < self.since_ms:
+            return False
+        return self.until_ms is None or rebalance.at_ms <= self.until_ms
+
+
+_PLAIN = (
+    "state", "reason", "cause_topic", "target_ms", "duration_ms", "converged", "superseded_by", "joined",
+    "gone", "units", "kept", "standby_moved", "warmup_moved", "least_moves", "churn_ratio", "unavailable_ms",
+    "last_member_id", "causes_left_out", "log_partition", "base_offset", "last_offset",
+)  # fmt: skip
+
+
+def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "") -> dict[str, Any]:
+    """A rebalance as JSON; what is not known is null."""
+    r = rebalance
+    told: dict[str, Any] = {
+        "cluster": r.cluster,
+        "group": r.group_id,
+        "type": r.group_type,
+        "from_epoch": r.from_epoch if r.from_epoch >= 0 else None,
+        "to_epoch": r.to_epoch,
+        "start_ms": r.start_ms,
+        "end_ms": r.end_ms,
+        "cause": r.cause,
+        "member": r.member_id,
+        "client_id": r.client_id,
+        "instance_id": r.instance_id,
+        "client_host": r.client_host,
+        "evidence": r.evidence,
+        "members": r.members,
+        "moved": r.moved,
+        "revoked": r.revoked,
+        "added": r.added,
+    }
+    told.update({name: getattr(r, name) for name in _PLAIN})
+    told["stopped"] = cost.stopped if cost is not None else 0 if rebalance.unavailable_ms == 0 else None
+    told["lag_records"] = cost.waiting if cost is not None else None
+    told["causes"] = [
+        {**c._asdict(), "at_ms": c.at_ms if c.at_ms >= 0 else None} for c in rebalance.all_causes
+    ]
+    if sentence:
+        told["sentence"] = sentence
+    return told
