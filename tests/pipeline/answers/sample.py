@@ -112,8 +112,8 @@ class Model:
         self.ends[unit] += grown
         behind = self.rng.randrange(0, 60) + (0 if unit in self.owner else 900)
         self.rows["lag"].append({
-            "group_id": self.group, "topic": unit[0], "partition": unit[1], "minute_ms": ms // 60_000 * 60_000,
-            "committed_offset": self.ends[unit] - behind, "commit_ms": ms, "commits": 12, "advanced": grown,
+            "group_id": self.group, "topic": unit[0], "partition": unit[1],
+            "minute_ms": ms // 60_000 * 60_000, "committed_offset": self.ends[unit] - behind, "commit_ms": ms, "commits": 12, "advanced": grown,
             "log_end_offset": self.ends[unit], "lag": behind, "time_lag_ms": behind * 90,
             "evidence": "observed",
         })  # fmt: skip
@@ -296,11 +296,10 @@ def day() -> Gold:
     stuck.join(*[Client(f"inv-{name}", f"/10.0.2.{i}") for i, name in enumerate("abc")], took_ms=1_000)
     for i in range(9):
         stuck.wait(1_500_000 + 120_000 * i)
-        slow = dict(took_ms=31_000 + 2_000 * i, slow="inv-b")
         if i % 2:
             stuck.leave(f"inv-x{i - 1}", kind="member-left|session-expired", took_ms=33_000, slow="inv-b")
         else:
-            stuck.join(Client(f"inv-x{i}", "/10.0.2.9"), **slow)  # type: ignore[arg-type]
+            stuck.join(Client(f"inv-x{i}", "/10.0.2.9"), took_ms=31_000 + 2_000 * i, slow="inv-b")
     stuck.wait(3_000_000)
 
     words = Model("wordcount", "streams", {"0": 4, "1": 4}, seed=4)
@@ -308,6 +307,6 @@ def day() -> Gold:
     words.wait(4_000_000)
     words.join(Client("words-2", "/10.0.3.2"), took_ms=5_200)
     words.wait(16_000_000)
-    words.change("words-2", "topology-updated", took_ms=2_500)
+    words.change("words-2", "topology-initialized", took_ms=2_500)
     words.wait(7_000_000)
     return together(orders, payments, stuck, words)

@@ -20,6 +20,7 @@ from konvene.pipeline.answers.timeline import timeline
 from konvene.pipeline.answers.why import Story, find, tell
 
 __all__ = [
-    "Advice", "Cause", "Cost", "Ends", "Facts", "Gold", "Rebalance", "Selection", "Story", "Summary", "advise",
-    "costs", "document", "find", "note", "sentence", "summarise", "tell", "timeline", "title",
+    "Advice", "Cause", "Cost", "Ends", "Facts", "Gold", "Rebalance", "Selection", "Story", "Summary",
+    "advise", "costs", "document", "find", "note", "sentence", "summarise", "tell", "timeline",
+    "title",
 ]  # fmt: skip

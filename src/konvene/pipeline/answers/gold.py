@@ -89,9 +89,8 @@ class Gold:
     def _batches(self, table: str, columns: list[str] | None = None) -> Iterable[pa.RecordBatch]:
         if table in self._tables:
             chosen = self._tables[table]
-            return (chosen.select(columns) if columns else chosen).to_batches()
-        if self._warehouse is None:
-            return []
-        from konvene.pipeline import read
+            yield from (chosen.select(columns) if columns else chosen).to_batches()
+        elif self._warehouse is not None:
+            from konvene.pipeline import read
 
-        return read.batches(self._warehouse, table, columns)
+            yield from read.batches(self._warehouse, table, columns)
