@@ -68,7 +68,7 @@ def write_log(
     segment_bytes: int = SEGMENT_BYTES,
     lap: int = LAP,
 ) -> list[Path]:
-    """Write that many records, or what fills the last batch, to `directory/__consumer_offsets-<partition>`."""
+    """Write so many records, or what fills the last batch, to `directory/__consumer_offsets-<partition>`."""
     home = directory / f"{TOPIC}-{partition}"
     home.mkdir(parents=True, exist_ok=True)
     batches = list(

@@ -1,0 +1,322 @@
+"""The walk over the batches of a log, which no damage stops.
+
+A walk begins where a batch begins and gives blocks of whole, sound batches: checksum and arithmetic hold, and
+what was compressed is unpacked. Everything else becomes a `Bad`. Behind a bad batch the walk goes on where
+its length leads to something that can be a batch; where it does not, the next batch with a right checksum is
+looked for, at a cost that is bounded however the bytes were chosen. If there is none, the rest is bad.
+
+A batch that is cut by the end of the buffer is no damage: somebody may be writing it. The walk ends in front
+of it, and `next_position` says where to go on. So do zeros, which a file has that was made longer ahead.
+
+The loop looks at each batch in Python, for about a microsecond. What is in a batch is not looked at here.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from konvene.codec.batches import HEADER_SIZE, PREFIX_SIZE
+from konvene.codec.compression import DEFAULT_LIMIT, decompress
+from konvene.codec.errors import CodecError
+
+__all__ = ["HEADER", "MOST_BYTES", "MOST_RECORDS", "Bad", "Block", "Bytes", "Source", "walk", "whole"]
+
+Source = bytes | bytearray | memoryview | mmap.mmap
+Bytes = npt.NDArray[np.uint8]
+
+HEADER = np.dtype(
+    [
+        ("base_offset", ">i8"), ("batch_length", ">i4"), ("leader_epoch", ">i4"), ("magic", "i1"),
+        ("crc", ">u4"), ("attributes", ">i2"), ("last_offset_delta", ">i4"), ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"), ("producer_id", ">i8"), ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"), ("record_count", ">i4"),
+    ]
+)  # fmt: skip
+"""`konvene.codec.batches.BatchHeader`, for many at once."""
+
+MOST_RECORDS = 32_768
+"""A block ends with the batch that reaches this."""
+
+MOST_BYTES = 16 << 20
+"""Or this, as it stands or unpacked. A batch of more makes a block of its own."""
+
+MOST_BAD = 1000
+"""So many bad ones end a block as well."""
+
+HEAD = 1024
+"""So much is kept of what is bad."""
+
+LEAST_RECORD = 7
+"""Size, attributes, two deltas, two lengths and the count of headers: no record is shorter."""
+
+_FRONT = struct.Struct(">8xi4xbIh34xi")  # length, magic, checksum, attributes, count
+_COVERED_AT = 21
+_MAGIC_AT = 16
+_SHORTEST = HEADER_SIZE - PREFIX_SIZE
+_WINDOW = 1 << 16
+_MOST_OFFSET = np.iinfo(np.int64).max
+
+
+class Bad(NamedTuple):
+    """Bytes that are no sound batch. `offset` is -1 where not even that can be told."""
+
+    position: int
+    length: int
+    offset: int
+    reason: str
+    head: bytes
+
+
+@dataclass(slots=True)
+class Block:
+    """Some whole batches of one piece of log; `data[starts[i]:ends[i]]` are the records of the i-th."""
+
+    data: Bytes
+    positions: npt.NDArray[np.int64]
+    """Where in the buffer each batch begins."""
+    headers: npt.NDArray[Any]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    next_position: int
+    """Everything in front of it is in this block, one before, or bad."""
+    bad: list[Bad] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.positions)} batches up to {self.next_position}, {len(self.bad)} bad>"
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        return self.headers["record_count"].astype(np.int64)
+
+    def column(self, name: str) -> npt.NDArray[np.int64]:
+        """A field of the headers, as numbers of this machine."""
+        return self.headers[name].astype(np.int64)
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> Block:
+        """The same without some batches."""
+        return Block(
+            self.data, self.positions[kept], self.headers[kept], self.starts[kept], self.ends[kept],
+            self.next_position, self.bad,
+        )  # fmt: skip
+
+
+def walk(
+    buf: Source,
+    position: int = 0,
+    end: int | None = None,
+    *,
+    most_records: int = MOST_RECORDS,
+    most_bytes: int = MOST_BYTES,
+    limit: int = DEFAULT_LIMIT,
+) -> Iterator[Block]:
+    """The batches that begin in `buf[position:end]`; the last of them may reach beyond `end`.
+
+    A batch is unpacked to at most `limit` bytes, and longer ones are bad."""
+    walker = _Walker(memoryview(buf), position, end, limit)
+    while not walker.done:
+        block = walker.block(most_records, most_bytes)
+        if len(block.positions) or block.bad:
+            yield block
+
+
+def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """The headers at these positions."""
+    if not len(positions):
+        return np.empty(0, HEADER)
+    every = np.ndarray((len(buf) - HEADER_SIZE + 1,), HEADER, buffer=buf, strides=(1,))
+    return every[positions]
+
+
+class _Walker:
+    """Where a walk stands. `work` is what looking for batches may still cost, in bytes."""
+
+    def __init__(self, view: memoryview, position: int, end: int | None, limit: int) -> None:
+        self.view = view
+        self.total = len(view)
+        self.stop = self.total if end is None else min(end, self.total)
+        self.pos = position
+        self.limit = limit
+        self.done = position >= self.stop
+        self.work = 4 * self.total
+
+    def block(self, most_records: int, most_bytes: int) -> Block:
+        """The next batches, up to so many records and bytes. A batch costs about a microsecond here."""
+        view, total, stop, pos = self.view, self.total, self.stop, self.pos
+        bodies: dict[int, bytes] = {}
+        positions: list[int] = []
+        bad: list[Bad] = []
+        records = unpacked = 0
+        first = pos
+        read, checksum = _FRONT.unpack_from, crc32c
+        while pos < stop and records < most_records and len(bad) < MOST_BAD:
+            if pos - first + unpacked >= most_bytes:
+                break
+            if total - pos < HEADER_SIZE:
+                self.done = True
+                break
+            length, magic, crc, attributes, count = read(view, pos)
+            after = pos + PREFIX_SIZE + length
+            if (
+                magic != 2
+                or length < _SHORTEST
+                or after > total
+                or checksum(view[pos + _COVERED_AT : after]) != crc
+            ):
+                pos = self._astray(pos, bad)
+                if self.done:
+                    break
+                continue
+            if attributes & 7 or length > self.limit:
+                try:
+                    body = self._body(pos, after, attributes, count)
+                except CodecError as error:
+                    bad.append(self._bad(pos, after, str(error)))
+                    pos = after
+                    continue
+                bodies[len(positions)] = body
+                unpacked += len(body)
+            positions.append(pos)
+            if count > 0:
+                records += count
+            pos = after
+        self.pos = pos
+        self.done = self.done or pos >= stop
+        return self._made(positions, bodies, bad)
+
+    def __repr__(self) -> str:
+        return f"<walk at {self.pos} of {self.total}>"
+
+    def _body(self, pos: int, after: int, attributes: int, count: int) -> bytes:
+        body = self.view[pos + HEADER_SIZE : after]
+        if count == 0 and not body:
+            return b""
+        return decompress(attributes & 7, body, self.limit)
+
+    def _made(self, positions: list[int], bodies: dict[int, bytes], bad: list[Bad]) -> Block:
+        at = np.array(positions, np.int64)
+        headers = whole(self.view, at)
+        starts = at + HEADER_SIZE
+        ends = at + PREFIX_SIZE + headers["batch_length"]
+        if bodies:
+            parts = [
+                bodies[i] if i in bodies else self.view[s:e]
+                for i, (s, e) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True))
+            ]
+            data = np.frombuffer(b"".join(parts), np.uint8)
+            ends = np.cumsum([len(part) for part in parts])
+            starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+        elif positions:
+            first, last = positions[0], int(ends[-1])
+            data = np.frombuffer(self.view[first:last], np.uint8)
+            starts, ends = starts - first, ends - first
+        else:
+            data = np.empty(0, np.uint8)
+        block = Block(data, at, headers, starts, ends, self.pos, bad)
+        return self._sound(block)
+
+    def _sound(self, block: Block) -> Block:
+        """The block without batches whose numbers cannot be."""
+        base, delta, count = (block.column(n) for n in ("base_offset", "last_offset_delta", "record_count"))
+        size = block.ends - block.starts
+        wrong = (base < 0) | (count < 0) | (count > delta + 1) | (base > _MOST_OFFSET - delta)
+        crowded = (count * LEAST_RECORD > size) | ((count == 0) & (size > 0))
+        if not (wrong | crowded).any():
+            return block
+        for i in np.flatnonzero(wrong | crowded).tolist():
+            told = f"the batch at offset {base[i]} counts {count[i]} records"
+            reason = f"{told} up to {delta[i]} beyond its first" if wrong[i] else f"{told} in {size[i]} bytes"
+            position = int(block.positions[i])
+            after = position + PREFIX_SIZE + int(block.headers["batch_length"][i])
+            block.bad.append(self._bad(position, after, reason))
+        block.bad.sort()
+        return block.only(~(wrong | crowded))
+
+    # what to do where there is no sound batch ----------------------------------------------------
+
+    def _astray(self, pos: int, bad: list[Bad]) -> int:
+        """Note what is at `pos`, where no sound batch is, and say where to go on; `done` if nowhere."""
+        length, magic, *_ = _FRONT.unpack_from(self.view, pos)
+        after: int = pos + PREFIX_SIZE + length
+        cut = after > self.total and magic == 2
+        if magic in (0, 1) and length > 0 and self._plausible(after):
+            bad.append(self._bad(pos, after, f"magic {magic}: only batches of magic 2 are known"))
+            return after
+        if magic != 2:
+            reason = f"magic {magic} at {pos}: there is no batch"
+        elif length < _SHORTEST:
+            reason = f"a batch of {length} bytes at {pos} is shorter than its header"
+        elif cut:
+            reason = f"a batch of {length} bytes at {pos} is longer than the log"
+        else:
+            reason = f"the checksum of the batch at {pos} does not hold"
+            if self._plausible(after):
+                bad.append(self._bad(pos, after, reason))
+                return after
+        found = self._search(pos + 1)
+        if found < 0 and self.stop == self.total and (cut or not self._anything(pos)):
+            self.done = True
+            return pos
+        if found < 0:
+            self.done, found = True, self.stop
+        bad.append(self._bad(pos, found, reason))
+        return found
+
+    def _plausible(self, at: int) -> bool:
+        """Whether a batch can begin there: the end, the beginning of something, or what looks like one."""
+        if at >= self.total - _MAGIC_AT:
+            return at <= self.total
+        if self.view[at + _MAGIC_AT] > 2 or self.view[at] > 0x7F:
+            return False
+        return int.from_bytes(self.view[at + 8 : at + 12], "big") in range(14, 1 << 31)
+
+    def _anything(self, pos: int) -> bool:
+        """Whether there is anything but zeros from here on."""
+        return any(
+            np.frombuffer(self.view[at : at + _WINDOW], np.uint8).any()
+            for at in range(pos, self.total, _WINDOW)
+        )
+
+    def _search(self, at: int) -> int:
+        """The next place, in front of `stop`, where a batch begins whose checksum holds; -1 if none."""
+        while at < self.stop and self.total - at >= HEADER_SIZE:
+            until = min(at + _WINDOW, self.stop, self.total - HEADER_SIZE + 1)
+            here = np.frombuffer(self.view[at + _MAGIC_AT : until + _MAGIC_AT], np.uint8)
+            candidates = np.flatnonzero(here == 2) + at
+            headers = whole(self.view, candidates)
+            length, count = headers["batch_length"], headers["record_count"]
+            may_be = (
+                (length >= _SHORTEST)
+                & (length <= self.total - candidates - PREFIX_SIZE)
+                & (headers["base_offset"] >= 0)
+                & (headers["attributes"] & 0xFF80 == 0)
+                & (count >= 0)
+                & (count <= headers["last_offset_delta"].astype(np.int64) + 1)
+            )
+            for i in np.flatnonzero(may_be).tolist():
+                place, size = int(candidates[i]), int(length[i])
+                self.work -= size + HEADER_SIZE
+                if self.work < 0:
+                    return -1
+                covered = self.view[place + _COVERED_AT : place + PREFIX_SIZE + size]
+                if crc32c(covered) == headers["crc"][i]:
+                    return place
+            at = until
+        return -1
+
+    def _bad(self, pos: int, after: int, reason: str) -> Bad:
+        return bad_batch(self.view, pos, after, reason)
+
+
+def bad_batch(buf: Source, pos: int, after: int, reason: str) -> Bad:
+    """What is at `pos`, for the quarantine."""
+    head = bytes(memoryview(buf)[pos : min(after, pos + HEAD)])
+    offset = int.from_bytes(head[:8], "big", signed=True) if len(head) >= 8 else -1
+    return Bad(pos, after - pos, max(offset, -1), reason, head)

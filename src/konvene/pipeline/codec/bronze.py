@@ -1,0 +1,211 @@
+"""A piece of a coordinator's log as `coordinator_record`, column by column.
+
+Keys and values are copied once, from where they stand in the log into the columns. Nothing here knows what a
+record means, but for what stands in front of all: the type in the key, the version in the value, and the
+first text of the key, by which all records of one group are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from konvene.codec.compression import DEFAULT_LIMIT
+from konvene.pipeline.codec.batches import MOST_BYTES, MOST_RECORDS, Bad, Bytes, Source, walk
+from konvene.pipeline.codec.records import Records, parse
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.tables.common import WHERE
+
+__all__ = ["QUARANTINE", "RECORDS", "Decoded", "blocks", "located", "quarantined", "texts"]
+
+_WHERE = {column.name for column in WHERE}
+
+
+def _without_where(table: str) -> pa.Schema:
+    return pa.schema([f for f in TABLES[table].schema if f.name not in _WHERE])
+
+
+RECORDS = _without_where("coordinator_record")
+QUARANTINE = _without_where("quarantine")
+"""The tables' schemas without cluster, topic and partition, which a buffer does not say."""
+
+_CONTROL = 0x20
+_PER_BATCH = ("leader_epoch", "attributes", "producer_id", "producer_epoch")
+
+
+@dataclass(slots=True)
+class Decoded:
+    """Some records of a log, with what could not be read on the way."""
+
+    records: pa.RecordBatch
+    quarantine: pa.RecordBatch | None
+    next_position: int
+    """Where to go on in the buffer: everything in front of it is told in this one or those before."""
+    first_offset: int
+    """Of the batches that these records are of, the first one's base offset; -1 where there is none."""
+    last_offset: int
+    """And the last one's last offset, which can be beyond its last record; -1 likewise."""
+
+
+def blocks(
+    buf: Source,
+    *,
+    segment_base: int = -1,
+    position: int = 0,
+    end: int | None = None,
+    origin: int = 0,
+    most_records: int = MOST_RECORDS,
+    most_bytes: int = MOST_BYTES,
+    limit: int = DEFAULT_LIMIT,
+) -> Iterator[Decoded]:
+    """All records of the batches that begin in `buf[position:end]`, some ten thousand at a time.
+
+    `origin` is where in the segment the buffer begins; a `segment_base` of -1 says that there is no segment,
+    and all positions in the tables are -1. A batch that is cut at the end of the buffer is left: the last
+    `next_position` is where it begins. Nothing is raised, whatever the bytes are."""
+    for block in walk(buf, position, end, most_records=most_records, most_bytes=most_bytes, limit=limit):
+        for found in parse(block, buf, most_records=most_records):
+            quarantine = quarantined(found.block.bad, segment_base, origin) if found.last else None
+            headers = found.block.headers
+            many = len(headers) > 0
+            yield Decoded(
+                _table(found, segment_base, origin),
+                quarantine,
+                block.next_position if found.last else int(found.block.positions[0]),
+                int(headers["base_offset"][0]) if many else -1,
+                int(headers["base_offset"][-1]) + int(headers["last_offset_delta"][-1]) if many else -1,
+            )
+
+
+def located(batch: pa.RecordBatch, cluster: str, topic: str, partition: int) -> pa.RecordBatch:
+    """The rows of one log, with the columns that say of which."""
+    n = len(batch)
+    where = [pa.repeat(cluster, n), pa.repeat(topic, n), pa.repeat(pa.scalar(partition, pa.int32()), n)]
+    schema = pa.schema([pa.field(c.name, c.type, nullable=False) for c in WHERE] + list(batch.schema))
+    return pa.RecordBatch.from_arrays(where + batch.columns, schema=schema)
+
+
+def quarantined(bad: list[Bad], segment_base: int, origin: int = 0) -> pa.RecordBatch | None:
+    """Rows for what could not be read; None if there are none."""
+    if not bad:
+        return None
+    at = [b.position + origin if segment_base >= 0 else -1 for b in bad]
+    columns = [
+        pa.repeat(segment_base, len(bad)).cast(pa.int64()),
+        pa.array(at, pa.int64()),
+        pa.array([b.offset for b in bad], pa.int64()),
+        pa.array([b.length for b in bad], pa.int64()),
+        pa.array([b.reason for b in bad], pa.string()),
+        pa.array([b.head for b in bad], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=QUARANTINE)
+
+
+# columns ------------------------------------------------------------------------------------------
+
+
+def _table(found: Records, segment_base: int, origin: int) -> pa.RecordBatch:
+    block, batch, n = found.block, found.batch, len(found)
+    headers = block.headers
+    base = block.column("base_offset")
+    per_batch = {
+        "batch_base_offset": base,
+        "batch_last_offset": base + headers["last_offset_delta"],
+        "batch_records": headers["record_count"].astype(np.int32),
+        "leader_epoch": headers["leader_epoch"].astype(np.int32),
+        "attributes": headers["attributes"].astype(np.int16),
+        "producer_id": block.column("producer_id"),
+        "producer_epoch": headers["producer_epoch"].astype(np.int16),
+        "file_position": block.positions + origin if segment_base >= 0 else np.full_like(base, -1),
+    }
+    columns = {name: pa.array(values.take(batch)) for name, values in per_batch.items()}
+    columns["offset"] = pa.array(found.offset)
+    columns["timestamp_ms"] = pa.array(found.timestamp)
+    columns["segment_base_offset"] = pa.array(np.full(n, segment_base, np.int64))
+    columns["key"], columns["value"] = _keys_and_values(found)
+    columns["headers"] = _headers(found)
+    data, plain = block.data, (headers["attributes"] & _CONTROL == 0).take(batch)
+    typed = plain & (found.key_length >= 2)
+    columns["key_type"] = _nullable(int16_at(data, found.key), typed)
+    columns["value_version"] = _nullable(int16_at(data, found.value), plain & (found.value_length >= 2))
+    columns["group_id"] = _group_ids(found, typed)
+    return pa.RecordBatch.from_arrays([columns[f.name] for f in RECORDS], schema=RECORDS)
+
+
+def _nullable(values: npt.NDArray[np.int16], there: npt.NDArray[np.bool_]) -> pa.Array:
+    return pa.array(values, mask=None if there.all() else ~there)
+
+
+def int16_at(data: Bytes, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
+    """The 16-bit numbers that stand there, signed; anything where there is none."""
+    if not len(data):
+        return np.zeros(len(at), np.int16)
+    high = data.take(at, mode="clip").astype(np.int16)
+    return (high << 8) | data.take(at + 1, mode="clip")
+
+
+def _keys_and_values(found: Records) -> tuple[pa.Array, pa.Array]:
+    """One binary array over the log itself, whose elements are by turns key, gap, value, gap; of it, two."""
+    n = len(found)
+    ends = np.empty((n, 4), np.int32)
+    ends[:, 0] = found.key
+    ends[:, 1] = found.key + np.maximum(found.key_length, 0)
+    ends[:, 2] = found.value
+    ends[:, 3] = found.value + np.maximum(found.value_length, 0)
+    return (
+        _every(found.block.data, ends.reshape(-1), 4, 0, found.key_length < 0),
+        _every(found.block.data, ends.reshape(-1), 4, 2, found.value_length < 0),
+    )
+
+
+def _headers(found: Records) -> pa.Array:
+    """From the count of headers on; null where that is 0."""
+    n = len(found)
+    none = found.headers + 1 == found.end
+    if none.all():
+        return pa.nulls(n, pa.binary())
+    ends = np.stack([found.headers, found.end], axis=1).astype(np.int32)
+    return _every(found.block.data, ends.reshape(-1), 2, 0, none)
+
+
+def _every(
+    data: Bytes, ends: npt.NDArray[np.int32], step: int, first: int, null: npt.NDArray[np.bool_]
+) -> pa.Array:
+    """Of the elements that lie between `ends` every `step`-th from the `first` on, as an array of its own."""
+    if not len(ends):
+        return pa.array([], pa.binary())
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    spans = pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+    picked = np.arange(first, len(ends), step, dtype=np.int32)
+    return spans.take(pa.array(picked, mask=null if null.any() else None))
+
+
+def texts(
+    data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Texts that stand in `data`, in order and apart; and where there is one that is UTF-8. Else null."""
+    ends = np.stack([at, at + np.where(there, length, 0)], axis=1).astype(np.int32)
+    found = _every(data, ends.reshape(-1), 2, 0, ~there)
+    try:
+        return found.cast(pa.string()), there
+    except pa.ArrowInvalid:
+        there = there & np.array([_is_text(value) for value in found.to_pylist()], bool)
+        return _every(data, ends.reshape(-1), 2, 0, ~there).cast(pa.string()), there
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        return value is not None and value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _group_ids(found: Records, typed: npt.NDArray[np.bool_]) -> pa.Array:
+    """The text behind the type, if the key has room for it."""
+    length = int16_at(found.block.data, found.key + 2).astype(np.int64)
+    there = typed & (found.key_length >= 4) & (length >= 0) & (length + 4 <= found.key_length)
+    return texts(found.block.data, found.key + 4, length, there)[0]

@@ -1,0 +1,276 @@
+"""The records of many batches at once, as arrays: where key, value and headers of each begin and end.
+
+What is read is what `konvene.codec.batches.records` reads, and what it refuses is refused here, a batch as a
+whole; its own words then say why. A test holds the two against each other on all sorts of bytes.
+
+A record says how long it is, so one cannot be found without those before it. But the k-th records of all
+batches can be found in one step: that is done while there are many batches with a k-th record, and batches
+that are longer than the others are then followed one by one. Once it is known where all records are, their
+fields are read from all of them at once, and a number's length is a matter of the few that have many bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from konvene.codec.batches import PREFIX_SIZE, read_record, records
+from konvene.codec.errors import CodecError
+from konvene.codec.varint import write_varint
+from konvene.pipeline.codec.batches import MOST_RECORDS, Block, Bytes, Source, bad_batch
+
+__all__ = ["Records", "parse"]
+
+Ints = npt.NDArray[np.int64]
+
+_THIN = 96
+"""With fewer batches than this a step for all of them costs more than following each."""
+
+_LOG_APPEND_TIME = 0x08
+_ZIGZAG = np.array([n >> 1 ^ -(n & 1) for n in range(256)], np.int64)
+
+
+@dataclass(slots=True)
+class Records:
+    """Some records of a block, in order. Lengths are -1 where there is no key or value."""
+
+    block: Block
+    """The block, without batches that turned out to be bad."""
+    batch: Ints
+    """Of which batch of the block each record is."""
+    offset: Ints
+    timestamp: Ints
+    key: Ints
+    key_length: Ints
+    value: Ints
+    value_length: Ints
+    headers: Ints
+    """Where the count of headers stands: everything from there to `end` is about headers."""
+    end: Ints
+    last: bool
+    """Whether these are the last ones of the block."""
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self.block!r}>"
+
+
+def parse(block: Block, buf: Source, *, most_records: int = MOST_RECORDS) -> Iterator[Records]:
+    """The records of a block; bad batches join those that the block has. Gives at least one piece.
+
+    A block of few batches can have many more records than it should: then they come in several pieces."""
+    begin, end, fits = _boundaries(block)
+    if not fits.all():
+        block = _without(block, fits, buf)
+        begin, end, fits = _boundaries(block)
+    batch = np.repeat(np.arange(len(block.positions)), block.counts)
+    right = np.ones(len(block.positions), bool)
+    found = None
+    for found, wrong in _read(block, batch, begin, end, most_records):
+        right[found.batch[wrong]] = False
+    if not right.all():
+        yield from parse(_without(block, right, buf), buf, most_records=most_records)
+    elif found is not None and len(found) == len(begin):
+        yield found
+    else:
+        for found, _ in _read(block, batch, begin, end, most_records):
+            yield found
+
+
+def _read(
+    block: Block, batch: Ints, begin: Ints, end: Ints, most: int
+) -> Iterator[tuple[Records, npt.NDArray[np.bool_]]]:
+    """The records, all at once or in pieces, and which of them are wrong."""
+    delta, before = -1, -1
+    for piece in _pieces(len(begin), most):
+        if piece.start and batch[piece.start] != before:
+            delta = -1
+        found, wrong, delta = _fields(block, batch[piece], begin[piece], end[piece], delta)
+        found.last = piece.stop >= len(begin)
+        before = int(found.batch[-1]) if len(found) else -1
+        yield found, wrong
+
+
+def _pieces(count: int, most: int) -> list[slice]:
+    if count <= 2 * most:
+        return [slice(0, count)]
+    return [slice(at, at + most) for at in range(0, count, most)]
+
+
+def _without(block: Block, right: npt.NDArray[np.bool_], buf: Source) -> Block:
+    """The block without its wrong batches, of which the plain decoder says what is wrong."""
+    view = memoryview(buf)
+    for i in np.flatnonzero(~right).tolist():
+        position = int(block.positions[i])
+        after = position + PREFIX_SIZE + int(block.headers["batch_length"][i])
+        reason = "a time of the batch is beyond 64 bits"
+        try:
+            records(view[position:after])
+        except CodecError as error:
+            reason = str(error)
+        block.bad.append(bad_batch(buf, position, after, reason))
+    block.bad.sort()
+    return block.only(right)
+
+
+# where records are --------------------------------------------------------------------------------
+
+
+def _boundaries(block: Block) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Where each record begins, behind its size, and where it ends; and of which batches that is right."""
+    counts = block.counts
+    order = np.argsort(-counts, kind="stable")
+    most = counts[order]
+    index = (np.cumsum(counts) - counts)[order]
+    pos = block.starts[order]
+    total = int(counts.sum())
+    begin, end = np.zeros(total, np.int64), np.full(total, -1, np.int64)
+    steps = int(most[_THIN - 1]) if len(most) >= _THIN else 0
+    lanes = np.searchsorted(-most, -np.arange(steps), side="left").tolist()
+    for step, live in enumerate(lanes):
+        here, at = pos[:live], index[:live] + step
+        size = _zigzag(block.data, here, 5)
+        begin[at] = here
+        here += size
+        end[at] = here
+    for lane in range(int(np.searchsorted(-most, -steps, side="left"))):
+        rest = slice(int(index[lane]) + steps, int(index[lane]) + int(most[lane]))
+        pos[lane] = _follow(block.data, int(pos[lane]), begin[rest], end[rest])
+    fits = np.empty(len(counts), bool)
+    fits[order] = pos == block.ends[order]
+    fits[np.repeat(np.arange(len(counts)), counts)[end < begin]] = False
+    return begin, end, fits
+
+
+def _follow(data: Bytes, pos: int, begin: Ints, end: Ints) -> int:
+    """The same for one batch, from `pos` on: where its last record ends, -1 if that is nowhere."""
+    view = data.data
+    begins, ends = array("q"), array("q")
+    try:
+        for _ in range(len(begin)):
+            size = view[pos]
+            pos += 1
+            if size >= 0x80:
+                shift, size = 7, size & 0x7F
+                while True:
+                    byte = view[pos]
+                    pos += 1
+                    size |= (byte & 0x7F) << shift
+                    shift += 7
+                    if byte < 0x80:
+                        break
+                    if shift > 28:
+                        return -1
+                if size > 0xFFFFFFFF:
+                    return -1
+            if size & 1:
+                return -1
+            begins.append(pos)
+            pos += size >> 1
+            ends.append(pos)
+    except IndexError:
+        return -1
+    begin[:] = np.frombuffer(begins, np.int64)
+    end[:] = np.frombuffer(ends, np.int64)
+    return pos
+
+
+# what is in them ----------------------------------------------------------------------------------
+
+
+def _fields(
+    block: Block, batch: Ints, begin: Ints, end: Ints, carry: int
+) -> tuple[Records, npt.NDArray[np.bool_], int]:
+    """The records, which of them are wrong, and the last offset delta.
+
+    `carry` is the offset delta in front of the first record, if that is not the first of its batch."""
+    data = block.data
+    pos = begin + 1  # attributes: none are defined for a record
+    wrong = np.zeros(len(pos), bool)
+    time_delta = _zigzag(data, pos, 10, wrong)
+    delta = _zigzag(data, pos, 5, wrong)
+    key_length = _zigzag(data, pos, 5, wrong)
+    key = pos.copy()
+    pos += np.maximum(key_length, 0)
+    value_length = _zigzag(data, pos, 5, wrong)
+    value = pos.copy()
+    pos += np.maximum(value_length, 0)
+    wrong |= (key_length < -1) | (value_length < -1) | (pos >= end)
+    headers = data.take(pos, mode="clip")
+    wrong |= (headers == 0) & (pos + 1 != end)
+    for i in np.flatnonzero((headers != 0) & ~wrong).tolist():
+        wrong[i] = not _headers_hold(data, int(begin[i]), int(end[i]))
+    before = np.empty_like(delta)
+    before[1:] = delta[:-1]
+    before[1:][batch[1:] != batch[:-1]] = -1
+    before[:1] = carry
+    wrong |= (delta <= before) | (delta > block.column("last_offset_delta")[batch])
+    stamped = (block.headers["attributes"] & _LOG_APPEND_TIME != 0)[batch]
+    base_time = block.column("base_timestamp")[batch]
+    time = base_time + time_delta
+    wrong |= ~stamped & (((base_time ^ time) & (time_delta ^ time)) < 0)
+    if stamped.any():
+        time = np.where(stamped, block.column("max_timestamp")[batch], time)
+    offset = block.column("base_offset")[batch] + delta
+    last = int(delta[-1]) if len(delta) else carry
+    found = Records(block, batch, offset, time, key, key_length, value, value_length, pos, end, True)
+    return found, wrong, last
+
+
+def _headers_hold(data: Bytes, begin: int, end: int) -> bool:
+    """Whether the plain decoder reads a record that has headers. Those of coordinators have none."""
+    try:
+        read_record(write_varint(end - begin) + data[begin:end].tobytes(), 0, 0, 0, None)
+    except (CodecError, IndexError):
+        return False
+    return True
+
+
+# variable-length numbers --------------------------------------------------------------------------
+
+
+def _zigzag(data: Bytes, pos: Ints, most: int, wrong: npt.NDArray[np.bool_] | None = None) -> Ints:
+    """The numbers at `pos`, which moves behind them, of at most so many bytes each.
+
+    One that is longer or larger than it may be is -1, and marked in `wrong`. No position is out of bounds:
+    outside of the data its first or last byte is read, again and again."""
+    byte = data.take(pos, mode="clip")
+    pos += 1
+    value = _ZIGZAG.take(byte)
+    if byte.max(initial=0) >= 0x80:
+        many = np.flatnonzero(byte >= 0x80)
+        raw, malformed = _rest(data, pos, many, byte[many], most)
+        value[many] = (raw >> 1).astype(np.int64) ^ -(raw & 1).astype(np.int64)
+        value[many[malformed]] = -1
+        if wrong is not None:
+            wrong[many[malformed]] = True
+    return value
+
+
+def _rest(
+    data: Bytes, pos: Ints, many: Ints, first: Bytes, most: int
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """The numbers of several bytes, whose first one was read, unsigned; and which of them cannot be."""
+    raw = (first & 0x7F).astype(np.uint64)
+    malformed = np.zeros(len(many), bool)
+    live = np.arange(len(many))
+    for shift in range(7, 7 * most, 7):
+        at = many[live]
+        byte = data.take(pos[at], mode="clip")
+        pos[at] += 1
+        raw[live] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        if shift == 63:
+            malformed[live[byte & 0x7F > 1]] = True
+        live = live[byte >= 0x80]
+        if not len(live):
+            break
+    malformed[live] = True
+    if most == 5:
+        malformed |= raw > 0xFFFFFFFF
+    return raw, malformed
