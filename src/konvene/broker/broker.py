@@ -357,6 +357,7 @@ class Broker:
             self.group_configs = GroupConfigs(self.config, groups)
             _warn(*warnings, *self.group_configs.warnings)
             names = list(self.topics.by_name)
+            self.groups.topic_remarks.altered(None)
         elif kind == ResourceType.GROUP:
             self.group_configs = self.group_configs.with_group(
                 name, self.settings_of(ResourceType.GROUP, name)
@@ -371,6 +372,8 @@ class Broker:
                 partition = self.partitions.get(topic, index)
                 if partition is not None:
                     partition.log.config = config
+        if kind == ResourceType.TOPIC:
+            self.groups.topic_remarks.altered(name)
 
     # --- starting and stopping ---
 

@@ -11,6 +11,7 @@ from konvene.broker.coordinator import Journal as AnyJournal
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.broker.group_work import GroupWork
 from konvene.broker.journal import Journal
+from konvene.broker.topic_remarks import TopicRemarks
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec.hashes import group_partition
 from konvene.codec.uuid import Uuid
@@ -18,7 +19,7 @@ from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.intervals import RESPONSIVE, told_interval_ms
 from konvene.groups.shard import GroupShard
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from konvene.shard.contract import Effect
+from konvene.shard.contract import Effect, Outcome
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -38,6 +39,7 @@ class Groups:
         """What stands between coordinators and their logs: nothing, where no test has put faults there."""
         self._broker = broker
         self._work = GroupWork(broker)
+        self.topic_remarks = TopicRemarks(broker)
         self._coordinators: list[Coordinator | None] = []
         self._by_group: dict[str, Coordinator] = {}
         self._loading: asyncio.Task[None] | None = None
@@ -145,9 +147,14 @@ class Groups:
             tell=lambda explained: broker.audit.tell(index, explained),
             observe=lambda header: broker.audit.observe(index, header),
             members=lambda: self.members,
-            changed=broker.holding.look,
+            changed=self._changed,
             stopped=broker.holding.release_all,
         )
+
+    def _changed(self, outcome: Outcome) -> None:
+        self._broker.holding.look(outcome)
+        if outcome.soft_records:
+            self.topic_remarks.look(outcome)
 
     def _perform(self, index: int, effect: Effect) -> None:
         coordinator = self._coordinators[index]
