@@ -2,7 +2,7 @@
 
 Here are the group and what looks at seeds: `run`, `replay`, and `faults` and `promises`, which print what the
 simulator does and what it looks at. Each other command has its file: `sim_soak`, `sim_shrink`, `sim_exhaust`,
-`sim_scenario`, `sim_what_if`. The simulator is imported when a command is called.
+`sim_scenario`, `sim_what_if`, `sim_sweep`. The simulator is imported when a command is called.
 
 Exit code 1 says that a promise was not kept, or that a run came to no end.
 """
@@ -26,6 +26,7 @@ from konvene.cli.sim_scenario import scenario
 from konvene.cli.sim_show import failure_line, print_one, print_totals, violation_lines
 from konvene.cli.sim_shrink import shrink
 from konvene.cli.sim_soak import soak
+from konvene.cli.sim_sweep import sweep
 from konvene.cli.sim_what_if import what_if
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def sim() -> None:
     """Run groups under faults from a seed, replay and shrink what went wrong, and try settings out."""
 
 
-for _command in (soak, shrink, exhaust, scenario, what_if):
+for _command in (soak, shrink, exhaust, scenario, what_if, sweep):
     sim.add_command(_command)
 
 

@@ -7,7 +7,6 @@ both side by side. What is measured, and what the model leaves out, is said in `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import click
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
 from konvene.cli.sim_options import jobs_option, pairs_of
+from konvene.cli.sim_plan import plan_options
 from konvene.cli.sim_show import lasting
 
 if TYPE_CHECKING:
@@ -32,75 +32,9 @@ DEEDS = (
     ("stopped", "stopped by themselves"),
 )
 
-RATE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:/(s|min|m|h))?")
-PER_MINUTE = {"s": 60.0, "min": 1.0, "m": 1.0, "h": 1 / 60, None: 1.0}
-
-
-def _rate(context: click.Context, parameter: click.Parameter, text: str) -> float:
-    found = RATE.fullmatch(text.strip())
-    if found is None:
-        raise click.BadParameter(f"{text}: write 2/min or 5/h.")
-    return float(found[1]) * PER_MINUTE[found[2]]
-
-
-def _seconds(context: click.Context, parameter: click.Parameter, text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)(ms|s|min|m)?", text.strip())
-    if found is None:
-        raise click.BadParameter(f"{text}: write 20s or 2min.")
-    return float(found[1]) * {"ms": 0.001, "s": 1, "min": 60, "m": 60, None: 1}[found[2]]
-
 
 @click.command("what-if")
-@click.option(
-    "--members",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Members of the group.",
-)
-@click.option("--partitions", type=click.IntRange(1), default=100, show_default=True, metavar="N",
-              help="Partitions of its topic.")  # fmt: skip
-@click.option(
-    "--protocol",
-    default="classic",
-    show_default=True,
-    metavar="NAME",
-    help="group.protocol of the members: classic or consumer.",
-)
-@click.option("--static", is_flag=True, help="Members have instance ids (group.instance.id).")
-@click.option("--assignor", default="", metavar="NAME",
-              help="range (the default), roundrobin or cooperative-sticky; of a consumer group uniform (the"
-                   " default) or range.")  # fmt: skip
-@click.option("--session-timeout-ms", type=click.IntRange(1), default=45_000, show_default=True, metavar="MS",
-              help="session.timeout.ms of the members.")  # fmt: skip
-@click.option("--heartbeat-interval-ms", type=click.IntRange(1), default=3_000, show_default=True,
-              metavar="MS", help="heartbeat.interval.ms of the members.")  # fmt: skip
-@click.option("--max-poll-interval-ms", type=click.IntRange(1), default=300_000, show_default=True,
-              metavar="MS", help="max.poll.interval.ms of the members.")  # fmt: skip
-@click.option("--revoke-ms", type=click.IntRange(0), default=1_000, show_default=True, metavar="MS",
-              help="How long a member takes at most to give up partitions: the rest of a batch.")  # fmt: skip
-@click.option(
-    "--kill-rate", default="0", callback=_rate, metavar="N/min", help="Members that die without a word."
-)
-@click.option("--rolling-restart", is_flag=True, help="Restart all members, one after another.")
-@click.option("--at-once", type=click.IntRange(1), default=1, show_default=True, metavar="N",
-              help="Members that a rolling restart takes at the same moment.")  # fmt: skip
-@click.option("--deploy-pause", default="10s", show_default=True, callback=_seconds, metavar="TIME",
-              help="Between members that came back and the next.")  # fmt: skip
-@click.option("--down-for", default="20s", show_default=True, callback=_seconds, metavar="TIME",
-              help="How long a member is away that died or is restarted.")  # fmt: skip
-@click.option("--coordinator-failovers", type=click.IntRange(0), default=0, metavar="N",
-              help="How often another coordinator takes over.")  # fmt: skip
-@click.option("--loss", type=click.FloatRange(0, 0.9), default=0.0, metavar="PART",
-              help="The part of requests, and of answers, that is lost: 0.01.")  # fmt: skip
-@click.option("--latency-ms", type=click.IntRange(0), default=1, show_default=True, metavar="MS",
-              help="Mean time that a message takes, one way.")  # fmt: skip
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=30, show_default=True,
-              metavar="M", help="How long to look, from when the group is stable.")  # fmt: skip
-@click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the broker. Repeatable."
-)
+@plan_options
 @click.option("--compare", multiple=True, metavar="NAME=VALUE",
               help="Play it with this changed, too: an option, or a broker setting. Repeatable.")  # fmt: skip
 @click.option(
@@ -116,9 +50,8 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str) -> f
 @jobs_option
 @json_option
 def what_if(
-    settings: tuple[str, ...], compare: tuple[str, ...], seeds: int, picture: Path | None, workers: int,
-    as_json: bool, deploy_pause: float, down_for: float, **words: Any,
-) -> None:  # fmt: skip
+    plan: Plan, compare: tuple[str, ...], seeds: int, picture: Path | None, workers: int, as_json: bool
+) -> None:
     """Play what happens to a group, many times, and say what it costs.
 
     \b
@@ -126,7 +59,7 @@ def what_if(
     konvene sim what-if --kill-rate 1/min --compare session-timeout-ms=10000
     konvene sim what-if --kill-rate 1/min --compare assignor=cooperative-sticky --plot kills.svg
     """
-    plans = _plans({**words, "deploy_pause_s": deploy_pause, "down_for_s": down_for}, settings, compare)
+    plans = _plans(plan, compare)
     if picture is not None:
         _can_plot(picture)
     played = {title: _play(plan, seeds, workers) for title, plan in plans.items()}
@@ -141,11 +74,8 @@ def what_if(
 # --- what is to be played ------------------------------------------------------------------------
 
 
-def _plans(words: dict[str, Any], settings: Sequence[str], compare: Sequence[str]) -> dict[str, Plan]:
+def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
     """The plan as asked for, and each that it is compared with, by title. Raises UsageError."""
-    from konvene.sim.what_if import Plan
-
-    plan = Plan(settings=pairs_of("--set", settings), **words)
     plans = {AS_ASKED: plan}
     try:
         for name, value in pairs_of("--compare", compare):

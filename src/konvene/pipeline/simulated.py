@@ -1,0 +1,85 @@
+"""The log of a simulated coordinator, told as a real one's.
+
+What a run of the simulator leaves is a list of batches and what its coordinator explained. Here they are
+given to the reducer that reads real logs, so that what would happen is told in the same words and tables as
+what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+
+from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.tables import TABLES
+from konvene.shard.contract import Rebalance
+from konvene.sim.journal import Batch
+
+__all__ = ["audit_rows", "tables_of"]
+
+
+def tables_of(
+    cluster: str,
+    batches: Sequence[Batch],
+    explained: Iterable[tuple[Rebalance, int, int]],
+    names: Mapping[str, str] = {},
+) -> dict[str, pa.Table]:
+    """The gold tables of a log: `explained` is what its coordinator said, with the first and the last batch
+    that it is about; -1 where it left no record. `names` are those of topics by their ids."""
+    first = [0, *accumulate(batch.size for batch in batches)]
+    reducer = PartitionReducer(cluster, 0, audit_rows(cluster, explained, first), names)
+    for batch, base in zip(batches, first, strict=False):
+        if not batch.pairs:
+            continue
+        reducer.batch(base, base + batch.size - 1, len(batch.pairs))
+        for offset, (key, value) in enumerate(batch.pairs, base):
+            reducer.take(offset, batch.timestamp_ms, key, value)
+    reducer.finish()
+    rows = reducer.drain()
+    return {
+        name: pa.Table.from_pylist(
+            [dict(zip(t.schema.names, row, strict=True)) for row in rows[name]], t.schema
+        )
+        for name, t in TABLES.items()
+        if name in rows
+    }
+
+
+def audit_rows(
+    cluster: str, explained: Iterable[tuple[Rebalance, int, int]], first: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Rows of `audit_event`; `first` is the first offset of each batch, and behind the last one."""
+    return [
+        {
+            "cluster": cluster,
+            "audit_partition": 0,
+            "audit_offset": at,
+            "timestamp_ms": story.ended_ms,
+            "group_id": group_id,
+            "group_type": story.group_type,
+            "epoch": story.epoch,
+            "state": str(story.state),
+            "started_ms": story.started_ms,
+            "joined_ms": story.joined_ms,
+            "ended_ms": story.ended_ms,
+            "partition": 0 if base >= 0 else -1,
+            "base_offset": first[base] if base >= 0 else -1,
+            "last_offset": first[last + 1] - 1 if base >= 0 else -1,
+            "inferred": story.inferred,
+            "protocol": story.protocol,
+            "leader": story.leader,
+            "causes": [_fields(cause) for cause in story.causes],
+            "causes_left_out": story.causes_left_out,
+            "members": [_fields(member) for member in story.members],
+            "members_left_out": story.members_left_out,
+            "moved": list(story.moved),
+        }
+        for at, ((group_id, story), base, last) in enumerate(explained)
+    ]
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in type(value).__fields__}
