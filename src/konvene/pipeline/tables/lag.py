@@ -24,11 +24,11 @@ TABLE = Table(
         Column("advanced", pa.int64(), "By how much the commits moved since the row before; negative when "
                "they were reset. Null for the first row, and for the first one after a tombstone.",
                nullable=True),
-        Column("log_end_offset", pa.int64(), "The log's end at the end of the minute, as far as the stretches "
-               "tell that are over by then.", nullable=True),
+        Column("log_end_offset", pa.int64(), "The log's end at the end of the minute, as far as the "
+               "stretches tell that are over by then.", nullable=True),
         Column("lag", pa.int64(), "The records between them.", nullable=True),
-        Column("time_lag_ms", pa.int64(), "How old the oldest record that was not committed is at the end of "
-               "the minute: at least so much; 0 without lag.", nullable=True),
+        Column("time_lag_ms", pa.int64(), "How old the oldest record that was not committed is, at the end "
+               "of the minute: at least so much; 0 without lag.", nullable=True),
         EVIDENCE,
     ),
     key=("cluster", "group_id", "topic", "partition", "minute_ms"),

@@ -1,0 +1,342 @@
+"""How groups fared, minute by minute, from their rebalances and gaps.
+
+A group has a row for each minute in which something moved: a rebalance began, went on or ended, or a
+partition (active task) lost its owner or got one. Between two such minutes a group is as it was at the end of
+the last one. Rebalances and gaps that were still open when the log ended go on to `until_ms`, the last time
+that the log tells (without it the last one that the tables tell), but such a rebalance has rows for its first
+day alone: nobody moves in it, or it would have ended.
+
+The formulas:
+
+    state             that of the rebalance which began last, if it is over; else what it is busy with storm
+    in some moment of the minute five rebalances had begun within ten minutes unavailable_pct   100 * time
+    without owner / (units * length of the minute) stuck_member_id   of who was not done with any rebalance of
+    the minute, while there was no time without one:
+                      the member that most others waited for, then the first by id
+    score             100 - ceil(40 * unavailable_pct / 100) - 30 storm - 20 stuck - 10 more than one an hour
+
+Units are those that members had when the last rebalance was over, or those without owner if they are more.
+Nothing here knows a clock, and rows come sorted by group and minute.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from konvene.pipeline.tables import TABLES
+
+__all__ = ["health_rows"]
+
+MINUTE_MS = 60_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+STORM_MS, STORM_REBALANCES = 600_000, 5
+UNAVAILABLE_WEIGHT, STORM_WEIGHT, STUCK_WEIGHT, RESTLESS_WEIGHT = 40, 30, 20, 10
+_ROWS = 16_384
+
+_BUSY = {
+    "classic": ("PreparingRebalance", "CompletingRebalance"),
+    "consumer": ("Assigning", "Reconciling"),
+    "streams": ("Assigning", "Reconciling"),
+    "share": ("Assigning", "Reconciling"),
+}
+"""The state of a group before its target is made, and behind it."""
+
+_REBALANCE = (
+    "cluster", "group_id", "group_type", "state", "start_ms", "target_ms", "end_ms", "members", "units",
+    "last_member_id", "log_partition", "base_offset",
+)  # fmt: skip
+_GAP = ("cluster", "group_id", "group_type", "topic", "partition", "role", "from_ms", "to_ms")
+_MEMBER = ("log_partition", "base_offset", "member_id", "part", "acknowledged_ms", "waited_for")
+
+
+class _Run(NamedTuple):
+    """A rebalance; `over_ms` is its end, or the log's."""
+
+    start_ms: int
+    target_ms: int | None
+    over_ms: int
+    ended: bool
+    row: Mapping[str, Any]
+
+
+class _Gap(NamedTuple):
+    unit: tuple[str, int]
+    from_ms: int
+    to_ms: int
+    ended: bool
+
+
+@dataclass(slots=True)
+class _Group:
+    type: str
+    rebalances: list[Mapping[str, Any]] = field(default_factory=list)
+    gaps: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+Members = Mapping[tuple[int, int], Sequence[Mapping[str, Any]]]
+"""The members of rebalances, by partition of the log and first record."""
+
+
+def health_rows(
+    rebalance: pa.Table,
+    unavailability: pa.Table,
+    rebalance_member: pa.Table | None = None,
+    *,
+    until_ms: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `group_health` of one log partition, from its rows of these tables."""
+    members = _members(rebalance_member)
+    groups = _groups(rebalance, unavailability)
+    if until_ms is None:
+        until_ms = _last_time(rebalance, unavailability)
+    held: list[tuple[Any, ...]] = []
+    for (cluster, group_id), group in sorted(groups.items()):
+        for row in _health(group, members, until_ms):
+            held.append((cluster, group_id, group.type, *row))
+            if len(held) == _ROWS:
+                yield _batch(held)
+                held = []
+    if held:
+        yield _batch(held)
+
+
+def _groups(rebalance: pa.Table, unavailability: pa.Table) -> dict[tuple[str, str], _Group]:
+    groups: dict[tuple[str, str], _Group] = {}
+    for row in _rows(rebalance, _REBALANCE):
+        group = groups.setdefault((row["cluster"], row["group_id"]), _Group(row["group_type"]))
+        group.type = row["group_type"]
+        group.rebalances.append(row)
+    for row in _rows(unavailability, _GAP):
+        if row["role"] == "active":
+            group = groups.setdefault((row["cluster"], row["group_id"]), _Group(row["group_type"]))
+            group.gaps.append(row)
+    return groups
+
+
+def _members(table: pa.Table | None) -> Members:
+    found: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    if table is not None:
+        for row in _rows(table, _MEMBER):
+            if row["part"] != "gone":
+                found.setdefault((row["log_partition"], row["base_offset"]), []).append(row)
+    return found
+
+
+def _last_time(rebalance: pa.Table, unavailability: pa.Table) -> int:
+    times = [rebalance[name] for name in ("start_ms", "target_ms", "end_ms")]
+    times += [unavailability[name] for name in ("from_ms", "to_ms")]
+    return max((time for column in times for time in column.to_pylist() if time is not None), default=0)
+
+
+def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    for batch in table.select(list(columns)).to_batches(max_chunksize=8192):
+        yield from batch.to_pylist()
+
+
+def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[Any, ...]]:
+    """The rows of a group, from the minute on."""
+    runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
+    gaps = sorted(_gaps(group.gaps, until_ms))
+    by_start = _Starts([run.start_ms for run in runs])
+    by_end = _Ends(runs)
+    open_runs, open_gaps = _Open(runs), _Open(gaps)
+    for minute_ms in _minutes(runs, gaps):
+        end_ms = minute_ms + MINUTE_MS
+        running = open_runs.within(minute_ms, end_ms)
+        latest = by_start.last_before(end_ms)
+        over = by_end.last_before(end_ms)
+        state, count = _state(group.type, runs[latest] if latest >= 0 else None, over, end_ms)
+        units = over.row["units"] if over is not None else 0
+        unavailable = _unavailable(open_gaps.within(minute_ms, end_ms), units, minute_ms)
+        stuck = _stuck(running, members, minute_ms)
+        storm = by_start.storm(minute_ms)
+        last_hour = by_start.between(end_ms - HOUR_MS, end_ms)
+        yield (
+            minute_ms, state, count, by_start.between(minute_ms, end_ms), last_hour,
+            by_end.p99(end_ms - HOUR_MS, end_ms), unavailable, stuck, storm,
+            _score(unavailable, storm, stuck is not None, last_hour),
+        )  # fmt: skip
+
+
+def _runs(rebalances: Iterable[Mapping[str, Any]], until_ms: int) -> Iterator[_Run]:
+    for row in rebalances:
+        times = [row[name] for name in ("start_ms", "target_ms", "end_ms") if row[name] is not None]
+        if times:
+            ended = row["end_ms"] is not None
+            over_ms = row["end_ms"] if ended else max(until_ms, *times)
+            yield _Run(times[0], row["target_ms"], max(times[0], over_ms), ended, row)
+
+
+def _gaps(gaps: Iterable[Mapping[str, Any]], until_ms: int) -> Iterator[_Gap]:
+    for row in gaps:
+        ended = row["to_ms"] is not None
+        to_ms = row["to_ms"] if ended else max(until_ms, row["from_ms"])
+        yield _Gap((row["topic"], row["partition"]), row["from_ms"], max(row["from_ms"], to_ms), ended)
+
+
+def _minutes(runs: Sequence[_Run], gaps: Sequence[_Gap]) -> list[int]:
+    """The minutes in which something moved."""
+    found: set[int] = set()
+    for run in runs:
+        over_ms = run.over_ms if run.ended else min(run.over_ms, run.start_ms + DAY_MS)
+        found.update(range(run.start_ms // MINUTE_MS, over_ms // MINUTE_MS + 1))
+    for gap in gaps:
+        found.add(gap.from_ms // MINUTE_MS)
+        if gap.ended:
+            found.add(gap.to_ms // MINUTE_MS)
+    return [minute * MINUTE_MS for minute in sorted(found)]
+
+
+class _Starts:
+    """When rebalances began."""
+
+    def __init__(self, times: list[int]) -> None:
+        self._times = times
+
+    def __repr__(self) -> str:
+        return f"<{len(self._times)} starts>"
+
+    def last_before(self, ms: int) -> int:
+        return bisect_left(self._times, ms) - 1
+
+    def between(self, from_ms: int, to_ms: int) -> int:
+        return bisect_left(self._times, to_ms) - bisect_left(self._times, from_ms)
+
+    def storm(self, minute_ms: int) -> bool:
+        """Whether enough of them are within ten minutes, seen from any moment of a minute."""
+        first = bisect_left(self._times, minute_ms)
+        behind = bisect_left(self._times, minute_ms + MINUTE_MS)
+        moments = [minute_ms, *self._times[first:behind]]
+        return any(self._within(ms) >= STORM_REBALANCES for ms in moments)
+
+    def _within(self, ms: int) -> int:
+        """How many began in the ten minutes that end with this moment."""
+        return bisect_right(self._times, ms) - bisect_right(self._times, ms - STORM_MS)
+
+
+class _Ends:
+    """When rebalances were over, and how long they took."""
+
+    def __init__(self, runs: Iterable[_Run]) -> None:
+        self._runs = sorted((run for run in runs if run.ended), key=lambda run: (run.over_ms, run.start_ms))
+        self._times = [run.over_ms for run in self._runs]
+
+    def __repr__(self) -> str:
+        return f"<{len(self._times)} ends>"
+
+    def last_before(self, ms: int) -> _Run | None:
+        at = bisect_left(self._times, ms)
+        return self._runs[at - 1] if at else None
+
+    def p99(self, from_ms: int, to_ms: int) -> int | None:
+        """The duration that 99 of 100 do not exceed: the nearest rank."""
+        some = self._runs[bisect_left(self._times, from_ms) : bisect_left(self._times, to_ms)]
+        took = sorted(run.over_ms - run.start_ms for run in some)
+        return took[(99 * len(took) + 99) // 100 - 1] if took else None
+
+
+class _Open:
+    """Which of some intervals, sorted by their beginning, touch a minute; minutes are asked for in order."""
+
+    def __init__(self, intervals: Sequence[Any]) -> None:
+        self._intervals = intervals
+        self._next = 0
+        self._open: list[Any] = []
+
+    def __repr__(self) -> str:
+        return f"<{len(self._open)} open>"
+
+    def within(self, from_ms: int, to_ms: int) -> list[Any]:
+        while self._next < len(self._intervals) and _from(self._intervals[self._next]) < to_ms:
+            self._open.append(self._intervals[self._next])
+            self._next += 1
+        self._open = [one for one in self._open if _to(one) >= from_ms]
+        return self._open
+
+
+def _from(one: _Run | _Gap) -> int:
+    return one.start_ms if isinstance(one, _Run) else one.from_ms
+
+
+def _to(one: _Run | _Gap) -> int:
+    return one.over_ms if isinstance(one, _Run) else one.to_ms
+
+
+def _state(kind: str, latest: _Run | None, over: _Run | None, end_ms: int) -> tuple[str, int]:
+    """The state of a group at the end of a minute, and its members then."""
+    if latest is None:
+        return "Unknown", 0
+    if latest.ended and latest.over_ms < end_ms:
+        return latest.row["state"], latest.row["members"]
+    before, behind = _BUSY[kind]
+    made = latest.target_ms is not None and latest.target_ms < end_ms
+    # The members of a classic group that rebalances are not known before all are in.
+    known = over if kind == "classic" and not made and over is not None else latest
+    return behind if made else before, known.row["members"]
+
+
+def _unavailable(gaps: Sequence[_Gap], units: int, minute_ms: int) -> float | None:
+    total = 0
+    without = set()
+    for gap in gaps:
+        length = min(gap.to_ms, minute_ms + MINUTE_MS) - max(gap.from_ms, minute_ms)
+        if length > 0:
+            total += length
+            without.add(gap.unit)
+    units = max(units, len(without))
+    return min(100.0, 100.0 * total / (units * MINUTE_MS)) if units else None
+
+
+def _stuck(running: Sequence[_Run], members: Members, minute_ms: int) -> str | None:
+    """Who kept the group from being stable for all of a minute."""
+    at = minute_ms
+    kept: dict[str, int] | None = None
+    for run in running:
+        if run.start_ms > at:
+            return None
+        upto = min(run.over_ms, minute_ms + MINUTE_MS)
+        if upto <= at:
+            continue
+        waiting = _waiting(run, members, upto)
+        kept = waiting if kept is None else {who: kept[who] + waiting[who] for who in kept if who in waiting}
+        at = upto
+    if at < minute_ms + MINUTE_MS or not kept:
+        return None
+    return min(kept, key=lambda who: (-kept[who], who))
+
+
+def _waiting(run: _Run, members: Members, upto_ms: int) -> dict[str, int]:
+    """The members that were not done with a rebalance by some time, and how many waited for each."""
+    rows = members.get((run.row["log_partition"], run.row["base_offset"]), ())
+    late = [row for row in rows if not _acknowledged(row, run, upto_ms)]
+    waits = {row["member_id"]: 0 for row in late}
+    for row in rows:
+        for who in row["waited_for"]:
+            if who in waits:
+                waits[who] += 1
+    last = run.row["last_member_id"]
+    if last is not None and (not rows or last in waits):
+        waits[last] = waits.get(last, 0) + len(rows) + 1
+    return waits
+
+
+def _acknowledged(row: Mapping[str, Any], run: _Run, upto_ms: int) -> bool:
+    took = row["acknowledged_ms"]
+    return took is not None and run.start_ms + int(took) < upto_ms
+
+
+def _score(unavailable: float | None, storm: bool, stuck: bool, last_hour: int) -> int:
+    lost = -int(-UNAVAILABLE_WEIGHT * (unavailable or 0.0) // 100)
+    return 100 - lost - STORM_WEIGHT * storm - STUCK_WEIGHT * stuck - RESTLESS_WEIGHT * (last_hour > 1)
+
+
+def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    schema = TABLES["group_health"].schema
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
