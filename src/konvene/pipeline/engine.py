@@ -8,14 +8,17 @@ same name, and both engines make the same tables.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Engine", "Local", "Spark"]
+
+LEAST_JOBS = 8
+"""So many jobs are handed to Spark at a time at least: it may not know yet how many slots it will have."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,7 +47,11 @@ class Local:
 
 
 class Spark:
-    """One task of Spark's for each."""
+    """One job of Spark's with one task for each.
+
+    A job for each, not one for all, because of a job's results Spark's Python shows none before all are
+    there. It costs some tens of milliseconds; a task should last seconds. More jobs are handed over than
+    there are slots, so that no slot waits for the next."""
 
     name = "spark"
 
@@ -57,16 +64,17 @@ class Spark:
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         if not tasks:
             return
-        import pyarrow as pa
+        context = self._session.sparkContext
 
-        pickled = [pickle.dumps(task) for task in tasks]
+        def one(task: T) -> R:
+            made: R = context.parallelize([task], 1).map(work).collect()[0]
+            return made
 
-        def do(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    made = pickle.dumps(work(pickle.loads(pickled[number])))
-                    yield pa.RecordBatch.from_arrays([pa.array([made], pa.binary())], ["made"])
-
-        frame = self._session.range(0, len(pickled), 1, len(pickled))
-        for row in frame.mapInArrow(do, "made binary").toLocalIterator(prefetchPartitions=True):
-            yield pickle.loads(row.made)
+        at_a_time = max(LEAST_JOBS, 2 * context.defaultParallelism)
+        with ThreadPoolExecutor(min(at_a_time, len(tasks)), "konvene-job") as pool:
+            futures = [pool.submit(one, task) for task in tasks]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
