@@ -1,0 +1,392 @@
+"""Takes logs in: from segments to bronze and silver, each offset once, however often it is offered.
+
+What is new is what the ledger does not have. So to run again adds nothing, a log that grew adds what it grew
+by, a replica adds what others had lost to the cleaner, and what is in bronze stays, whatever becomes of the
+log. In this order:
+
+    look     find partitions and their copies, and how far each segment can be read
+    read     what no span of the ledger covers, each range from the first copy that has it
+    fill     compacted spans, from other copies, one after the other: only they can have what is missing there
+    commit   files, spans and names of topics become visible at one stroke
+
+A segment that the cleaner or retention replaced between look and read is left for the next run; the report
+says so.
+
+What is still ugly: offsets are taken at their word. If a partition was cut back (an unclean election, a
+crash) and other records were then written under the same offsets, bronze keeps what it read first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from konvene import __version__
+from konvene.pipeline.chunk import COORDINATORS, METADATA, Chunk, do
+from konvene.pipeline.engine import Engine
+from konvene.pipeline.files import Copy, Partition, Segment, find
+from konvene.pipeline.ledger import Covered, Range, Span, without
+from konvene.pipeline.parquet import VERSION, Sink
+from konvene.pipeline.progress import Watch, Watched
+from konvene.pipeline.splits import TASK_BYTES, Extent, Split, cut, extent
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.topics import Named, merged, named_table, names_in_folders
+from konvene.pipeline.warehouse import DataFile, Warehouse, folder_of
+
+__all__ = ["Report", "ingest", "run_row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a step did. `number` is that of its manifest, None where there was nothing to do."""
+
+    step: str
+    number: int | None
+    tasks: int
+    files: int
+    rows: int
+    bytes: int
+    """Bytes written."""
+    bytes_read: int
+    left: tuple[str, ...] = ()
+    """What was passed over, in sentences."""
+
+
+class WrongTables(ValueError):
+    """The warehouse was begun with other tables."""
+
+
+def ingest(
+    warehouse: Warehouse,
+    paths: Iterable[str | Path],
+    engine: Engine,
+    *,
+    cluster: str = "",
+    tables: Iterable[str] | None = None,
+    progress: Watch | None = None,
+    task_bytes: int = TASK_BYTES,
+) -> Report:
+    """Take in what the logs at `paths` have and the warehouse has not.
+
+    `cluster` names the cluster of folders without `meta.properties`. With `tables` only these are written,
+    from the first ingest of the warehouse to the last: `WrongTables` if that changes. `NotALog` for paths
+    without logs, `Conflict` if somebody else is writing to the warehouse."""
+    with warehouse.writing():
+        return _Ingest(warehouse, engine, tables, Watched("ingest", progress), task_bytes).run(paths, cluster)
+
+
+class _Source(NamedTuple):
+    """A segment that can be read, and what it looks like."""
+
+    of: Partition
+    segment: Segment
+    extent: Extent
+    print: str
+
+    @property
+    def offsets(self) -> Range:
+        return Range(self.extent.first, self.extent.next - 1)
+
+
+@dataclass(slots=True)
+class _State:
+    """What a run has come to."""
+
+    logs: dict[Partition, Covered] = field(default_factory=dict)
+    changed: set[Partition] = field(default_factory=set)
+    read_from: dict[tuple[Partition, Range], str] = field(default_factory=dict)
+    """The looks of the segment from which a compacted span was read in this run."""
+    files: list[DataFile] = field(default_factory=list)
+    names: set[Named] = field(default_factory=set)
+    left: list[str] = field(default_factory=list)
+    tasks: int = 0
+    bytes_read: int = 0
+
+
+class _Ingest:
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        engine: Engine,
+        tables: Iterable[str] | None,
+        watched: Watched,
+        task_bytes: int,
+    ) -> None:
+        self.warehouse = warehouse
+        self.engine = engine
+        self.tables = None if tables is None else frozenset(tables)
+        self.watched = watched
+        self.task_bytes = task_bytes
+        self.state = _State()
+
+    def __repr__(self) -> str:
+        return f"<ingest into {self.warehouse!r}>"
+
+    def run(self, paths: Iterable[str | Path], cluster: str) -> Report:
+        started_ms = time.time_ns() // 1_000_000
+        asked = self._same_tables()
+        found = find(paths, cluster)
+        self.state.names.update(names_in_folders(found.copies))
+        sources: list[_Source] = []
+        chunks: list[Chunk] = []
+        for of, copies in found.partitions().items():
+            here = list(self._sources(of, copies))
+            sources += here
+            chunks += self._new(of, here)
+            chunks += self._snapshots(of, copies)
+        self._do(chunks)
+        self._fill([s for s in sources if s.of.topic in COORDINATORS])
+        return self._commit(started_ms, asked)
+
+    def _same_tables(self) -> dict[str, Any]:
+        """The row of the ledger about tables, if it is to be written; `WrongTables` if another one was."""
+        asked = None if self.tables is None else sorted(self.tables)
+        ledger = self.warehouse.snapshot.ledger
+        if "tables" not in ledger:
+            return {"tables": asked}
+        if ledger["tables"] != asked:
+            raise WrongTables(
+                f"{self.warehouse.path} was begun with {_told(ledger['tables'])}, not with {_told(asked)}"
+            )
+        return {}
+
+    # looking --------------------------------------------------------------------------------------
+
+    def _covered(self, of: Partition) -> Covered:
+        covered = self.state.logs.get(of)
+        if covered is None:
+            row = self.warehouse.snapshot.ledger.get(_key(of))
+            covered = self.state.logs[of] = Covered.from_json(row)
+        return covered
+
+    def _sources(self, of: Partition, copies: Sequence[Copy]) -> Iterator[_Source]:
+        """The segments that may have something, first copy first."""
+        covered = self._covered(of)
+        for copy in copies:
+            for i, segment in enumerate(copy.segments):
+                behind = copy.segments[i + 1].base_offset if i + 1 < len(copy.segments) else None
+                if behind is not None:
+                    all_of_it = Range(segment.base_offset, behind - 1)
+                    if not covered.open(all_of_it) and not covered.doubtful(all_of_it):
+                        continue
+                try:
+                    found = extent(segment, behind)
+                    if found is not None:
+                        yield _Source(of, segment, found, _print(segment, found))
+                except FileNotFoundError:
+                    self.state.left.append(f"{segment.path} went away before it was read")
+
+    def _new(self, of: Partition, sources: Sequence[_Source]) -> Iterator[Chunk]:
+        """What no span covers, each range from the first segment that has it."""
+        covered = self._covered(of)
+        planned: list[Range] = []
+        for source in sources:
+            for part in covered.open(source.offsets):
+                for wanted in without(part, planned):
+                    planned = sorted([*planned, wanted])
+                    for split in cut(source.segment, source.extent, *wanted, self.task_bytes):
+                        within = Range(split.first, split.last)
+                        self.state.read_from[of, within] = source.print
+                        yield Chunk(str(self.warehouse.path), of, split, within, self.tables)
+
+    def _snapshots(self, of: Partition, copies: Sequence[Copy]) -> Iterator[Chunk]:
+        """The newest snapshot of the cluster's metadata: what its log was folded into."""
+        newest = max((s for copy in copies for s in copy.snapshots), default=None)
+        covered = self._covered(of)
+        if newest is None or of.topic != METADATA or Path(newest.path).name in covered.seen:
+            return
+        covered.seen = [Path(newest.path).name]
+        self.state.changed.add(of)
+        split = Split(newest.path, 0, 0, newest.size, -1, -1, newest.inode)
+        yield Chunk(str(self.warehouse.path), of, split, Range(-1, -1), self.tables)
+
+    # reading --------------------------------------------------------------------------------------
+
+    def _do(self, chunks: Sequence[Chunk]) -> None:
+        """Have tasks done, and take in what came of them."""
+        size_of = {(chunk.of, chunk.within): chunk.size for chunk in chunks}
+        self.watched.expect(len(chunks), sum(size_of.values()))
+        state = self.state
+        for done in self.engine.run(do, chunks):
+            size = size_of[done.of, done.within]
+            self.watched.did(size, done.rows)
+            state.tasks += 1
+            state.names.update(done.names)
+            if done.spans is None:
+                state.left.append(f"{done.of}: a segment changed while it was read; the next run looks again")
+                continue
+            state.bytes_read += size
+            state.files += done.files
+            if done.within.first >= 0:
+                self._covered(done.of).put(done.within, done.spans)
+                state.changed.add(done.of)
+                source = state.read_from.pop((done.of, done.within), None)
+                if source is not None:
+                    for span in done.spans:
+                        state.read_from[done.of, Range(span.first, span.last)] = source
+
+    def _fill(self, sources: Sequence[_Source]) -> None:
+        """Look in every segment for what compacted spans lack that were not read from it."""
+        if self.tables is not None and "coordinator_record" not in self.tables:
+            return
+        waiting = [s for s in sources if s.print not in self._covered(s.of).seen]
+        looked: set[tuple[Partition, str]] = set()
+        while waiting:
+            busy: set[tuple[Partition, Range]] = set()
+            chunks: list[Chunk] = []
+            later: list[_Source] = []
+            for source in waiting:
+                if (source.of, source.print) in looked:
+                    continue
+                held = False
+                for span in self._covered(source.of).doubtful(source.offsets):
+                    within = Range(span.first, span.last)
+                    if self.state.read_from.get((source.of, within)) == source.print:
+                        continue
+                    if (source.of, within) in busy:
+                        held = True
+                        continue
+                    busy.add((source.of, within))
+                    chunks += self._filling(source, within)
+                if held:
+                    later.append(source)
+                else:
+                    looked.add((source.of, source.print))
+            self._do(chunks)
+            waiting = later
+        self._remember(sources)
+
+    def _filling(self, source: _Source, within: Range) -> Iterator[Chunk]:
+        first, last = max(within.first, source.offsets.first), min(within.last, source.offsets.last)
+        for split in cut(source.segment, source.extent, first, last, 1 << 62):
+            known = tuple(f.path for f in self._bronze(source.of, within))
+            yield Chunk(str(self.warehouse.path), source.of, split, within, self.tables, known)
+
+    def _bronze(self, of: Partition, within: Range) -> Iterator[DataFile]:
+        for file in [*self.warehouse.snapshot.files.values(), *self.state.files]:
+            overlaps = file.first_offset <= within.last and within.first <= file.last_offset
+            if overlaps and file.table == "coordinator_record" and file.of == of:
+                yield file
+
+    def _remember(self, sources: Sequence[_Source]) -> None:
+        """Which segments were looked through for what is still missing."""
+        prints: dict[Partition, set[str]] = {}
+        for source in sources:
+            if self._covered(source.of).doubtful(source.offsets):
+                prints.setdefault(source.of, set()).add(source.print)
+        for of, seen in prints.items():
+            covered = self._covered(of)
+            if not seen <= set(covered.seen):
+                covered.seen = sorted({*covered.seen, *seen})
+                self.state.changed.add(of)
+
+    # committing -----------------------------------------------------------------------------------
+
+    def _commit(self, started_ms: int, asked: dict[str, Any]) -> Report:
+        state, removed = self.state, list[DataFile]()
+        for of in sorted(state.changed):
+            if of.topic in COORDINATORS:
+                self._replace("log_span", of, _span_rows(of, state.logs[of]), removed)
+        for cluster in sorted({name.cluster for name in state.names}):
+            self._names(cluster, removed)
+        ledger = {_key(of): state.logs[of].to_json() for of in sorted(state.changed)}
+        rows, size = sum(f.rows for f in state.files), sum(f.bytes for f in state.files)
+        number = None
+        if state.files or ledger:
+            run = run_row(self.warehouse, "ingest", started_ms, self.engine.name, state.files)
+            number = self.warehouse.commit(
+                "ingest", state.files, removed, ledger={**asked, **ledger}, run=run
+            )
+        return Report(
+            "ingest", number, state.tasks, len(state.files), rows, size, state.bytes_read, tuple(state.left)
+        )
+
+    def _names(self, cluster: str, removed: list[DataFile]) -> None:
+        """`topic_name` of a cluster, if there is something new in it."""
+        before: list[Named] = []
+        for file in self.warehouse.files("topic_name", cluster=cluster):
+            rows = pq.read_table(self.warehouse.where(file)).to_pylist()
+            before += [Named(**row) for row in rows]
+        names = merged([*before, *(n for n in self.state.names if n.cluster == cluster)])
+        if names and names != sorted(before):
+            self._replace("topic_name", Partition(cluster, "", -1), named_table(names), removed)
+
+    def _replace(self, table: str, of: Partition, rows: pa.RecordBatch, removed: list[DataFile]) -> None:
+        """A small table that is written anew for a log, or a cluster, when it changes."""
+        if self.tables is not None and table not in self.tables:
+            return
+        folder = folder_of("bronze", table, of)
+        sink = Sink(self.warehouse.path / folder, TABLES[table].schema)
+        sink.write(rows)
+        first, last = 0, int(rows.column("last_offset")[-1].as_py()) if table == "log_span" else 0
+        stem = f"{first}-{last}-v{VERSION}" if of.topic else f"v{VERSION}"
+        written = sink.close(lambda checksum: f"{stem}-{checksum}.parquet")
+        if written is None:
+            return
+        new = DataFile(
+            table, f"{folder}/{written.name}", of.cluster, of.topic, of.partition, first, last,
+            written.rows, written.bytes, written.sha256,
+        )  # fmt: skip
+        for file in self.warehouse.files(table, of.topic, of.partition, cluster=of.cluster):
+            if file.path != new.path:
+                removed.append(file)
+        self.state.files.append(new)
+
+
+def run_row(
+    warehouse: Warehouse, step: str, started_ms: int, engine: str, files: Sequence[DataFile]
+) -> dict[str, Any]:
+    """The row of `pipeline_run` for a step that is about to be committed."""
+    return {
+        "run_id": f"{step}-{warehouse.snapshot.number + 1}",
+        "step": step,
+        "started_ms": started_ms,
+        "ended_ms": time.time_ns() // 1_000_000,
+        "engine": engine,
+        "files": len(files),
+        "rows": sum(file.rows for file in files),
+        "bytes": sum(file.bytes for file in files),
+        "version": __version__,
+    }
+
+
+def _span_rows(of: Partition, covered: Covered) -> pa.RecordBatch:
+    spans: list[Span] = covered.with_missing()
+    schema = TABLES["log_span"].schema
+    columns: dict[str, Callable[[Span], Any]] = {
+        "cluster": lambda _: of.cluster,
+        "topic": lambda _: of.topic,
+        "partition": lambda _: of.partition,
+        "first_offset": lambda s: s.first,
+        "last_offset": lambda s: s.last,
+        "kind": lambda s: s.kind,
+        "records": lambda s: s.records,
+    }
+    arrays = [pa.array([columns[f.name](s) for s in spans], f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _key(of: Partition) -> str:
+    return f"log:{of}"
+
+
+def _told(tables: Iterable[str] | None) -> str:
+    return "all tables" if tables is None else "only " + ", ".join(tables)
+
+
+def _print(segment: Segment, found: Extent) -> str:
+    """What a segment looks like: its extent, its first and its last bytes. Two copies of one look alike."""
+    with open(segment.path, "rb") as file:
+        file.seek(found.start)
+        head = file.read(min(4096, found.end - found.start))
+        file.seek(max(found.start, found.end - 4096))
+        tail = file.read(found.end - file.tell())
+    digest = hashlib.sha256(head + tail).hexdigest()[:16]
+    return f"{found.first}-{found.next}-{found.end - found.start}-{digest}"
