@@ -1,0 +1,260 @@
+"""What share states tell is counted once, and what they do not tell is not claimed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.commit_logs import LOGS
+
+from konvene.pipeline.delivery import delivery_rows
+from konvene.pipeline.tables import TABLES
+
+BATCH = pa.struct(
+    [
+        pa.field("first_offset", pa.int64()),
+        pa.field("last_offset", pa.int64()),
+        pa.field("delivery_state", pa.int8()),
+        pa.field("delivery_count", pa.int16()),
+    ]
+)
+UPDATE = pa.schema(
+    [
+        pa.field("cluster", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp_ms", pa.int64()),
+        pa.field("tombstone", pa.bool_()),
+        pa.field("group_id", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("snapshot_epoch", pa.int32()),
+        pa.field("start_offset", pa.int64()),
+        pa.field("delivery_complete_count", pa.int32()),
+        pa.field("state_batches", pa.list_(BATCH)),
+    ]
+)
+SNAPSHOT = UPDATE.append(pa.field("state_epoch", pa.int32()))
+AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4
+
+
+def record(
+    kind: str, offset: int, batches: Sequence[tuple[int, int, int, int]] = (), **says: Any
+) -> dict[str, Any]:
+    names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+    row = {
+        "kind": kind, "cluster": "c", "offset": offset, "timestamp_ms": 1000 + offset,
+        "tombstone": kind == "tombstone", "group_id": "g", "topic_id": "T", "partition": 0,
+        "snapshot_epoch": 0, "state_epoch": 1, "start_offset": -1, "delivery_complete_count": -1,
+        "state_batches": [dict(zip(names, batch, strict=True)) for batch in batches],
+    }  # fmt: skip
+    return row | says
+
+
+def delivery(records: Sequence[dict[str, Any]], names: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    updates = [r for r in records if r["kind"] == "update"]
+    snapshots = [r for r in records if r["kind"] != "update"]
+    tables = [
+        pa.Table.from_pylist(rows, schema=schema).to_batches(max_chunksize=3)
+        for rows, schema in ((snapshots, SNAPSHOT), (updates, UPDATE))
+    ]
+    return [row for batch in delivery_rows(*tables, names) for row in batch.to_pylist()]
+
+
+def figures(row: dict[str, Any]) -> dict[str, int]:
+    names = ("delivered", "acknowledged", "released", "archived", "in_flight", "untold")
+    return {name: row[name] for name in names if row[name]}
+
+
+def kafkas_share_logs() -> Iterator[list[dict[str, Any]]]:
+    partitions: dict[int, list[dict[str, Any]]] = {}
+    for line in (LOGS / "share" / "expected.jsonl").read_text("utf-8").split("\n"):
+        told = json.loads(line) if line else {"topic": ""}
+        if told["topic"] != "__share_group_state":
+            continue
+        key, value = told["key"], told["value"]
+        kind = "tombstone" if value is None else told["key_name"].removeprefix("SHARE_").lower()
+        value = value or {}
+        batches = [
+            (b["firstOffset"], b["lastOffset"], b["deliveryState"], b["deliveryCount"])
+            for b in value.get("stateBatches", ())
+        ]
+        partitions.setdefault(told["partition"], []).append(
+            record(
+                kind, told["offset"], batches, timestamp_ms=told["timestamp"], group_id=key["groupId"],
+                topic_id=key["topicId"], partition=key["partition"],
+                snapshot_epoch=value.get("snapshotEpoch"), state_epoch=value.get("stateEpoch"),
+                start_offset=value.get("startOffset"),
+                delivery_complete_count=value.get("deliveryCompleteCount", -1),
+            )
+        )  # fmt: skip
+    yield from partitions.values()
+
+
+def final() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((LOGS / "share" / "final.json").read_text("utf-8"))
+    return found
+
+
+def kafkas_rows() -> dict[tuple[str, str], dict[str, Any]]:
+    """By group and `topic-partition`."""
+    names = {told["id"]: topic for topic, told in final()["topics"].items()}
+    rows = [row for log in kafkas_share_logs() for row in delivery(log, names)]
+    return {(row["group_id"], f"{row['topic']}-{row['partition']}"): row for row in rows}
+
+
+def test_start_offsets_are_those_that_kafka_named_in_the_end() -> None:
+    rows = kafkas_rows()
+    told = {
+        (group, where): offset
+        for group, says in final()["groups"].items()
+        for where, offset in says["shareStartOffsets"].items()
+    }
+    assert {key: rows[key]["start_offset"] for key in told} == told
+    assert all(rows[key]["deleted_ms"] is None for key in told)
+    assert {row["evidence"] for row in rows.values()} == {"observed"}
+
+
+def test_figures_are_what_kafkas_clients_did() -> None:
+    """The story tells each answer: so many records accepted, rejected and released."""
+    answers: dict[tuple[str, str], dict[str, int]] = {}
+    for line in (LOGS / "share" / "story.jsonl").read_text("utf-8").split("\n"):
+        told = json.loads(line) if line else {"action": ""}
+        if told["action"] != "acknowledged" or told["group"] != "alive":
+            continue
+        for part in told["detail"].strip("{}").split("], "):
+            where, answer = part.split(" ", 1)
+            kind, offsets = answer.rstrip("]").split("=[")
+            counts = answers.setdefault((told["group"], where), {"accept": 0, "reject": 0, "release": 0})
+            counts[kind] += len(offsets.split(","))
+    rows = kafkas_rows()
+    assert answers
+    for key, counts in answers.items():
+        found = rows[key]
+        assert {
+            "accept": found["acknowledged"], "reject": found["archived"], "release": found["released"],
+        } == counts, key  # fmt: skip
+        assert found["delivered"] == sum(counts.values()), key
+        assert (found["in_flight"], found["untold"]) == (0, 0), key
+
+
+def test_a_whole_row() -> None:
+    (row,) = delivery(
+        [
+            record("snapshot", 0),
+            record("update", 1, [(0, 4, ACKNOWLEDGED, 1), (6, 9, AVAILABLE, 2)], start_offset=0,
+                   delivery_complete_count=5),
+        ],
+        {"T": "jobs"},
+    )  # fmt: skip
+    assert row == {
+        "cluster": "c", "group_id": "g", "topic": "jobs", "partition": 0, "state_epoch": 1, "start_offset": 0,
+        "delivered": 13, "acknowledged": 5, "released": 4, "archived": 0, "in_flight": 4, "untold": 1,
+        "complete_count": 5, "max_delivery_count": 2, "snapshots": 1, "updates": 1, "first_ms": 1000,
+        "last_ms": 1001, "deleted_ms": None, "evidence": "observed",
+    }  # fmt: skip
+
+
+def test_a_snapshot_that_repeats_what_is_known_adds_nothing() -> None:
+    batches = [(0, 4, ACKNOWLEDGED, 1), (5, 5, AVAILABLE, 3)]
+    once = [record("snapshot", 0), record("update", 1, batches, start_offset=0)]
+    again = [*once, record("snapshot", 2, batches, start_offset=0, snapshot_epoch=1)]
+    assert figures(delivery(again)[0]) == figures(delivery(once)[0])
+    assert delivery(again)[0]["evidence"] == "observed"
+
+
+def test_of_two_states_of_an_offset_the_larger_delivery_count_wins() -> None:
+    rows = [
+        record("snapshot", 0),
+        record("update", 1, [(0, 9, AVAILABLE, 2)], start_offset=0),
+        record("update", 2, [(3, 5, AVAILABLE, 1)]),
+        record("update", 3, [(4, 4, ACKNOWLEDGED, 3)]),
+    ]
+    assert figures(delivery(rows)[0]) == {"delivered": 21, "acknowledged": 1, "released": 10, "in_flight": 9}
+
+
+def test_archiving_is_in_flight_until_it_is_archived() -> None:
+    rows = [record("snapshot", 0), record("update", 1, [(0, 1, ARCHIVING, 5)], start_offset=0)]
+    assert figures(delivery(rows)[0]) == {"delivered": 10, "in_flight": 2}
+    rows.append(record("update", 2, [(0, 1, ARCHIVED, 5)]))
+    assert figures(delivery(rows)[0]) == {"delivered": 10, "archived": 2}
+
+
+def test_a_state_that_was_set_anew_tells_of_the_same_offsets_again() -> None:
+    """An administrator set the offsets back: the records are delivered a second time."""
+    first = [record("snapshot", 0), record("update", 1, [(0, 4, ACKNOWLEDGED, 1)], start_offset=0)]
+    second = [
+        record("snapshot", 2, snapshot_epoch=1, state_epoch=2, start_offset=0),
+        record("update", 3, [(0, 4, ACKNOWLEDGED, 1)], snapshot_epoch=1),
+    ]
+    assert figures(delivery(first + second)[0]) == {"delivered": 10, "acknowledged": 10}
+
+
+def test_a_deleted_state_keeps_its_figures_and_says_when_it_went() -> None:
+    rows = [record("snapshot", 0), record("update", 1, [(0, 4, ACKNOWLEDGED, 1)], start_offset=0)]
+    (row,) = delivery([*rows, record("tombstone", 2)])
+    assert (row["deleted_ms"], row["acknowledged"], row["last_ms"]) == (1002, 5, 1002)
+    (row,) = delivery([*rows, record("tombstone", 2), record("snapshot", 3)])
+    assert (row["deleted_ms"], row["acknowledged"], row["evidence"]) == (None, 5, "observed")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [record("update", 1, start_offset=0)],
+        [record("snapshot", 1, snapshot_epoch=3)],
+        [record("snapshot", 1), record("snapshot", 2, snapshot_epoch=2)],
+        [record("snapshot", 1), record("update", 2, snapshot_epoch=1)],
+    ],
+    ids=["no snapshot", "not the first", "one left out", "another's update"],
+)
+def test_a_story_with_a_hole_says_so(rows: list[dict[str, Any]]) -> None:
+    assert delivery(rows)[0]["evidence"] == "missing"
+
+
+def test_a_start_that_moves_on_forgets_what_is_before_it() -> None:
+    rows = [
+        record("snapshot", 0),
+        record("update", 1, [(0, 4, AVAILABLE, 1)], start_offset=0),
+        record("update", 2, start_offset=3),
+        record("update", 3, [(0, 4, ACKNOWLEDGED, 2)]),
+    ]
+    assert figures(delivery(rows)[0]) == {"delivered": 7, "acknowledged": 2, "released": 5}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_intervals_come_to_what_single_offsets_come_to(seed: int) -> None:
+    rng = random.Random(seed)
+    state: dict[int, tuple[int, int]] = {}
+    expected = {"delivered": 0, "acknowledged": 0, "released": 0, "archived": 0, "in_flight": 0, "untold": 0}
+    rows, start = [record("snapshot", 0)], 0
+    for offset in range(1, 25):
+        first = rng.randrange(30)
+        batch = (first, first + rng.randrange(6), rng.choice((0, 2, 3, 4)), rng.randrange(1, 4))
+        moved = rng.choice((-1, start, start + rng.randrange(3)))
+        rows.append(record("update", offset, [batch], start_offset=moved))
+        for at in range(max(batch[0], start), batch[1] + 1):
+            times, kind = state.get(at, (0, -1))
+            if (batch[3], batch[2]) > (times, kind):
+                state[at] = (batch[3], batch[2])
+                expected["delivered"] += batch[3] - times
+                name = {0: "released", 2: "acknowledged", 4: "archived"}.get(batch[2])
+                if name:
+                    expected[name] += 1
+        start = max(start, moved)
+        state = {at: told for at, told in state.items() if at >= start}
+    expected["in_flight"] = sum(kind in (0, 3) for _, kind in state.values())
+    expected["untold"] = max(state) + 1 - start - len(state) if state else 0
+    (row,) = delivery(rows)
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_rows_have_the_tables_schema_and_the_order_of_its_key() -> None:
+    rows = [record("snapshot", at, group_id=group) for at, group in enumerate("ba")]
+    (batch,) = delivery_rows(pa.Table.from_pylist(rows, schema=SNAPSHOT).to_batches(), ())
+    assert batch.schema == TABLES["share_delivery"].schema
+    assert batch["group_id"].to_pylist() == ["a", "b"]
+    assert list(delivery_rows((), ())) == []
