@@ -1,0 +1,188 @@
+"""A part of a log as rows of one table: what a task of the data source does, and nothing of Spark.
+
+The same decoders as in an ingest give the same rows. Only tables that follow from one part of one log are
+here: what needs more (spans, gold, how long a row was valid) is made by `ingest` and `build`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from konvene.client.cluster import Cluster, TopicPartition
+from konvene.pipeline.audits import AUDIT_TOPIC, audit_rows
+from konvene.pipeline.codec.bronze import Decoded, blocks, located
+from konvene.pipeline.codec.ends import log_ends
+from konvene.pipeline.codec.typed import TYPED
+from konvene.pipeline.files import Partition
+from konvene.pipeline.live import in_turn, read_range
+from konvene.pipeline.sources.plan import Slice, Wanted
+from konvene.pipeline.splits import Split
+from konvene.pipeline.tables import TABLES
+
+__all__ = ["LOGS", "TABLES_OF_LOGS", "Reading", "Replaced", "reading"]
+
+LOGS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
+"""The logs whose records are `coordinator_record`."""
+
+_USERS = re.compile(r"(?!__).*")
+_AT_HOME = {"cluster": "cluster", "topic": "topic", "partition": "partition", "offset": "offset"}
+_TYPED = {"cluster": "cluster", "log_topic": "topic", "log_partition": "partition", "offset": "offset"}
+_AUDIT = {"cluster": "cluster", "audit_partition": "partition", "audit_offset": "offset"}
+_ENDS = {"cluster": "cluster", "topic": "topic", "partition": "partition"}
+
+
+class Replaced(OSError):
+    """Another file is in the place of the one that was planned to be read; the query may be asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a table is read from logs."""
+
+    table: str
+    schema: pa.Schema
+    topics: tuple[str, ...]
+    """The logs that have it; empty: those of users' topics, which are read from files only."""
+    rows: Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]
+    where: Mapping[str, str]
+    """Which columns say where a row is from, and what."""
+
+    def __repr__(self) -> str:
+        return f"Reading({self.table})"
+
+    @property
+    def wanted(self) -> Wanted:
+        names = "|".join(map(re.escape, self.topics))
+        return Wanted(re.compile(names) if names else _USERS)
+
+    def batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, some ten thousand at a time."""
+        if not self.topics:
+            return _end_rows(part)
+        return (batch for batch in self.rows(part, _decoded(part)) if batch.num_rows)
+
+
+def reading(table: str) -> Reading:
+    """Raises ValueError for a table that no log has by itself."""
+    if table in TABLES_OF_LOGS:
+        return TABLES_OF_LOGS[table]
+    raise ValueError(f"konvene-log has no table {table}; it has {', '.join(sorted(TABLES_OF_LOGS))}")
+
+
+def _bronze(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+    for each in found:
+        yield located(_within(each.records, part), *_where(part.of))
+
+
+def _quarantine(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+    of_type = {kind: table for (topic, kind), table in TYPED.items() if topic == part.of.topic}
+    for each in found:
+        if each.quarantine is not None:
+            yield located(each.quarantine, *_where(part.of))
+        records = located(_within(each.records, part), *_where(part.of))
+        for kind, table in sorted(of_type.items()):
+            rows = _of_type(records, kind)
+            bad = table.decode(rows)[1] if rows.num_rows else None
+            if bad is not None:
+                yield bad
+
+
+def _silver(kind: int) -> Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]:
+    def rows(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+        table = TYPED[part.of.topic, kind]
+        for each in found:
+            records = _of_type(_within(each.records, part), kind)
+            if records.num_rows:
+                yield table.decode(located(records, *_where(part.of)))[0]
+
+    return rows
+
+
+def _audits(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+    for each in found:
+        yield from audit_rows(_within(each.records, part), part.of)
+
+
+def _end_rows(part: Slice) -> Iterator[pa.RecordBatch]:
+    assert part.split is not None
+    for rows in log_ends(_bytes(part.split), position=0, end=part.split.size):
+        yield located(rows, *_where(part.of))
+
+
+def _tables() -> Iterator[Reading]:
+    bronze = TABLES["coordinator_record"].schema
+    yield Reading("coordinator_record", bronze, LOGS, _bronze, _AT_HOME)
+    yield Reading("quarantine", TABLES["quarantine"].schema, LOGS, _quarantine, _ENDS)
+    yield Reading("audit_event", TABLES["audit_event"].schema, (AUDIT_TOPIC,), _audits, _AUDIT)
+    yield Reading("log_end", TABLES["log_end"].schema, (), _bronze, _ENDS)
+    for (topic, kind), table in TYPED.items():
+        yield Reading(table.name, table.schema, (topic,), _silver(kind), _TYPED)
+
+
+TABLES_OF_LOGS = {each.table: each for each in _tables()}
+"""What can be read."""
+
+
+# bytes -------------------------------------------------------------------------------------------
+
+
+def _decoded(part: Slice) -> Iterator[Decoded]:
+    split = part.split
+    if split is None:
+        yield from _fetched(part)
+    else:
+        yield from blocks(
+            _bytes(split), segment_base=split.segment_base, end=split.size, origin=split.position
+        )
+
+
+def _fetched(part: Slice) -> Iterator[Decoded]:
+    with asyncio.Runner() as runner:
+        cluster = Cluster(part.bootstrap)
+        try:
+            tp = TopicPartition(part.of.topic, part.of.partition)
+            for answer in in_turn(read_range(cluster, tp, part.first, part.last + 1), runner):
+                yield from blocks(b"".join(batch for _, batch in answer))
+        finally:
+            runner.run(cluster.close())
+
+
+def _bytes(split: Split) -> memoryview:
+    """The part, and some zeros behind it. It is read: a mapped file that is cut ends the process."""
+    handle = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(handle).st_ino != split.inode:
+            raise Replaced(f"{split.path} is another file than when the query was planned")
+        data = bytearray(split.size + 64)
+        view, at = memoryview(data)[: split.size], 0
+        while at < split.size:
+            count = os.preadv(handle, [view[at:]], split.position + at)
+            if not count:
+                raise Replaced(f"{split.path} is shorter than when the query was planned")
+            at += count
+        return memoryview(data)
+    finally:
+        os.close(handle)
+
+
+def _within(records: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
+    """Records of the part's offsets: the first and the last batch may have others."""
+    offsets = records.column("offset")
+    if not len(offsets) or (offsets[0].as_py() >= part.first and offsets[-1].as_py() <= part.last):
+        return records
+    return records.filter(pc.and_(pc.greater_equal(offsets, part.first), pc.less_equal(offsets, part.last)))
+
+
+def _of_type(records: pa.RecordBatch, kind: int) -> pa.RecordBatch:
+    return records.filter(pc.fill_null(pc.equal(records.column("key_type"), kind), False))
+
+
+def _where(of: Partition) -> tuple[str, str, int]:
+    return of.cluster, of.topic, of.partition

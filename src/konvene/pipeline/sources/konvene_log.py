@@ -1,0 +1,262 @@
+"""The data source `konvene-log`: coordinators' logs as frames of Spark's, in batches and as a stream.
+
+    spark.read.format("konvene-log").option("table", "coordinator_record").load("/var/kafka-logs")
+    spark.readStream.format("konvene-log").option("kafka.bootstrap.servers", "localhost:9092").load()
+
+`table` is one of bronze or silver that follows from the log alone (`TABLES_OF_LOGS`). What is read is decoded
+in the tasks, in columns; the driver plans, by the names of files and few of their headers. A schema that is
+given (`.schema("offset bigint, key binary")`) leaves out all other columns before they reach Spark. Filters
+on cluster, topic, partition and offset choose what is read; Spark looks at them again.
+
+A stream's offsets are `{"<cluster>/<topic>-<partition>": <next offset>}`. A batch that was planned reads the
+same records whenever it is done again, unless retention or the cleaner took them from the log meanwhile.
+
+Spark makes readers in processes of its own, some of them only to ask for a schema, and ends them without a
+word: so nothing is opened before it is read, and nothing that is read is left open.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from konvene.pipeline.files import Partition
+from konvene.pipeline.sources.decode import Reading, reading
+from konvene.pipeline.sources.limits import Limit
+from konvene.pipeline.sources.plan import Files, Live, Slice, Source, Wanted
+from konvene.pipeline.sources.types import conversion, spark_schema
+from konvene.pipeline.splits import TASK_BYTES
+
+__all__ = ["KonveneLog"]
+
+SERVERS = "kafka.bootstrap.servers"
+OPTIONS = {
+    "path": "A file, folder or directory with logs; `load` takes several.",
+    SERVERS: "In place of paths: a live cluster, konvene's or Kafka's.",
+    "table": "What to read [coordinator_record].",
+    "cluster": "The name of a cluster that the files do not tell.",
+    "taskBytes": f"About so many bytes of a file are one task's [{TASK_BYTES}].",
+    "startingOffsets": "Of a stream: `earliest` [earliest] or `latest`.",
+    "maxRecordsPerTrigger": "Of a stream: about so many records at a time.",
+    "maxBytesPerTrigger": "Of a stream of files: so many bytes at a time.",
+    "maxFilesPerTrigger": "Of a stream of files: of so many files at a time.",
+}
+"""What may be asked for. Others are refused: a limit that is misspelt would be none."""
+
+LIMITS: dict[str, Callable[[int], ReadLimit]] = {
+    "maxRecordsPerTrigger": ReadMaxRows,
+    "maxBytesPerTrigger": ReadMaxBytes,
+    "maxFilesPerTrigger": ReadMaxFiles,
+}
+_KNOWN = {name.lower() for name in OPTIONS} | {"paths"}
+
+
+class KonveneLog(DataSource):
+    """See the top of this file."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        unknown = sorted(set(map(str.lower, options)) - _KNOWN)
+        if unknown:
+            raise ValueError(f"konvene-log has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}")
+        self._reading = reading(options.get("table", "coordinator_record"))
+
+    @classmethod
+    def name(cls) -> str:
+        return "konvene-log"
+
+    def schema(self) -> StructType:
+        return spark_schema(self._reading.schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self._reading, self._source(), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(self._reading, self._source(), schema, dict(self.options))
+
+    def _source(self) -> Source:
+        options = self.options
+        paths = json.loads(options["paths"]) if "paths" in options else []
+        paths += [options["path"]] if "path" in options else []
+        cluster = options.get("cluster", "")
+        if (SERVERS in options) == bool(paths):
+            raise ValueError(f"konvene-log reads paths (load) or {SERVERS}: give one of them")
+        if not paths:
+            return Live(options[SERVERS], cluster, self._reading.topics)
+        return Files(
+            tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths),
+            cluster,
+            int(options.get("taskBytes", TASK_BYTES)),
+        )
+
+
+class Part(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, part: Slice) -> None:
+        super().__init__(part)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is there when the query is planned."""
+
+    def __init__(self, what: Reading, source: Source, schema: StructType) -> None:
+        self._reading = what
+        self._source = source
+        self._schema = schema
+        self._wanted = what.wanted
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Chooses by them what is read, and gives them all back: what is read is more than what is meant."""
+        names = self._reading.where
+        for each in filters:
+            self._wanted = narrowed(self._wanted, each, names)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        places = self._source.places(self._wanted)
+        start = {of: place.first for of, place in places.items()}
+        end = {of: place.next for of, place in places.items()}
+        return [Part(each) for each in self._source.slices(self._wanted, start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return map(conversion(self._schema), self._reading.batches(partition.value))
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on and on; what was read stands in Spark's checkpoint alone."""
+
+    def __init__(self, what: Reading, source: Source, schema: StructType, options: Mapping[str, str]) -> None:
+        self._reading = what
+        self._source = source
+        self._schema = schema
+        self._target: dict[Partition, int] | None = None
+        self._known: dict[Partition, int] = {}
+        given = {name: options[name] for name in options if name.lower() in map(str.lower, LIMITS)}
+        lowered = {name.lower(): made for name, made in LIMITS.items()}
+        self._limits = [lowered[name.lower()](int(value)) for name, value in given.items()]
+        self._from_latest = options.get("startingoffsets", options.get("startingOffsets", "earliest"))
+        if len(self._limits) > 1:
+            raise ValueError(f"give one of {', '.join(LIMITS)}")
+        if isinstance(source, Live) and any(not isinstance(each, ReadMaxRows) for each in self._limits):
+            raise ValueError("of a live cluster a stream can be limited by maxRecordsPerTrigger only")
+        if self._from_latest not in ("earliest", "latest"):
+            raise ValueError("startingOffsets is earliest or latest")
+
+    def initialOffset(self) -> dict[str, int]:
+        return _json(self._ends()) if self._from_latest == "latest" else {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return self._limits[0] if self._limits else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        begun = _offsets(start)
+        target = self._ends() if self._target is None else self._target
+        merged = begun | {of: max(end, begun.get(of, 0)) for of, end in target.items()}
+        if isinstance(limit, ReadAllAvailable):
+            return _json(merged)
+        return _json(self._source.limited(self._reading.wanted, begun, merged, _limit(limit)))
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return _json(self._known)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        parts = self._source.slices(self._reading.wanted, _offsets(start), _offsets(end))
+        return [Part(each) for each in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return map(conversion(self._schema), self._reading.batches(partition.value))
+
+    def _ends(self) -> dict[Partition, int]:
+        self._known = {of: at.next for of, at in self._source.places(self._reading.wanted).items()}
+        return self._known
+
+
+def narrowed(wanted: Wanted, by: Filter, names: Mapping[str, str]) -> Wanted:
+    """`wanted` with a filter; one that says nothing of where records stand changes nothing.
+
+    `names` are the columns that say where: which of `cluster`, `topic`, `partition`, `offset` each is."""
+    attribute: tuple[str, ...] = getattr(by, "attribute", ())
+    column = names.get(".".join(attribute))
+    value: Any = getattr(by, "value", None)
+    if column == "offset":
+        return _between(wanted, by, value)
+    if not isinstance(by, EqualTo | In):
+        return wanted
+    values = frozenset(value if isinstance(by, In) else [value])
+    if column == "cluster":
+        return replace(wanted, clusters=_both(wanted.clusters, values))
+    if column == "topic":
+        return replace(wanted, topic_names=_both(wanted.topic_names, values))
+    if column == "partition":
+        return replace(wanted, partitions=_both(wanted.partitions, values))
+    return wanted
+
+
+def _both(known: frozenset[Any] | None, values: frozenset[Any]) -> frozenset[Any]:
+    return values if known is None else known & values
+
+
+def _between(wanted: Wanted, by: Filter, value: int) -> Wanted:
+    least, largest = wanted.least_offset, wanted.largest_offset
+    if isinstance(by, EqualTo):
+        least, largest = max(least, value), min(largest, value)
+    elif isinstance(by, GreaterThan | GreaterThanOrEqual):
+        least = max(least, value + isinstance(by, GreaterThan))
+    elif isinstance(by, LessThan | LessThanOrEqual):
+        largest = min(largest, value - isinstance(by, LessThan))
+    return replace(wanted, least_offset=least, largest_offset=largest)
+
+
+def _limit(limit: ReadLimit) -> Limit:
+    if isinstance(limit, ReadMaxRows):
+        return Limit(records=limit.max_rows)
+    if isinstance(limit, ReadMaxBytes):
+        return Limit(bytes=limit.max_bytes)
+    if isinstance(limit, ReadMaxFiles):
+        return Limit(files=limit.max_files)
+    raise ValueError(f"konvene-log knows no limit of the kind {limit}")
+
+
+def _json(offsets: Mapping[Partition, int]) -> dict[str, int]:
+    return {str(of): at for of, at in sorted(offsets.items())}
+
+
+def _offsets(given: Mapping[str, int]) -> dict[Partition, int]:
+    return {_partition(name): at for name, at in given.items()}
+
+
+def _partition(name: str) -> Partition:
+    cluster, _, log = name.rpartition("/")
+    topic, _, number = log.rpartition("-")
+    return Partition(cluster, topic, int(number))

@@ -1,0 +1,206 @@
+"""What there is to read, and in which parts: of files and of a live cluster alike.
+
+A place is a partition with the offsets that it has; a slice is a part of one that a task reads, of a file or
+by Fetch. Both are values that can be sent about. Where a partition lies there several times (replicas,
+backups), each offset is read of one copy only: the one that goes on furthest without a hole.
+
+Of a live cluster the sizes of batches are not known before they are fetched; there a limit can only be one of
+records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from konvene.client.cluster import Cluster, TopicPartition
+from konvene.pipeline import files, splits
+from konvene.pipeline.files import Partition, Segment
+from konvene.pipeline.live import ranges
+from konvene.pipeline.sources.limits import Limit, Part, limited
+from konvene.pipeline.splits import Extent, Split
+
+__all__ = ["Files", "Live", "Place", "Slice", "Source", "Wanted"]
+
+LIVE_TASK_OFFSETS = 500_000
+"""So many offsets of a live partition are one task's."""
+
+
+class Slice(NamedTuple):
+    """What a task reads: the offsets `[first, last]` of one partition."""
+
+    of: Partition
+    first: int
+    last: int
+    split: Split | None = None
+    """The part of a segment; None where they are to be fetched."""
+    bootstrap: str = ""
+
+
+class Place(NamedTuple):
+    """The offsets `[first, next)` that a partition has; some in between may be gone."""
+
+    first: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which partitions and offsets somebody is interested in: a hint, since more may be read."""
+
+    topics: re.Pattern[str]
+    """Names that may be."""
+    clusters: frozenset[str] | None = None
+    topic_names: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    least_offset: int = 0
+    largest_offset: int = (1 << 63) - 1
+
+    def has(self, of: Partition) -> bool:
+        return (
+            self.topics.fullmatch(of.topic) is not None
+            and (self.clusters is None or of.cluster in self.clusters)
+            and (self.topic_names is None or of.topic in self.topic_names)
+            and (self.partitions is None or of.partition in self.partitions)
+        )
+
+
+@dataclass(slots=True)
+class Files:
+    """Segments below some paths, which may be growing."""
+
+    paths: tuple[str, ...]
+    cluster: str = ""
+    task_bytes: int = splits.TASK_BYTES
+    _extents: dict[tuple[str, int, int | None], Extent | None] = field(default_factory=dict)
+
+    def places(self, wanted: Wanted) -> dict[Partition, Place]:
+        found = {}
+        for of, parts in self._partitions(wanted).items():
+            found[of] = Place(parts[0][1].first, max(extent.next for _, extent in parts))
+        return found
+
+    def slices(
+        self, wanted: Wanted, start: Mapping[Partition, int], end: Mapping[Partition, int]
+    ) -> list[Slice]:
+        """The parts between two sets of offsets; a partition that `start` lacks begins at its first."""
+        made = []
+        for of, parts in self._partitions(wanted).items():
+            first = max(start.get(of, 0), wanted.least_offset)
+            last = min(end.get(of, 0) - 1, wanted.largest_offset)
+            for segment, extent, begin, until in cover(parts, first, last):
+                for each in splits.cut(segment, extent, begin, until, self.task_bytes):
+                    made.append(Slice(of, each.first, each.last, each))
+        return made
+
+    def limited(
+        self, wanted: Wanted, start: Mapping[Partition, int], target: Mapping[Partition, int], limit: Limit
+    ) -> dict[Partition, int]:
+        """How far one may go from `start` towards `target`."""
+        ahead = {
+            of: [
+                Part(segment.path, extent, begin, until)
+                for segment, extent, begin, until in cover(parts, start.get(of, 0), target.get(of, 0) - 1)
+            ]
+            for of, parts in self._partitions(wanted).items()
+        }
+        return limited(ahead, start, limit)
+
+    def _partitions(self, wanted: Wanted) -> dict[Partition, list[tuple[Segment, Extent]]]:
+        found: dict[Partition, list[tuple[Segment, Extent]]] = {}
+        extents: dict[tuple[str, int, int | None], Extent | None] = {}
+        for copy in files.find(self.paths, self.cluster).copies:
+            if not wanted.has(copy.of):
+                continue
+            bases = [segment.base_offset for segment in copy.segments[1:]]
+            for segment, behind in zip(copy.segments, [*bases, None], strict=True):
+                key = (segment.path, segment.size, behind)
+                extent = extents[key] = self._extent(segment, behind)
+                if extent is not None:
+                    found.setdefault(copy.of, []).append((segment, extent))
+        self._extents = extents
+        return {of: sorted(found[of], key=lambda part: (part[1].first, part[0].path)) for of in sorted(found)}
+
+    def _extent(self, segment: Segment, behind: int | None) -> Extent | None:
+        """How far a segment goes; one that has not grown is not looked at twice."""
+        known = self._extents.get((segment.path, segment.size, behind))
+        if known is not None:
+            return known
+        try:
+            return splits.extent(segment, behind)
+        except FileNotFoundError:  # Retention took it meanwhile.
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The logs of a cluster that is asked by Fetch."""
+
+    bootstrap: str
+    cluster: str = ""
+    topics: tuple[str, ...] = ()
+
+    def places(self, wanted: Wanted) -> dict[Partition, Place]:
+        async def ask() -> tuple[str | None, dict[TopicPartition, tuple[int, int]]]:
+            async with Cluster(self.bootstrap) as cluster:
+                found = await ranges(cluster, self.topics)
+                return cluster.metadata.cluster_id, found
+
+        cluster_id, found = asyncio.run(ask())
+        named = {Partition(cluster_id or self.cluster, *tp): Place(*at) for tp, at in sorted(found.items())}
+        return {of: place for of, place in named.items() if wanted.has(of) and place.next > place.first}
+
+    def slices(
+        self, wanted: Wanted, start: Mapping[Partition, int], end: Mapping[Partition, int]
+    ) -> list[Slice]:
+        made = []
+        for of, behind in end.items():
+            if not wanted.has(of):
+                continue
+            last = min(behind - 1, wanted.largest_offset)
+            for first in range(max(start.get(of, 0), wanted.least_offset), last + 1, LIVE_TASK_OFFSETS):
+                until = min(last, first + LIVE_TASK_OFFSETS - 1)
+                made.append(Slice(of, first, until, bootstrap=self.bootstrap))
+        return made
+
+    def limited(
+        self, wanted: Wanted, start: Mapping[Partition, int], target: Mapping[Partition, int], limit: Limit
+    ) -> dict[Partition, int]:
+        if limit.records is None:
+            return dict(target)
+        reached = dict(start)
+        behind = [of for of in target if reached.get(of, 0) < target[of]]
+        left = limit.records
+        for number, of in enumerate(behind):
+            take = min(target[of] - reached.get(of, 0), max(1, left // (len(behind) - number)))
+            reached[of] = reached.get(of, 0) + take
+            left -= take
+            if left <= 0:
+                break
+        return reached
+
+
+Source = Files | Live
+
+
+def cover(
+    parts: Sequence[tuple[Segment, Extent]], first: int, last: int
+) -> Iterator[tuple[Segment, Extent, int, int]]:
+    """Segments that together have the offsets `[first, last]`, each offset of one of them only."""
+    position = first
+    while position <= last:
+        here = [part for part in parts if part[1].first <= position < part[1].next]
+        if here:
+            segment, extent = max(here, key=lambda part: (part[1].next, part[0].size))
+        else:
+            later = [part for part in parts if position < part[1].first <= last]
+            if not later:
+                return
+            position = min(part[1].first for part in later)
+            continue
+        until = min(last, extent.next - 1)
+        yield segment, extent, position, until
+        position = until + 1

@@ -1,0 +1,157 @@
+"""Every offset is read once, however logs lie there, however they are cut, and however little at a time."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from bench.coordinator_log import write_log
+
+from konvene.codec.batches import batches
+from konvene.pipeline.files import Partition
+from konvene.pipeline.sources.limits import Limit
+from konvene.pipeline.sources.plan import Files, Slice, Wanted
+
+WANTED = Wanted(re.compile("__consumer_offsets"))
+OFFSETS = Partition("", "__consumer_offsets", 0)
+SEGMENT = 40_000
+RECORDS = 3000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log of some segments."""
+    assert len(write_log(tmp_path / "a", RECORDS, segment_bytes=SEGMENT)) > 4
+    return tmp_path / "a"
+
+
+def offsets(parts: list[Slice]) -> list[int]:
+    """What tasks read that look at nothing but their slice."""
+    found = []
+    for part in parts:
+        assert part.split is not None
+        with open(part.split.path, "rb") as file:
+            file.seek(part.split.position)
+            data = file.read(part.split.size)
+        for header, _ in batches(data):
+            found += [
+                n for n in range(header.base_offset, header.next_offset) if part.first <= n <= part.last
+            ]
+    return found
+
+
+def end_of(source: Files) -> int:
+    return source.places(WANTED)[OFFSETS].next
+
+
+@pytest.mark.parametrize("task_bytes", [1, 5000, 1 << 30])
+def test_each_offset_is_in_one_slice(log: Path, task_bytes: int) -> None:
+    source = Files((str(log),), task_bytes=task_bytes)
+    end = end_of(source)
+    assert end >= RECORDS
+    parts = source.slices(WANTED, {}, {OFFSETS: end})
+    assert offsets(parts) == list(range(end))
+    some = source.slices(WANTED, {OFFSETS: 700}, {OFFSETS: 1700})
+    assert offsets(some) == list(range(700, 1700))
+
+
+def test_of_several_copies_each_offset_is_read_once(log: Path, tmp_path: Path) -> None:
+    """Copies of different ages, one with holes that another fills."""
+    second, third = tmp_path / "b", tmp_path / "c"
+    shutil.copytree(log, second)
+    shutil.copytree(log, third)
+    segments = sorted((log / str(OFFSETS)).glob("*.log"))
+    segments[1].unlink()
+    for path in segments[-2:]:
+        path.unlink()
+    for path in sorted((second / str(OFFSETS)).glob("*.log"))[2:]:
+        path.unlink()
+    cut = sorted((third / str(OFFSETS)).glob("*.log"))
+    cut[-1].write_bytes(cut[-1].read_bytes()[:-10])
+    source = Files((str(log), str(second), str(third)))
+    end = end_of(source)
+    assert RECORDS - 45 < end < RECORDS + 45
+    assert offsets(source.slices(WANTED, {}, {OFFSETS: end})) == list(range(end))
+
+
+def test_a_hole_in_all_copies_is_passed_over(log: Path) -> None:
+    segments = sorted((log / str(OFFSETS)).glob("*.log"))
+    segments[1].unlink()
+    source = Files((str(log),))
+    found = offsets(source.slices(WANTED, {}, source.places(WANTED) and {OFFSETS: end_of(source)}))
+    gone = range(int(segments[1].stem), int(segments[2].stem))
+    assert sorted({*range(end_of(source))} - set(found)) == list(gone)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("limit", [Limit(records=1), Limit(records=300), Limit(bytes=9000), Limit(files=1)])
+def test_step_by_step_one_gets_everywhere(log: Path, limit: Limit) -> None:
+    """Every step goes on, none by more than the limit and a batch, and none is left out."""
+    for partition in (1, 2):
+        write_log(log, 500, partition=partition, seed=partition)
+    source = Files((str(log),))
+    target = {of: place.next for of, place in source.places(WANTED).items()}
+    at: dict[Partition, int] = {}
+    read: dict[Partition, list[int]] = {of: [] for of in target}
+    while at != target:
+        after = source.limited(WANTED, at, target, limit)
+        parts = source.slices(WANTED, at, after)
+        for of in target:
+            read[of] += offsets([part for part in parts if part.of == of])
+        records = sum(after.values()) - sum(at.values())
+        assert records > 0
+        if limit.records is not None:
+            assert records <= max(limit.records, 40)
+        if limit.files is not None:
+            assert len({part.split and part.split.path for part in parts}) == 1
+        at = after
+    assert read == {of: list(range(end)) for of, end in target.items()}
+
+
+def test_a_limit_is_shared_out(log: Path) -> None:
+    """A short log does not wait until a long one is done."""
+    write_log(log, 500, partition=1)
+    source = Files((str(log),))
+    target = {of: place.next for of, place in source.places(WANTED).items()}
+    after = source.limited(WANTED, {}, target, Limit(records=400))
+    assert len(after) == 2
+    assert min(after.values()) > 100
+
+
+def test_a_log_that_grows_is_seen_to_grow(log: Path) -> None:
+    """What is not whole yet is not there; a segment is looked at again when it has another size."""
+    last = sorted((log / str(OFFSETS)).glob("*.log"))[-1]
+    whole = last.read_bytes()
+    source = Files((str(log),))
+    ends = []
+    chance = random.Random(1)
+    for size in [*sorted(chance.sample(range(len(whole)), 20)), len(whole)]:
+        last.write_bytes(whole[:size])
+        ends.append(end_of(source))
+        fits = [header.next_offset for header, _ in batches(_whole(whole, size))]
+        assert ends[-1] == (fits[-1] if fits else int(last.stem))
+    assert ends == sorted(ends)
+
+
+def _whole(data: bytes, size: int) -> bytes:
+    at = 0
+    for header, _ in batches(data):
+        if at + header.size > size:
+            break
+        at += header.size
+    return data[:at]
+
+
+def test_only_what_is_wanted_is_looked_at(log: Path) -> None:
+    write_log(log, 100, partition=1)
+    source = Files((str(log),), cluster="east")
+    one = Wanted(WANTED.topics, partitions=frozenset({1}))
+    assert list(source.places(one)) == [Partition("east", "__consumer_offsets", 1)]
+    assert not source.places(Wanted(WANTED.topics, clusters=frozenset({"west"})))
+    assert not source.places(Wanted(WANTED.topics, topic_names=frozenset({"orders"})))
+    of = Partition("east", "__consumer_offsets", 0)
+    few = Wanted(WANTED.topics, least_offset=10, largest_offset=20)
+    assert offsets(source.slices(few, {}, {of: 1000})) == list(range(10, 21))

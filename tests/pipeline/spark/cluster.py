@@ -1,0 +1,85 @@
+"""A standalone cluster of Spark's on the loopback, of the scripts that the pyspark wheel has.
+
+    with cluster(tmp_path) as master:        # spark://127.0.0.1:37777
+        ...
+
+A master and two workers of one core each, small ones. However it ends, none of them is left behind: each has
+a process group of its own, which is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+
+HOME = Path(pyspark.__file__).parent
+HOST = "127.0.0.1"
+PATIENCE_S = 120
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
+    """The URL of a master that has all its workers."""
+    port = free_port()
+    master = f"spark://{HOST}:{port}"
+    package = "org.apache.spark.deploy"
+    with contextlib.ExitStack() as started:
+        words = ["--host", HOST, "--port", str(port), "--webui-port", "0"]
+        log = _start(started, folder, "master", f"{package}.master.Master", words)
+        _wait(log, "Starting Spark master", 1)
+        for number in range(workers):
+            words = ["--host", HOST, "--cores", "1", "--memory", "700m", "--webui-port", "0"]
+            words += ["--work-dir", str(folder / f"work-{number}"), master]
+            _start(started, folder, f"worker-{number}", f"{package}.worker.Worker", words)
+        _wait(log, "Registering worker", workers)
+        yield master
+
+
+def _start(started: contextlib.ExitStack, folder: Path, name: str, main: str, words: list[str]) -> Path:
+    log = folder / f"{name}.log"
+    environment = os.environ | {
+        "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "192m",
+        "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": sys.executable,
+    }  # fmt: skip
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [HOME / "bin" / "spark-class", main, *words],
+            stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=folder, start_new_session=True,
+        )  # fmt: skip
+    started.callback(_end, process)
+    return log
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The script, the JVM that took its place, and the executors that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _wait(log: Path, words: str, times: int) -> None:
+    """Until a log says something so often."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (text := log.read_text(errors="replace")).count(words) < times:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{log} did not say {words!r} {times} times:\n{text[-2000:]}")
+        time.sleep(0.1)

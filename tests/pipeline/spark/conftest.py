@@ -1,0 +1,54 @@
+"""One session of Spark's for all tests of this folder: it takes seconds to start and a second one little.
+
+Where there is no Java, or no pyspark, the tests are skipped and say so. With pytest-xdist they all go to one
+worker where `--dist loadgroup` is used; each test process has at most one session in any case.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def missing() -> str | None:
+    """What these tests need and is not there."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed: pip install 'konvene[spark]'"
+    if shutil.which("java") is None:
+        return "Spark needs Java 17 or newer, and there is no java in PATH"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    why = missing()
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if why is not None:
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests share; tasks are tried again, as in a cluster."""
+    from konvene.pipeline.session import build
+
+    folder = tmp_path_factory.mktemp("spark")
+    session = build(
+        "local[2]",
+        app_name="konvene tests",
+        spark_local_dir=str(folder / "local"),
+        spark_sql_warehouse_dir=str(folder / "warehouse"),
+    )
+    yield session
+    session.stop()
