@@ -1,0 +1,185 @@
+"""Who of a group has what: intervals of ownership, and gaps between them.
+
+A unit is a partition of a topic or a task, in a role. An active one has one owner at a time; copies (standby
+and warm-up tasks) have as many holders as there are. What a member is told to give up is its own until the
+log says that it has.
+
+`changed` says of each unit that changed hands since somebody last cleared it who had it then: what changed
+back is not in it. What a rebalance moved is counted from that alone, so no rebalance costs more than what it
+changes.
+
+A gap begins when an active unit loses its owner, and is told when it has one again at a later time. Gaps that
+are open when a group is stable are forgotten (`at_rest`): nobody is meant to have these units.
+
+In a log that was compacted a record of an earlier owner may stand behind its successor's; the later record
+wins, and what comes of it is marked missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from konvene.pipeline.reduce.at import INFERRED, MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
+
+__all__ = ["ACTIVE", "Gap", "Holdings", "Unit"]
+
+ACTIVE = "active"
+
+Unit = tuple[str, int, str]
+"""The topic (of a task its subtopology), the partition, the role."""
+Row = tuple[Any, ...]
+
+
+class Held(NamedTuple):
+    """That somebody has something, and since when."""
+
+    person: Person
+    group_type: str
+    epoch: int
+    at: At
+
+
+@dataclass(slots=True)
+class Gap:
+    """Nobody has what somebody had."""
+
+    owner: str
+    """The member id of who had it last."""
+    group_type: str
+    at: At
+    epoch: int = NOT_KNOWN
+    """The rebalance that it belongs to, where that is known by now."""
+    base_offset: int = NOT_KNOWN
+    cause: str = ""
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What the members of one group have."""
+
+    group_id: str
+    owners: dict[Unit, Held] = field(default_factory=dict)
+    copies: dict[tuple[Unit, str], Held] = field(default_factory=dict)
+    """By unit and by whom (`Person.who`)."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Active units by whom; nobody with none."""
+    changed: dict[Unit, str | None] = field(default_factory=dict)
+    """Who had it before; None: nobody."""
+    copied: dict[tuple[Unit, str], bool] = field(default_factory=dict)
+    """Copies that came or went, with whether they were there before."""
+    gaps: dict[Unit, Gap] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<holdings of {self.group_id}: {len(self.owners)} units, {len(self.gaps)} without an owner>"
+
+    # --- what changes ---
+
+    def gain(self, unit: Unit, person: Person, group_type: str, epoch: int, at: At) -> Held | None:
+        """Somebody has something now; who had it until now, if somebody else did."""
+        held = Held(person, group_type, epoch, at)
+        if unit[2] != ACTIVE:
+            key = (unit, person.who)
+            before = self.copies.get(key)
+            self.copies[key] = held
+            if before is None:
+                self._note_copy(key, False)
+            return before
+        before = self.owners.get(unit)
+        self.owners[unit] = held
+        who = None if before is None else before.person.who
+        if who != person.who:
+            self._note(unit, who, person.who)
+            self._count(person.who, 1)
+            if who is not None:
+                self._count(who, -1)
+        return before
+
+    def lose(self, unit: Unit, person: Person) -> Held | None:
+        """Somebody has something no more; None where it was another's already."""
+        if unit[2] != ACTIVE:
+            key = (unit, person.who)
+            copy = self.copies.get(key)
+            if copy is None or copy.person.member_id != person.member_id:
+                return None
+            del self.copies[key]
+            self._note_copy(key, True)
+            return copy
+        held = self.owners.get(unit)
+        if held is None or held.person.member_id != person.member_id:
+            return None
+        del self.owners[unit]
+        self._note(unit, held.person.who, None)
+        self._count(held.person.who, -1)
+        return held
+
+    def has(self, unit: Unit, held: Held) -> bool:
+        """Whether somebody has the unit; of a copy, whether that member has."""
+        return unit in self.owners if unit[2] == ACTIVE else (unit, held.person.who) in self.copies
+
+    def units_of(self, person: Person) -> list[Unit]:
+        """All that somebody has, in order. Looks at everything: only where a group ends."""
+        owned = [unit for unit, held in self.owners.items() if held.person.member_id == person.member_id]
+        copies = [unit for unit, who in self.copies if who == person.who]
+        return sorted(owned + copies)
+
+    def _note(self, unit: Unit, before: str | None, now: str | None) -> None:
+        if unit not in self.changed:
+            self.changed[unit] = before
+        elif self.changed[unit] == now:
+            del self.changed[unit]
+
+    def _note_copy(self, key: tuple[Unit, str], before: bool) -> None:
+        if key not in self.copied:
+            self.copied[key] = before
+        else:
+            del self.copied[key]
+
+    def _count(self, who: str, step: int) -> None:
+        count = self.counts.get(who, 0) + step
+        if count:
+            self.counts[who] = count
+        else:
+            self.counts.pop(who, None)
+
+    def begin_anew(self) -> None:
+        """Changes are counted from here on."""
+        self.changed = {}
+        self.copied = {}
+
+    # --- rows ---
+
+    def interval(self, place: Place, unit: Unit, held: Held, end: At | None, epoch: int) -> Row:
+        """A row of `ownership`; without `end` it has it still."""
+        person = held.person
+        sure = held.at.whole and (end is None or end.stretch == held.at.stretch)
+        return (
+            place.cluster, self.group_id, held.group_type, *unit, person.member_id, person.instance_id,
+            person.client_id, held.at.ms, None if end is None else end.ms, held.epoch,
+            None if end is None else epoch, place.partition, held.at.offset,
+            None if end is None else end.offset, OBSERVED if sure else MISSING,
+        )  # fmt: skip
+
+    def gap_row(self, place: Place, unit: Unit, gap: Gap, end: At | None, to: str | None) -> Row:
+        """A row of `unavailability`; without `end` it lasts."""
+        sure = gap.at.whole and (end is None or end.stretch == gap.at.stretch)
+        evidence = INFERRED if gap.group_type == "classic" else OBSERVED
+        return (
+            place.cluster, self.group_id, gap.group_type, *unit, gap.at.ms, None if end is None else end.ms,
+            None if end is None else end.ms - gap.at.ms, gap.owner, to, gap.epoch, place.partition,
+            gap.base_offset, gap.cause, evidence if sure else MISSING,
+        )  # fmt: skip
+
+    # --- gaps ---
+
+    def name_gaps(self, units: Iterable[Unit], epoch: int, base_offset: int, cause: str) -> None:
+        """The rebalance that these gaps belong to is known."""
+        for unit in units:
+            gap = self.gaps.get(unit)
+            if gap is not None and gap.epoch == NOT_KNOWN:
+                gap.epoch, gap.base_offset, gap.cause = epoch, base_offset, cause
+
+    def at_rest(self) -> None:
+        """All members have what they are meant to have: what nobody has, nobody is meant to have."""
+        self.gaps.clear()
