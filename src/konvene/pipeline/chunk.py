@@ -183,7 +183,7 @@ class _Coordinator:
     def _sink(self, table: str, schema: pa.Schema, family: str = "") -> Sink:
         sink = self.sinks.get((table, family))
         if sink is None:
-            sink = self.sinks[table, family] = Sink(_folder(self.task, table), schema)
+            sink = self.sinks[table, family] = _sink(self.task, table, schema)
         return sink
 
     def _close(self, table: str, family: str) -> DataFile | None:
@@ -193,7 +193,7 @@ class _Coordinator:
 def _audit(task: Chunk, buf: memoryview) -> Done:
     """`audit_event`, and the spans of its log."""
     table = TABLES["audit_event"]
-    sink, offsets = Sink(_folder(task, table.name), table.schema), []
+    sink, offsets = _sink(task, table.name, table.schema), []
     try:
         for block in blocks(buf, segment_base=task.split.segment_base, end=task.split.size):
             here = block.records.column("offset").to_numpy(zero_copy_only=False)
@@ -217,7 +217,7 @@ def _ends(task: Chunk, buf: memoryview) -> Done:
     """`log_end` of a user's topic."""
     where = (task.of.cluster, task.of.topic, task.of.partition)
     table = TABLES["log_end"]
-    sink = Sink(_folder(task, table.name), table.schema)
+    sink = _sink(task, table.name, table.schema)
     try:
         if task.tables is None or table.name in task.tables:
             for rows in log_ends(buf, position=0, end=task.split.size):
@@ -274,8 +274,12 @@ def _offsets(task: Chunk) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _folder(task: Chunk, table: str) -> str:
-    layer = TABLES[table].layer if table in TABLES else "silver"
-    return os.path.join(task.warehouse, folder_of(layer, table, task.of))
+    """Where files of a table stand, from the warehouse's directory."""
+    return folder_of(TABLES[table].layer if table in TABLES else "silver", table, task.of)
+
+
+def _sink(task: Chunk, table: str, schema: pa.Schema) -> Sink:
+    return Sink(os.path.join(task.warehouse, _folder(task, table)), schema)
 
 
 def _closed(task: Chunk, sink: Sink, table: str, family: str = "") -> DataFile | None:
@@ -284,8 +288,4 @@ def _closed(task: Chunk, sink: Sink, table: str, family: str = "") -> DataFile |
     written = sink.close(lambda checksum: f"{stem}-{checksum}.parquet")
     if written is None:
         return None
-    path = os.path.relpath(os.path.join(_folder(task, table), written.name), task.warehouse)
-    return DataFile(
-        table, path, *(task.of.cluster, task.of.topic, task.of.partition), first, last,
-        written.rows, written.bytes, written.sha256, family,
-    )  # fmt: skip
+    return DataFile.made(table, _folder(task, table), task.of, first, last, written, family)

@@ -330,10 +330,7 @@ class _Ingest:
         written = sink.close(lambda checksum: f"{stem}-{checksum}.parquet")
         if written is None:
             return
-        new = DataFile(
-            table, f"{folder}/{written.name}", of.cluster, of.topic, of.partition, first, last,
-            written.rows, written.bytes, written.sha256,
-        )  # fmt: skip
+        new = DataFile.made(table, folder, of, first, last, written)
         for file in self.warehouse.files(table, of.topic, of.partition, cluster=of.cluster):
             if file.path != new.path:
                 removed.append(file)

@@ -150,4 +150,4 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 
 _EACH_ITS_OWN = frozenset({"offset", "timestamp_ms", "committed_offset", "commit_timestamp"})
-_NOT_SOUGHT = frozenset({"attributes", "producer_epoch", "leader_epoch"})
+_NOT_SOUGHT = frozenset({"producer_epoch", "leader_epoch"})

@@ -152,8 +152,7 @@ def _offset_of(name: str) -> str | None:
 
 def key_of(name: str) -> list[str]:
     """The columns of a table of silver that make up a record's key."""
-    silver = _SILVER[name]
-    return list(silver.key)
+    return [field.name for field in _SILVER[name].kind.key.__fields__]
 
 
 def validity(

@@ -34,6 +34,7 @@ from urllib.parse import quote
 
 from konvene.log.files import RealDisk
 from konvene.pipeline.files import Partition
+from konvene.pipeline.parquet import Written
 
 __all__ = ["FOLD", "FORMAT", "Conflict", "DamagedWarehouse", "DataFile", "Snapshot", "Warehouse", "folder_of"]
 
@@ -69,6 +70,14 @@ class DataFile(NamedTuple):
     sha256: str
     family: str = ""
     """Of bronze's `__consumer_offsets`: `commits` (types 0 and 1) or `groups` (all others)."""
+
+    @classmethod
+    def made(
+        cls, table: str, folder: str, of: Partition, first: int, last: int, file: Written, family: str = ""
+    ) -> DataFile:
+        """The row of a file that was just written to a folder of the warehouse."""
+        where = of.cluster, of.topic, of.partition, first, last
+        return cls(table, f"{folder}/{file.name}", *where, file.rows, file.bytes, file.sha256, family)
 
     @property
     def of(self) -> Partition:

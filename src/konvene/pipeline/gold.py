@@ -1,0 +1,266 @@
+"""What a worker does in a build: the gold of one log partition, from files to files.
+
+Records are read as they stand in the log, batch by batch, and given to those who understand them; rows leave
+as they come. What is held is some ten thousand records, a row group of each table, and what the reducers keep
+of groups that are there.
+
+A reducer must know where the log has holes, but is given only the batches of groups, between which those of
+commits stand. So it is told of each stretch between two batches that nothing is missing in it, as of one
+batch without records for it. Where spans are compacted, that is looked up in the offsets themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from konvene.pipeline.delivery import delivery_rows
+from konvene.pipeline.files import Partition
+from konvene.pipeline.health import health_rows
+from konvene.pipeline.lag import lag_rows
+from konvene.pipeline.ledger import WHOLE, Span
+from konvene.pipeline.parquet import VERSION, Sink
+from konvene.pipeline.read import of_files
+from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse import DataFile, folder_of
+
+__all__ = ["GOLD_OF", "Holes", "Made", "Task", "make"]
+
+_REDUCED = ("rebalance", "rebalance_member", "ownership", "unavailability")
+GOLD_OF = {
+    "groups": (*_REDUCED, "group_health"),
+    "lag": ("lag",),
+    "delivery": ("share_delivery",),
+}
+"""The tables that a task of each kind makes."""
+_TRANSACTIONAL = 0x10
+
+
+class Task(NamedTuple):
+    """What is to be made of one log, and the files that it takes, by what they are for."""
+
+    kind: str
+    warehouse: str
+    of: Partition
+    spans: tuple[Span, ...]
+    inputs: dict[str, tuple[DataFile, ...]]
+
+    @property
+    def size(self) -> int:
+        """Bytes to read, about."""
+        return sum(file.bytes for word, files in self.inputs.items() if word != "times" for file in files)
+
+    def read(
+        self, word: str, columns: Sequence[str] | None = None, filter: Any = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some input, in the order of the log."""
+        return of_files(self.warehouse, self.inputs[word], columns, filter)
+
+
+class Made(NamedTuple):
+    """What came of a task."""
+
+    kind: str
+    of: Partition
+    files: list[DataFile]
+
+
+def make(task: Task) -> Made:
+    """Do a task."""
+    return Made(task.kind, task.of, _MAKERS[task.kind](task))
+
+
+# groups -------------------------------------------------------------------------------------------
+
+
+def _groups(task: Task) -> list[DataFile]:
+    out = _Out(task, _REDUCED)
+    try:
+        reducer = PartitionReducer(task.of.cluster, task.of.partition, _audit(task), dict(_names(task)))
+        for _ in _feed(task, reducer):
+            out.rows(reducer.drain())
+        reducer.finish()
+        out.rows(reducer.drain())
+        files = out.close()
+    finally:
+        out.abandon()
+    return [*files, *_health(task, files)]
+
+
+def _feed(task: Task, reducer: PartitionReducer) -> Iterator[None]:
+    """Give the reducer the log, and stop now and then so that its rows can leave."""
+    holes, begins, ends = Holes(task), -1, -1
+    columns = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
+    for batch in task.read("groups", columns):
+        rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+        for offset, timestamp_ms, base, last, key, value, kind in rows:
+            if base != begins:
+                if base > ends + 1 and holes.count(ends + 1, base - 1) == base - ends - 1:
+                    reducer.batch(ends + 1, base - 1, base - ends - 1)
+                reducer.batch(base, last, holes.count(base, last))
+                begins, ends = base, last
+            if kind is not None:
+                reducer.take(offset, timestamp_ms, key, value)
+        yield
+
+
+class Holes:
+    """How many offsets of a range have a record. Ranges are asked for in rising order."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._at = 0
+        self._offsets: np.ndarray[Any, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<holes of {self._task.of}>"
+
+    def count(self, first: int, last: int) -> int:
+        found = 0
+        while first <= last and self._at < len(self._task.spans):
+            span = self._task.spans[self._at]
+            if span.last < first:
+                self._at, self._offsets = self._at + 1, None
+                continue
+            begin, end = max(first, span.first), min(last, span.last)
+            if begin > last:
+                break
+            found += end - begin + 1 if span.kind == WHOLE else self._in(span, begin, end)
+            first = end + 1
+        return found
+
+    def _in(self, span: Span, first: int, last: int) -> int:
+        if self._offsets is None:
+            wanted = (ds.field("offset") >= span.first) & (ds.field("offset") <= span.last)
+            parts = [np.empty(0, np.int64)]
+            for word in ("groups", "commits"):
+                files = [
+                    f for f in self._task.inputs[word]
+                    if f.first_offset <= span.last and span.first <= f.last_offset
+                ]  # fmt: skip
+                for batch in of_files(self._task.warehouse, files, ["offset"], wanted):
+                    parts.append(batch.column(0).to_numpy(zero_copy_only=False))
+            self._offsets = np.sort(np.concatenate(parts))
+        low, high = np.searchsorted(self._offsets, [first, last + 1])
+        return int(high - low)
+
+
+def _audit(task: Task) -> Iterator[dict[str, Any]]:
+    """Rows of the audit about this log, in the order in which they were written."""
+    wanted = ds.field("partition") == task.of.partition
+    for batch in task.read("audit_event", None, wanted):
+        yield from batch.to_pylist()
+
+
+def _names(task: Task) -> Iterator[tuple[str, str]]:
+    for batch in task.read("topic_name", ["topic_id", "topic"]):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _health(task: Task, files: list[DataFile]) -> list[DataFile]:
+    """`group_health`, from the files that were just written."""
+    read = {}
+    for name in ("rebalance", "unavailability", "rebalance_member"):
+        batches = (b for f in files if f.table == name for b in of_files(task.warehouse, [f]))
+        read[name] = pa.Table.from_batches(batches, TABLES[name].schema)
+    rows = health_rows(
+        read["rebalance"], read["unavailability"], read["rebalance_member"], until_ms=_until_ms(task)
+    )
+    return _table(task, "group_health", rows)
+
+
+def _until_ms(task: Task) -> int | None:
+    """The last time that the log tells, from what Parquet says of its columns."""
+    times = []
+    for file in task.inputs["times"]:
+        metadata = pq.read_metadata(os.path.join(task.warehouse, file.path))
+        column = metadata.schema.to_arrow_schema().get_field_index("timestamp_ms")
+        for group in range(metadata.num_row_groups):
+            statistics = metadata.row_group(group).column(column).statistics
+            if statistics is not None and statistics.has_min_max:
+                times.append(int(statistics.max))
+    return max(times, default=None)
+
+
+# lag, delivery ------------------------------------------------------------------------------------
+
+
+def _lag(task: Task) -> list[DataFile]:
+    wanted = ds.field("attributes") >= _TRANSACTIONAL
+    columns = ("offset", "attributes", "producer_id", "timestamp_ms", "key")
+    marks = task.read("transactional", columns, wanted)
+    rows = lag_rows(task.read("offset_commit"), task.read("log_end"), marks)
+    return _table(task, "lag", rows)
+
+
+def _delivery(task: Task) -> list[DataFile]:
+    rows = delivery_rows(task.read("share_snapshot"), task.read("share_update"), dict(_names(task)))
+    return _table(task, "share_delivery", rows)
+
+
+_MAKERS: dict[str, Callable[[Task], list[DataFile]]] = {
+    "groups": _groups,
+    "lag": _lag,
+    "delivery": _delivery,
+}
+
+
+# files --------------------------------------------------------------------------------------------
+
+
+def _table(task: Task, name: str, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
+    out = _Out(task, (name,))
+    try:
+        for batch in batches:
+            out.batch(name, batch)
+        return out.close()
+    finally:
+        out.abandon()
+
+
+class _Out:
+    """The files of a task."""
+
+    def __init__(self, task: Task, tables: Sequence[str]) -> None:
+        self._task = task
+        self._sinks = {
+            name: Sink(os.path.join(task.warehouse, folder_of("gold", name, task.of)), TABLES[name].schema)
+            for name in tables
+        }
+
+    def __repr__(self) -> str:
+        return f"<gold of {self._task.of}: {', '.join(self._sinks)}>"
+
+    def rows(self, drained: dict[str, list[tuple[Any, ...]]]) -> None:
+        """Rows of several tables, as tuples in the order of the tables' columns."""
+        for name, rows in sorted(drained.items()):
+            if rows:
+                schema = TABLES[name].schema
+                columns = [
+                    pa.array(values, field.type)
+                    for values, field in zip(zip(*rows, strict=True), schema, strict=True)
+                ]
+                self.batch(name, pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    def batch(self, name: str, rows: pa.RecordBatch) -> None:
+        self._sinks[name].write(rows)
+
+    def close(self) -> list[DataFile]:
+        of, last = self._task.of, self._task.spans[-1].last
+        files = []
+        for name, sink in sorted(self._sinks.items()):
+            written = sink.close(lambda checksum: f"{last}-v{VERSION}-{checksum}.parquet")
+            if written is not None:
+                files.append(DataFile.made(name, folder_of("gold", name, of), of, 0, last, written))
+        return files
+
+    def abandon(self) -> None:
+        for sink in self._sinks.values():
+            sink.abandon()
