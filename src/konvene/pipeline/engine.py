@@ -8,14 +8,16 @@ same name, and both engines make the same tables.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Engine", "Local", "Spark"]
+__all__ = ["Engine", "Local", "Processes", "Spark"]
 
 LEAST_JOBS = 8
 """So many jobs are handed to Spark at a time at least: it may not know yet how many slots it will have."""
@@ -44,6 +46,32 @@ class Local:
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         return map(work, tasks)
+
+
+class Processes:
+    """Some processes of this machine, for who has cores and no Spark.
+
+    They are new ones, not copies of this one, whose threads a copy would not have. If one of them is ended
+    from outside, `BrokenProcessPool` is raised and nothing is lost: the step has not happened."""
+
+    name = "processes"
+
+    def __init__(self, count: int | None = None) -> None:
+        self._count = count or os.cpu_count() or 1
+
+    def __repr__(self) -> str:
+        return f"Processes({self._count})"
+
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        if not tasks:
+            return
+        with ProcessPoolExecutor(min(self._count, len(tasks)), get_context("spawn")) as pool:
+            futures = [pool.submit(work, task) for task in tasks]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 class Spark:
