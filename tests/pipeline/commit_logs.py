@@ -9,8 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from konvene.pipeline.commits import COMMITTED_OFFSET
-
 LOGS = Path(__file__).parents[1] / "vectors" / "logs"
 
 SILVER = pa.schema(
@@ -25,7 +23,7 @@ SILVER = pa.schema(
         pa.field("group", pa.string()),
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
-        pa.field(COMMITTED_OFFSET, pa.int64()),
+        pa.field("committed_offset", pa.int64()),
         pa.field("leader_epoch", pa.int32()),
         pa.field("metadata", pa.string()),
         pa.field("commit_timestamp", pa.int64()),
@@ -68,7 +66,7 @@ def silver(rows: Sequence[dict[str, Any]]) -> pa.Table:
                 "offset": row["offset"],
                 "timestamp_ms": row["ms"], "batch_base_offset": row["offset"], "tombstone": not told,
                 "group": group, "topic": topic, "partition": int(partition),
-                COMMITTED_OFFSET: row["committed"], "leader_epoch": -1 if told else None,
+                "committed_offset": row["committed"], "leader_epoch": -1 if told else None,
                 "metadata": row.get("metadata", "") if told else None,
                 "commit_timestamp": row["ms"] if told else None,
                 "expire_timestamp": -1 if told else None,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.pipeline.commit_logs import bronze, commit, final, golden, marker, silver
+from tests.pipeline.commit_logs import LOGS, bronze, commit, final, golden, marker, silver
 
-from konvene.pipeline.commits import committed
+from konvene.pipeline.commits import committed, of_files
+from konvene.pipeline.engine import Local
+from konvene.pipeline.ingest import ingest
 from konvene.pipeline.lag import Ends, lag_rows
 from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse import Warehouse
 
 MINUTE = 60_000
 SCENARIOS = ("classic", "consumer", "share", "streams", "transactions")
@@ -45,6 +49,28 @@ def test_kafkas_logs_come_to_the_offsets_that_kafka_named_in_the_end(scenario: s
             key = f"{row['group_id']}/{row['topic']}/{row['partition']}"
             found[key] = (row["committed_offset"], row["metadata"])
     assert found == final(scenario)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_so_they_do_from_kafkas_segments_to_the_end(scenario: str, tmp_path: Path) -> None:
+    """Bytes, bronze and silver, files and back: markers stand in other files than commits."""
+    warehouse = Warehouse(tmp_path)
+    ingest(warehouse, [LOGS / scenario], Local())
+    found = {}
+    for partition in (0, 1):
+        names = ("offset_commit", "legacy_offset_commit", "coordinator_record")
+        files = [file for name in names for file in warehouse.files(name, "__consumer_offsets", partition)]
+        for row in committed(*of_files(warehouse.path, files)).to_pylist():
+            key = f"{row['group_id']}/{row['topic']}/{row['partition']}"
+            found[key] = (row["committed_offset"], row["metadata"])
+    assert found == final(scenario)
+
+
+def test_commits_of_before_2013_count_as_well() -> None:
+    """Their table lacks the leader epoch; everything else is alike."""
+    old = silver([commit(0, 0, 3)]).drop_columns(["leader_epoch", "expire_timestamp"])
+    (row,) = committed(old.to_batches()).to_pylist()
+    assert (row["committed_offset"], row["leader_epoch"]) == (3, -1)
 
 
 def naive(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:

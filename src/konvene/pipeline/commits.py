@@ -23,7 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["COMMITTED_OFFSET", "COMMITTED_SCHEMA", "Effects", "Key", "committed", "effects"]
+from konvene.pipeline import read
+from konvene.pipeline.warehouse import DataFile
+
+__all__ = ["COMMITTED_SCHEMA", "Effects", "Key", "committed", "effects", "of_files"]
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -119,18 +122,82 @@ class _Marks(NamedTuple):
     kind: Ints
 
 
+_COLUMNS = pa.schema(
+    [
+        pa.field("cluster", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp_ms", pa.int64()),
+        pa.field("tombstone", pa.bool_()),
+        pa.field("group", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("committed_offset", pa.int64()),
+        pa.field("leader_epoch", pa.int32()),
+        pa.field("metadata", pa.string()),
+        pa.field("commit_timestamp", pa.int64()),
+    ]
+)
+"""What is read of silver, be it today's commits or those of before 2013, which have no leader epoch."""
+_MARKS = ("offset", "timestamp_ms", "attributes", "producer_id")
+
+
+def of_files(
+    home: Any, files: Iterable[DataFile]
+) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+    """The two arguments of `effects`, from files of one log partition: its commits and its transactions.
+
+    Of `files` those of `offset_commit`, `legacy_offset_commit` and `coordinator_record` are read.
+    """
+    by_table: dict[str, list[DataFile]] = {}
+    for file in files:
+        name = f"{file.table}/{file.family}" if file.table == "coordinator_record" else file.table
+        by_table.setdefault(name, []).append(file)
+    commits = [
+        _aligned(read.of_files(home, by_table[name], names))
+        for name, names in (("offset_commit", _COLUMNS.names), ("legacy_offset_commit", _LEGACY))
+        if name in by_table
+    ]
+    marked = pc.bit_wise_and(pc.field("attributes"), pa.scalar(TRANSACTIONAL, pa.int16())) != 0
+    marks = [
+        _with_key(
+            read.of_files(home, some, _MARKS if name.endswith("/commits") else [*_MARKS, "key"], marked)
+        )
+        for name, some in sorted(by_table.items())
+        if name.startswith("coordinator_record/")
+    ]
+    return read.merged(commits), read.merged(marks)
+
+
+_LEGACY = [name for name in _COLUMNS.names if name != "leader_epoch"]
+
+
+def _aligned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The columns that are read, whichever of the two tables the rows are of."""
+    for batch in batches:
+        names = set(batch.schema.names)
+        columns = [batch[f.name] if f.name in names else pa.nulls(batch.num_rows, f.type) for f in _COLUMNS]
+        yield pa.RecordBatch.from_arrays(columns, schema=_COLUMNS)
+
+
+def _with_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Who knows that there are no markers among commits need not read their keys."""
+    for batch in batches:
+        key = batch["key"] if "key" in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
+        yield pa.RecordBatch.from_arrays([*(batch[name] for name in _MARKS), key], [*_MARKS, "key"])
+
+
 def effects(
     commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()
 ) -> Iterator[Effects]:
     """What the commits of a log partition come to.
 
-    `commits` are batches of silver's `offset_commit`; `transactional` batches of bronze that have at least
-    the rows of transactions and their markers. Both stand in the order of the log. A transaction that is
-    still open at its end has no effect.
+    `commits` are batches of silver's `offset_commit` (or `legacy_offset_commit`); `transactional` batches of
+    bronze that have at least the rows of transactions and their markers. Both stand in the order of the log.
+    A transaction that is still open at its end has no effect.
     """
     state = _State()
     marks = _Pull(transactional)
-    for batch in commits:
+    for batch in _aligned(commits):
         if batch.num_rows:
             yield from state.take(
                 pa.Table.from_batches([batch]), marks.upto(int(batch["offset"][-1].as_py()))
@@ -263,7 +330,7 @@ class _State:
             rows, key, ms, log_offset = rows.take(pa.array(order)), key[order], ms[order], log_offset[order]
         np.maximum.at(self.last, key, log_offset)
         tombstone = rows["tombstone"].to_numpy().astype(np.bool_)
-        offset = ints(rows[COMMITTED_OFFSET], null=-1)
+        offset = ints(rows["committed_offset"], null=-1)
         return Effects(self.cluster, self.keys, key, offset, ms, tombstone, log_offset, rows)
 
     def _winning(self, key: Ints, log_offset: Ints) -> Bools:
@@ -274,9 +341,6 @@ class _State:
         wins = np.empty(len(key), np.bool_)
         wins[by_key] = offsets > before
         return wins
-
-
-COMMITTED_OFFSET = "committed_offset"
 
 
 def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()) -> pa.Table:
