@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
+from tests.pipeline.codec.logs import STORIES, segments, told
 
 from konvene.pipeline.codec.bronze import QUARANTINE, RECORDS, blocks, located
 from konvene.pipeline.tables import TABLES
-
-LOGS = Path(__file__).parents[2] / "vectors" / "logs"
-STORIES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
-
-
-def rows(data: bytes, **options: Any) -> list[dict[str, Any]]:
-    return [row for found in blocks(data, **options) for row in found.records.to_pylist()]
-
-
-def expected(story: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """Kafka's own account of each log of a story, record by record."""
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for path in sorted((LOGS / story).glob("expected.jsonl*")):
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8", newline="\n") as lines:
-            for row in map(json.loads, lines):
-                found.setdefault((row["topic"], row["partition"]), []).append(row)
-    return found
 
 
 @pytest.mark.parametrize("story", STORIES)
 def test_every_record_of_kafkas_logs(story: str) -> None:
     """Offsets, times, batches, producers, keys, values, types and versions are what Kafka says."""
-    logs = expected(story)
-    assert logs
-    for (topic, partition), told in logs.items():
-        (path,) = (LOGS / story / f"{topic}-{partition}").glob("*.log")
+    logs = told(story)
+    for topic, partition, path in segments(story):
         data = path.read_bytes()
         found = list(blocks(data, segment_base=int(path.stem)))
         assert [f.quarantine for f in found] == [None] * len(found)
-        assert found[-1].next_position == len(data)
+        assert not found or found[-1].next_position == len(data)
         got = [row for f in found for row in f.records.to_pylist()]
-        assert [row["offset"] for row in got] == [row["offset"] for row in told]
-        for row, want in zip(got, told, strict=True):
+        wanted = logs.pop((topic, partition), [])
+        assert [row["offset"] for row in got] == [row["offset"] for row in wanted]
+        for row, want in zip(got, wanted, strict=True):
             assert row["batch_base_offset"] == want["batch_base_offset"]
             assert row["timestamp_ms"] == want["timestamp"]
             assert row["leader_epoch"] == want["leader_epoch"]
@@ -58,11 +35,12 @@ def test_every_record_of_kafkas_logs(story: str) -> None:
             assert row["value_version"] == want["value_version"]
             texts = ("group", "groupId", "transactionalId")
             assert row["group_id"] == next(want["key"][name] for name in texts if name in want["key"])
+    assert not logs
 
 
 def test_columns_are_those_of_the_tables() -> None:
     """With cluster, topic and partition in front, rows are as the tables have them."""
-    path = next((LOGS / "classic").glob("*/*.log"))
+    _, _, path = next(segments("classic"))
     (found,) = blocks(path.read_bytes(), segment_base=0)
     assert found.records.schema == RECORDS
     full = located(found.records, "c", "__consumer_offsets", 1)

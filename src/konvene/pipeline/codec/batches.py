@@ -27,7 +27,18 @@ from konvene.codec.batches import HEADER_SIZE, PREFIX_SIZE
 from konvene.codec.compression import DEFAULT_LIMIT, decompress
 from konvene.codec.errors import CodecError
 
-__all__ = ["HEADER", "MOST_BYTES", "MOST_RECORDS", "Bad", "Block", "Bytes", "Source", "walk", "whole"]
+__all__ = [
+    "HEADER",
+    "MOST_BYTES",
+    "MOST_RECORDS",
+    "Bad",
+    "Block",
+    "Bytes",
+    "Source",
+    "headers",
+    "walk",
+    "whole",
+]
 
 Source = bytes | bytearray | memoryview | mmap.mmap
 Bytes = npt.NDArray[np.uint8]
@@ -127,6 +138,18 @@ def walk(
             yield block
 
 
+def headers(
+    buf: Source, position: int = 0, end: int | None = None, *, most: int
+) -> Iterator[npt.NDArray[Any]]:
+    """The headers of the batches that begin in `buf[position:end]`, `most` at a time, read without the rest.
+
+    A header is right here that can be one and leads to another, or to the end."""
+    walker = _Walker(memoryview(buf), position, end, DEFAULT_LIMIT)
+    while not walker.done:
+        found = whole(walker.view, np.array(walker.leaps(most), np.int64))
+        yield found[_can_be(found)]
+
+
 def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """The headers at these positions."""
     if not len(positions):
@@ -190,6 +213,27 @@ class _Walker:
         self.pos = pos
         self.done = self.done or pos >= stop
         return self._made(positions, bodies, bad)
+
+    def leaps(self, most: int) -> list[int]:
+        """Where the next batches begin, from one to the next; of none the checksum is looked at."""
+        read, total, stop, pos = _FRONT.unpack_from, self.total, self.stop, self.pos
+        positions: list[int] = []
+        while pos < stop and len(positions) < most:
+            if total - pos < HEADER_SIZE:
+                self.done = True
+                break
+            length, magic, *_ = read(self.view, pos)
+            after = pos + PREFIX_SIZE + length
+            if magic != 2 or length < _SHORTEST or after > total or not self._leads_on(pos, after):
+                pos = self._astray(pos, [])
+                if self.done:
+                    break
+                continue
+            positions.append(pos)
+            pos = after
+        self.pos = pos
+        self.done = self.done or pos >= stop
+        return positions
 
     def __repr__(self) -> str:
         return f"<walk at {self.pos} of {self.total}>"
@@ -269,6 +313,13 @@ class _Walker:
         bad.append(self._bad(pos, found, reason))
         return found
 
+    def _leads_on(self, pos: int, after: int) -> bool:
+        """Whether there is a batch from `pos` to `after`, by what is behind it, else by its checksum."""
+        if after >= self.stop or self._plausible(after):
+            return True
+        crc: int = _FRONT.unpack_from(self.view, pos)[2]
+        return bool(crc32c(self.view[pos + _COVERED_AT : after]) == crc)
+
     def _plausible(self, at: int) -> bool:
         """Whether a batch can begin there: the end, the beginning of something, or what looks like one."""
         if at >= self.total - _MAGIC_AT:
@@ -290,29 +341,39 @@ class _Walker:
             until = min(at + _WINDOW, self.stop, self.total - HEADER_SIZE + 1)
             here = np.frombuffer(self.view[at + _MAGIC_AT : until + _MAGIC_AT], np.uint8)
             candidates = np.flatnonzero(here == 2) + at
-            headers = whole(self.view, candidates)
-            length, count = headers["batch_length"], headers["record_count"]
-            may_be = (
-                (length >= _SHORTEST)
-                & (length <= self.total - candidates - PREFIX_SIZE)
-                & (headers["base_offset"] >= 0)
-                & (headers["attributes"] & 0xFF80 == 0)
-                & (count >= 0)
-                & (count <= headers["last_offset_delta"].astype(np.int64) + 1)
-            )
+            found = whole(self.view, candidates)
+            length = found["batch_length"]
+            may_be = _can_be(found) & (length <= self.total - candidates - PREFIX_SIZE)
             for i in np.flatnonzero(may_be).tolist():
                 place, size = int(candidates[i]), int(length[i])
                 self.work -= size + HEADER_SIZE
                 if self.work < 0:
                     return -1
                 covered = self.view[place + _COVERED_AT : place + PREFIX_SIZE + size]
-                if crc32c(covered) == headers["crc"][i]:
+                if crc32c(covered) == found["crc"][i]:
                     return place
             at = until
         return -1
 
     def _bad(self, pos: int, after: int, reason: str) -> Bad:
         return bad_batch(self.view, pos, after, reason)
+
+
+def _can_be(found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which headers say nothing that cannot be."""
+    base, count = found["base_offset"], found["record_count"]
+    delta = found["last_offset_delta"].astype(np.int64)
+    may_be: npt.NDArray[np.bool_] = (
+        (found["magic"] == 2)
+        & (found["batch_length"] >= _SHORTEST)
+        & (found["attributes"] >= 0)
+        & (found["attributes"] <= 0x7F)
+        & (base >= 0)
+        & (base <= _MOST_OFFSET - np.maximum(delta, 0) - 1)
+        & (count >= 0)
+        & (count <= delta + 1)
+    )
+    return may_be
 
 
 def bad_batch(buf: Source, pos: int, after: int, reason: str) -> Bad:

@@ -188,7 +188,11 @@ def texts(
     data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Texts that stand in `data`, in order and apart; and where there is one that is UTF-8. Else null."""
-    ends = np.stack([at, at + np.where(there, length, 0)], axis=1).astype(np.int32)
+    end = at + length
+    if not there.all():
+        empty = np.maximum.accumulate(np.where(there, end, 0))
+        at, end = np.where(there, at, empty), np.where(there, end, empty)
+    ends = np.stack([at, end], axis=1).astype(np.int32)
     found = _every(data, ends.reshape(-1), 2, 0, ~there)
     try:
         return found.cast(pa.string()), there

@@ -1,0 +1,97 @@
+"""Columns of Arrow from the declarations of records: which type a field has there, and how values come in.
+
+An id is Kafka's text for it, and null where it is all zeros, which says that there is none. Numbers keep
+their width but for unsigned ones, which Spark does not know. What is nullable in any version is nullable
+here. Tags that nobody declared are left out: bronze has them.
+
+Values are turned column by column, however deep: all partitions of all topics of all rows are one call.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from konvene.codec.schema import Field, Primitive, Struct
+from konvene.codec.uuid import ZERO_UUID
+
+__all__ = ["column", "fields", "id_text", "type_of"]
+
+_TYPES: dict[str, pa.DataType] = {
+    "bool": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "uint16": pa.int32(), "int32": pa.int32(),
+    "int64": pa.int64(), "float64": pa.float64(), "uuid": pa.string(), "string": pa.string(),
+    "bytes": pa.binary(), "records": pa.binary(),
+}  # fmt: skip
+
+
+def fields(cls: type[Struct], *, nullable: bool = False) -> list[pa.Field]:
+    """The columns of a declaration; `nullable` where a row may have none of it."""
+    return [pa.field(f.name, type_of(f), nullable=nullable or _nullable(f)) for f in cls.__fields__]
+
+
+def type_of(f: Field) -> pa.DataType:
+    if f.kind == "array":
+        return pa.list_(_element(f.element))
+    if f.kind == "struct":
+        return pa.struct(fields(f.element))
+    return _TYPES[f.kind]
+
+
+def _element(element: Primitive | type[Struct]) -> pa.Field:
+    if isinstance(element, Primitive):
+        return pa.field("element", _TYPES[element.name], nullable=element.name == "uuid")
+    return pa.field("element", pa.struct(fields(element)), nullable=False)
+
+
+def _nullable(f: Field) -> bool:
+    return f.kind == "uuid" or f.nullable.first <= f.nullable.last
+
+
+def id_text(value: bytes | None) -> str | None:
+    """Kafka's text of an id."""
+    if value is None or value == ZERO_UUID:
+        return None
+    return base64.urlsafe_b64encode(value)[:22].decode()
+
+
+def column(f: Field, values: Sequence[Any]) -> pa.Array:
+    """The values of one field, one a row; None where a row has none."""
+    if f.kind == "array":
+        return _lists(f.element, values)
+    if f.kind == "struct":
+        return _structs(f.element, values)
+    return _plain(f.kind, values)
+
+
+def _plain(kind: str, values: Sequence[Any]) -> pa.Array:
+    if kind == "uuid":
+        known: dict[bytes | None, str | None] = {value: id_text(value) for value in values}
+        values = [known[value] for value in values]
+    return pa.array(values, _TYPES[kind])
+
+
+def _lists(element: Primitive | type[Struct], values: Sequence[Sequence[Any] | None]) -> pa.Array:
+    sizes = np.fromiter((len(v) if v is not None else 0 for v in values), np.int32, len(values))
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
+    flat = [item for v in values if v for item in v]
+    inner = _plain(element.name, flat) if isinstance(element, Primitive) else _structs(element, flat)
+    null = np.fromiter((v is None for v in values), bool, len(values))
+    return pa.ListArray.from_arrays(
+        pa.array(ends), inner, type=pa.list_(_element(element)), mask=pa.array(null) if null.any() else None
+    )
+
+
+def _structs(cls: type[Struct], values: Sequence[Any]) -> pa.Array:
+    """Structs by columns. Where there is none, a field of it has its default, which nobody sees."""
+    null = np.fromiter((v is None for v in values), bool, len(values))
+    if null.any():
+        instead = cls()
+        values = [instead if v is None else v for v in values]
+    made = [column(f, [getattr(v, f.name) for v in values]) for f in cls.__fields__]
+    mask = pa.array(null) if null.any() else None
+    return pa.StructArray.from_arrays(made, fields=fields(cls), mask=mask)

@@ -1,0 +1,62 @@
+"""How far a log had grown and when, from the headers of its batches alone.
+
+No record is read, and no checksum made: of a mapped file only the pages are touched in which a batch begins.
+So a header is believed if it can be one and leads to another. Where it does not, the log is looked through
+for the next batch whose checksum holds, and what lies between says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from konvene.pipeline.codec.batches import Source, headers
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.tables.common import WHERE
+
+__all__ = ["ENDS", "log_ends"]
+
+ENDS = pa.schema([f for f in TABLES["log_end"].schema if f.name not in {column.name for column in WHERE}])
+
+MOST_BATCHES = 1000
+"""A stretch ends after so many batches, or with the minute in which its first one was written."""
+
+_MINUTE_MS = 60_000
+_CHUNK = 100_000
+_LOG_APPEND_TIME, _DELETE_HORIZON = 0x08, 0x40
+
+
+def log_ends(buf: Source, *, position: int = 0, end: int | None = None) -> Iterator[pa.RecordBatch]:
+    """A row for each stretch of batches that begin in `buf[position:end]`: `log_end` without cluster, topic
+    and partition. Nothing is raised, whatever the bytes are."""
+    for found in headers(buf, position, end, most=_CHUNK):
+        if len(found):
+            yield _stretches(found)
+
+
+def _stretches(found: npt.NDArray[Any]) -> pa.RecordBatch:
+    last_ms = found["max_timestamp"].astype(np.int64)
+    first_ms = np.where(
+        found["attributes"] & (_LOG_APPEND_TIME | _DELETE_HORIZON), last_ms, found["base_timestamp"]
+    )
+    first_ms = np.minimum(first_ms.astype(np.int64), last_ms)
+    minute = np.maximum.accumulate(last_ms) // _MINUTE_MS
+    fresh = np.concatenate([[0], np.flatnonzero(minute[1:] != minute[:-1]) + 1])
+    sizes = np.diff(np.append(fresh, len(found)))
+    begins = np.concatenate(
+        [np.arange(at, at + n, MOST_BATCHES) for at, n in zip(fresh.tolist(), sizes.tolist(), strict=True)]
+    )
+    offsets = found["base_offset"].astype(np.int64)
+    after = offsets + found["last_offset_delta"] + 1
+    columns = [
+        np.maximum.reduceat(last_ms, begins),
+        np.minimum.reduceat(first_ms, begins),
+        offsets[begins],
+        np.maximum.reduceat(after, begins),
+        np.diff(np.append(begins, len(found))).astype(np.int32),
+    ]
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=ENDS)

@@ -1,0 +1,153 @@
+"""Silver: a table for each type of record that a coordinator writes, made from its declaration.
+
+The columns are where the record stands, whether it is a tombstone, the fields of its key, and those of its
+value, all null in a tombstone. Names are the declarations', but for the offset of a commit, whose name the
+record's own offset has. All versions come to the same columns; what a version lacks is at its default.
+
+Commits, of which there are a hundred times as many as of all others, are read by `commits`, many at once. All
+others are read one by one with the broker's own reader. What cannot be read becomes a row of the quarantine
+that says why; a type that is in no table stays in bronze alone. The rows of `__konvene_audit` are not here:
+they are bronze (`audit_event`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from konvene.codec.compile import decode
+from konvene.codec.errors import CodecError
+from konvene.codec.schema import Field, Struct
+from konvene.pipeline.codec import columns, commits
+from konvene.pipeline.codec.batches import HEAD
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.tables.common import CLUSTER
+from konvene.records.coordinator import (
+    GROUP_RECORDS,
+    SHARE_STATE_RECORDS,
+    TRANSACTION_RECORDS,
+    RecordType,
+    value_version,
+)
+from konvene.records.offsets import LegacyOffsetCommitKey, OffsetCommitKey
+
+__all__ = ["TYPED", "WHERE", "SilverTable"]
+
+WHERE = (
+    pa.field("cluster", CLUSTER.type, nullable=False),
+    pa.field("log_topic", pa.string(), nullable=False),
+    pa.field("log_partition", pa.int32(), nullable=False),
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("timestamp_ms", pa.int64(), nullable=False),
+    pa.field("batch_base_offset", pa.int64(), nullable=False),
+    pa.field("tombstone", pa.bool_(), nullable=False),
+)
+"""The columns in front of all tables of silver."""
+
+_COMMITS = (OffsetCommitKey, LegacyOffsetCommitKey)
+_RENAMED: dict[tuple[type[Struct], str], str] = {(key, "offset"): "committed_offset" for key in _COMMITS}
+
+
+@dataclass(frozen=True)
+class SilverTable:
+    """The table of one record type of one log."""
+
+    log_topic: str
+    kind: RecordType
+
+    def __repr__(self) -> str:
+        return f"<silver table {self.name}, {len(self.schema)} columns>"
+
+    @property
+    def name(self) -> str:
+        return self.kind.name.lower()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which a row is the only one of its kind."""
+        return ("cluster", "log_partition", "offset")
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        names = {f.name: _RENAMED.get((self.kind.key, f.name), f.name) for f in self.kind.value.__fields__}
+        values = [f.with_name(names[f.name]) for f in columns.fields(self.kind.value, nullable=True)]
+        return pa.schema([*WHERE, *columns.fields(self.kind.key), *values])
+
+    def decode(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """Rows of `coordinator_record`, all of this type, as rows of this table; and as rows of `quarantine`
+        those that cannot be read."""
+        if self.kind.key not in _COMMITS:
+            return self._one_by_one(records)
+        plain, columns_ = commits.decode(records, self.kind.key is LegacyOffsetCommitKey)
+        fast = self._rows(records if plain.all() else records.filter(pa.array(plain)), columns_)
+        if plain.all():
+            return fast, None
+        rest, bad = self._one_by_one(records.filter(pa.array(~plain)))
+        both = pa.Table.from_batches([fast, rest]).sort_by("offset").combine_chunks().to_batches()
+        return both[0] if both else fast, bad
+
+    def _rows(self, records: pa.RecordBatch, typed: Sequence[pa.Array]) -> pa.RecordBatch:
+        where = [records.column(n) for n in ("cluster", "topic", "partition")]
+        where += [records.column(f.name) for f in WHERE[3:-1]]
+        tombstone = records.column("value").is_null()
+        return pa.RecordBatch.from_arrays([*where, tombstone, *typed], schema=self.schema)
+
+    def _one_by_one(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """With the broker's reader. The columns are made of all values at once."""
+        keys: list[Struct] = []
+        values: list[Struct | None] = []
+        good: list[int] = []
+        bad: list[tuple[int, str]] = []
+        raw = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
+        for i, (key, value) in enumerate(raw):
+            try:
+                told = _value(self.kind, value)
+                keys.append(decode(self.kind.key, 0, key or b"", 2))
+                values.append(told)
+                good.append(i)
+            except CodecError as error:
+                bad.append((i, str(error)))
+        typed = [_column(f, keys) for f in self.kind.key.__fields__]
+        typed += [_column(f, values) for f in self.kind.value.__fields__]
+        rows = self._rows(records.take(pa.array(good, pa.int32())) if bad else records, typed)
+        return rows, _quarantined(records, bad) if bad else None
+
+
+def _value(kind: RecordType, value: bytes | None) -> Struct | None:
+    return None if value is None else decode(kind.value, value_version(kind, value), value, 2)
+
+
+def _column(f: Field, rows: Sequence[Struct | None]) -> pa.Array:
+    return columns.column(f, [None if row is None else getattr(row, f.name) for row in rows])
+
+
+def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.RecordBatch:
+    """Rows of `quarantine` for these records and reasons. A record's bytes are its key and its value."""
+    rows = records.take(pa.array([i for i, _ in bad], pa.int32()))
+    pairs = zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
+    told = [(key or b"") + (value or b"") for key, value in pairs]
+    made: dict[str, Any] = {
+        name: rows.column(name) for name in ("cluster", "topic", "partition", "file_position", "offset")
+    }
+    made["segment_base_offset"] = rows.column("segment_base_offset")
+    made["length"] = pa.array([len(data) for data in told], pa.int64())
+    made["reason"] = pa.array([reason for _, reason in bad], pa.string())
+    made["bytes"] = pa.array([data[:HEAD] for data in told], pa.binary())
+    schema = TABLES["quarantine"].schema
+    return pa.RecordBatch.from_arrays([made[f.name] for f in schema], schema=schema)
+
+
+_LOGS = {
+    "__consumer_offsets": GROUP_RECORDS,
+    "__share_group_state": SHARE_STATE_RECORDS,
+    "__transaction_state": TRANSACTION_RECORDS,
+}
+
+TYPED: dict[tuple[str, int], SilverTable] = {
+    (topic, kind.code): SilverTable(topic, kind) for topic, table in _LOGS.items() for kind in table.values()
+}
+"""By the log's topic and the type in the key."""

@@ -1,0 +1,184 @@
+"""Each record type has a table, and its rows say what the record says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.codec.logs import STORIES, segments, told
+
+from konvene.codec.batches import build_simple
+from konvene.codec.compile import encode
+from konvene.codec.json import to_json
+from konvene.codec.schema import Field, Primitive, Struct
+from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.pipeline.codec.bronze import blocks, located
+from konvene.pipeline.codec.typed import TYPED, SilverTable
+from konvene.pipeline.tables import TABLES
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+
+
+def value_of(cls: type[Struct], row: dict[str, Any], renamed: dict[str, str] | None = None) -> Struct:
+    """The declared value that a row of Arrow says."""
+    names = {f.name: (renamed or {}).get(f.name, f.name) for f in cls.__fields__}
+    return cls(**{f.name: _field(f, row[names[f.name]]) for f in cls.__fields__})
+
+
+def _field(f: Field, told: Any) -> Any:
+    if told is None:
+        return ZERO_UUID if f.kind == "uuid" else None
+    if f.kind == "array":
+        return tuple(_item(f.element, item) for item in told)
+    return _item(f.element if f.kind == "struct" else Primitive(f.kind, None), told)
+
+
+def _item(element: Any, told: Any) -> Any:
+    if not isinstance(element, Primitive):
+        return value_of(element, told)
+    if element.name == "uuid":
+        return ZERO_UUID if told is None else Uuid.parse(told)
+    return told
+
+
+def typed(table: SilverTable, pairs: Sequence[tuple[bytes | None, bytes | None]]) -> Any:
+    """The table's rows for records of these keys and values, which stand at offsets 0, 1 and so on."""
+    return table.decode(bronze(table.log_topic, pairs))
+
+
+def bronze(topic: str, pairs: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+    """Records of these keys and values, read from one batch."""
+    (found,) = blocks(build_simple(pairs, 1000), segment_base=0)
+    return located(found.records, "c", topic, 3)
+
+
+def records_of(table: SilverTable, rows: pa.RecordBatch) -> Iterator[tuple[Struct, Struct | None]]:
+    """Key and value of each row, as the declarations have them."""
+    renamed = {"offset": "committed_offset"} if "committed_offset" in rows.schema.names else {}
+    for row in rows.to_pylist():
+        key = value_of(table.kind.key, row)
+        if row["tombstone"]:
+            values = [row[renamed.get(f.name, f.name)] for f in table.kind.value.__fields__]
+            assert values == [None] * len(values)
+            yield key, None
+        else:
+            yield key, value_of(table.kind.value, row, renamed)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_every_record_of_kafkas_logs(story: str) -> None:
+    """Rows of silver say what Kafka's own JSON says, in every log, of every record."""
+    logs = told(story)
+    for topic, partition, path in segments(story):
+        wanted = {row["offset"]: row for row in logs.get((topic, partition), []) if "control" not in row}
+        for found in blocks(path.read_bytes(), segment_base=int(path.stem)):
+            records = located(found.records, "c", topic, partition)
+            for kind in sorted({t for t in records.column("key_type").to_pylist() if t is not None}):
+                table = TYPED[topic, kind]
+                rows, bad = table.decode(of_type(records, kind))
+                assert bad is None
+                assert rows.schema == table.schema
+                rows.validate(full=True)
+                pairs = records_of(table, rows)
+                for row, (key, value) in zip(rows.to_pylist(), pairs, strict=True):
+                    want = wanted.pop(row["offset"])
+                    assert (row["log_topic"], row["log_partition"]) == (topic, partition)
+                    assert row["timestamp_ms"] == want["timestamp"]
+                    assert row["batch_base_offset"] == want["batch_base_offset"]
+                    assert to_json(key, 0) == want["key"]
+                    assert (value and to_json(value, want["value_version"])) == want["value"]
+        assert not wanted
+
+
+def of_type(records: pa.RecordBatch, kind: int) -> pa.RecordBatch:
+    return records.filter(pa.array([t == kind for t in records.column("key_type").to_pylist()]))
+
+
+def vectors() -> Iterator[tuple[SilverTable, bool, dict[str, Any]]]:
+    """Kafka's own bytes for keys and values, each with its table and whether it is a key."""
+    by_name = {t.kind.key.__name__: (t, True) for t in TYPED.values()}
+    by_name |= {t.kind.value.__name__: (t, False) for t in TYPED.values()}
+    with gzip.open(VECTORS / "records.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            if row["name"] in by_name:
+                yield (*by_name[row["name"]], row)
+
+
+def test_golden_vectors() -> None:
+    """Every version of every key and value comes through its table as Kafka's JSON has it."""
+    seen = set()
+    for table, is_key, row in vectors():
+        data = bytes.fromhex(row["hex"])
+        key = data if is_key else key_of(table)
+        rows, bad = typed(table, [(key, None if is_key else data)])
+        assert bad is None, row
+        rows.validate(full=True)
+        ((got_key, got_value),) = records_of(table, rows)
+        if is_key:
+            assert to_json(got_key, 0) == row["json"]
+        else:
+            assert got_value is not None
+            assert to_json(got_value, row["version"]) == row["json"]
+        seen.add((row["name"], row["version"]))
+    declared = {(t.kind.key.__name__, 0) for t in TYPED.values()}
+    for table in TYPED.values():
+        first, last = table.kind.value.__versions__
+        declared |= {(table.kind.value.__name__, version) for version in range(first, last + 1)}
+    assert seen == declared
+
+
+def key_of(table: SilverTable) -> bytes:
+    """A key of the table that says nothing."""
+    return table.kind.code.to_bytes(2, "big") + encode(table.kind.key(), 0)
+
+
+def test_tables_are_named_by_what_kafka_calls_the_records() -> None:
+    """One table for each type of each log, with a name of its own."""
+    names = [table.name for table in TYPED.values()]
+    assert len(set(names)) == len(names) == 25
+    assert TYPED["__consumer_offsets", 1].name == "offset_commit"
+    assert TYPED["__consumer_offsets", 8].name == "consumer_group_current_member_assignment"
+    assert TYPED["__share_group_state", 0].name == "share_snapshot"
+    assert TYPED["__transaction_state", 0].name == "transaction_log"
+    assert not set(names) & set(TABLES)
+
+
+@pytest.mark.parametrize("table", TYPED.values(), ids=lambda table: table.name)
+def test_what_cannot_be_read_is_told(table: SilverTable) -> None:
+    """A cut key, a value of a version to come, a value with more behind it: each is a row that says why."""
+    key, version = key_of(table), table.kind.written_version
+    value = version.to_bytes(2, "big") + encode(table.kind.value(), version)
+    pairs = [
+        (key, value),
+        (key[:-1], value),
+        (key + b"?", value),
+        (key, (99).to_bytes(2, "big") + value[2:]),
+        (key, value + b"?"),
+        (key, value[:-1]),
+        (key, b"\0"),
+        (key, b""),
+        (key, None),
+    ]
+    rows, bad = typed(table, pairs)
+    assert rows.column("offset").to_pylist() == [0, 8]
+    assert rows.column("tombstone").to_pylist() == [False, True]
+    assert bad.schema == TABLES["quarantine"].schema
+    assert bad.column("offset").to_pylist() == [1, 2, 3, 4, 5, 6, 7]
+    told = bad.to_pylist()
+    assert "version 99 is not known" in told[2]["reason"]
+    assert told[2]["bytes"] == key + pairs[3][1]
+    assert told[2]["length"] == len(told[2]["bytes"])
+    assert {(t["cluster"], t["topic"], t["partition"]) for t in told} == {("c", table.log_topic, 3)}
+    assert {(t["segment_base_offset"], t["file_position"]) for t in told} == {(0, 0)}
+
+
+def test_no_rows() -> None:
+    for table in TYPED.values():
+        rows, bad = table.decode(bronze(table.log_topic, [(b"", b"")]).slice(0, 0))
+        assert (len(rows), bad) == (0, None)
+        assert rows.schema == table.schema
