@@ -296,7 +296,8 @@ def _see_topology(
         if moved and not changed and topology is group.topology:
             step.cause(causes.TOPIC_METADATA_CHANGED)
         changed |= moved
-    check_tasks(request, topology, configured, mode)
+    if mode != KIP or new.topology_epoch == topology.epoch:  # Else its tasks are those of another topology.
+        check_tasks(request, topology, configured, mode)
     _take_offsets(step, new.member_id, request)
     step.validated_topology_epoch = topology.epoch if configured.is_ready else -1
     if step.validated_topology_epoch != group.validated_topology_epoch:

@@ -7,6 +7,8 @@ tasks from the beginning. Members are told that it is delayed (status ASSIGNMENT
 
 While the topology is not ready there are no tasks: everybody's target is to have none.
 
+In mode `kip` members whose topology is not the group's get nothing new, whatever the assignor says (`stale`).
+
 A large group's target is computed elsewhere (`consumer.work`), if the broker offloads; until it is there
 everybody goes on with the last one, and no other one is begun. A target for an epoch that is past is dropped,
 and the next heartbeat begins anew.
@@ -29,9 +31,10 @@ from konvene.groups.assignors.tasks import (
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import read_configs
-from konvene.groups.streams.configure import Configured, Status
+from konvene.groups.streams.configure import KIP, Configured, Status
 from konvene.groups.streams.current import Target, advance
 from konvene.groups.streams.group import Member
+from konvene.groups.streams.stale import nothing_new_for
 from konvene.groups.streams.step import Step
 from konvene.messages.streams_group_heartbeat import Status as ToldStatus
 from konvene.shard.contract import NOTHING as NO_OUTCOME
@@ -98,7 +101,7 @@ def computed(step: Step, answer: AssignmentComputed) -> Outcome:
     if isinstance(given, GroupError) or not given.keys() <= group.members.keys():
         return step.outcome()  # Or somebody has another id by now: no epoch moves for that.
     if group.epoch == answer.epoch > group.assignment_epoch:
-        _write_all(step, given)
+        _write_all(step, _for_who_is_current(step, group.members, given))
     return step.outcome()
 
 
@@ -133,10 +136,20 @@ def _compute(step: Step, members: Members, configured: Configured) -> GroupAssig
         step.remember(computing=step.epoch)
         return None
     try:
-        return assignor.assign(spec, topology)
+        return _for_who_is_current(step, members, assignor.assign(spec, topology))
     except TaskAssignorError as failed:
         why = f"Failed to compute a new target assignment for epoch {step.epoch}: {failed.message}"
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
+
+
+def _for_who_is_current(step: Step, members: Members, given: GroupAssignment) -> GroupAssignment:
+    """In mode `kip`: who is behind the group's topology gets nothing new."""
+    if step.topology is None or step.context.config["konvene.streams.mode"] != KIP:
+        return given
+    stale = [name for name, member in members.items() if member.topology_epoch != step.topology.epoch]
+    if not stale:
+        return given
+    return nothing_new_for(stale, GroupSpec({n: _spec(step, m) for n, m in members.items()}), given)
 
 
 def _spec(step: Step, member: Member) -> AssignmentMemberSpec:
