@@ -8,6 +8,7 @@ honest.
 
 | file | theme |
 | --- | --- |
+| test_stories.py | the whole life of groups whose members are of different libraries |
 | test_groups.py | members of different libraries in one group: they join, leave, die and sleep |
 | test_assignors.py | who owns what, at every moment, with every assignor of every library |
 | test_static.py | static members: bounced, fenced, removed, mixed with others |

@@ -9,7 +9,7 @@ import pytest
 
 from .brokers import Broker, Unavailable, chosen
 from .clients import Client, Fleet, fleet_of, meet_the_coordinator, why_no_java
-from .stories import Cast, Stories
+from .stories import Stories
 
 HERE = Path(__file__).parent
 
@@ -125,18 +125,6 @@ def stories(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             yield stories
         finally:
             stories.end()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _begin_stories(request: pytest.FixtureRequest) -> None:
-    """The stories that this run will ask about begin at once, since most of a story is waiting."""
-    calls = [getattr(item, "callspec", None) for item in request.session.items]
-    casts = {
-        call.params["cast"]: None for call in calls if call and isinstance(call.params.get("cast"), Cast)
-    }
-    casts = [cast for cast in casts if "java" not in cast.libraries or not java_is_missing()]
-    if casts:
-        request.getfixturevalue("stories").begin(casts)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 A `Cast` says who plays: one founds the group, two join, one leaves cleanly, one is killed where it
 stands, while a producer writes unique values without pause. `play` returns a `Story`: everything every
 client told, on one clock, and what the broker said at the end. The promises over it are small functions
-here; test_groups.py and test_history.py say which story must keep which.
+here; test_stories.py says which story must keep which.
 """
 
 import itertools
@@ -274,13 +274,13 @@ def moves_within(members: list[Client], begin_ns: int, end_ns: int) -> list[Even
 
 
 class Stories:
-    """Plays each cast's story once, two at a time, and keeps what came of it, be it a failure."""
+    """Plays each cast's story once, three at a time, and keeps what came of it, be it a failure."""
 
     def __init__(self, fleet: Fleet, admin: Client) -> None:
         self._fleet = fleet
         self._admin = admin
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(max_workers=2)
+        self._pool = ThreadPoolExecutor(max_workers=3)
         self._played: dict[Cast, Future[Story]] = {}
 
     def begin(self, casts: Iterable[Cast]) -> None:

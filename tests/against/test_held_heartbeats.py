@@ -7,7 +7,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ COMMIT = 8
 QUIET_S = 20
 HELD_S = 0.3
 """An answer that took as long was held, on a machine that is not busy otherwise."""
+AT_ONCE = 3
 CONFIGURED_MS = 5000
 """Kafka's default, which every member is told with policy kafka."""
 
@@ -227,16 +229,48 @@ def in_peace(done: dict[str, Played]) -> None:
         assert after.took[what] < before.took[what] + 1.2, what
 
 
-@pytest.mark.java
-@pytest.mark.parametrize("library", [JAVA, CONFLUENT])
-def test_members_wait_in_peace(
-    library: str, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    """In consumer groups. No answer takes as long as the interval that was told before, and a rebalance is
-    over sooner."""
-    done = played(library, "consumer", tmp_path)
+Plays = dict[tuple[str, str], Future[dict[str, Played]]]
+"""What will come of each library's stories in each protocol."""
+
+each_consumer = pytest.mark.parametrize(
+    ("protocol", "library"), [("consumer", library) for library in (JAVA, CONFLUENT)]
+)
+each_classic = pytest.mark.parametrize(
+    ("protocol", "library"), [("classic", library) for library in (JAVA, CONFLUENT, KAFKA_PYTHON, AIOKAFKA)]
+)
+
+
+@pytest.fixture(scope="module")
+def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plays]:
+    """The stories that this run asks about, `AT_ONCE` libraries at a time: nearly all of it is waiting."""
+    calls = [getattr(i, "callspec", None) for i in request.session.items if i.path.samefile(__file__)]
+    asked = [(call.params["protocol"], call.params["library"]) for call in calls if call]
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        yield {
+            (protocol, library): pool.submit(played, library, protocol, tmp_path_factory.mktemp(library))
+            for protocol, library in asked
+        }
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def done(
+    protocol: str, library: str, plays: Plays, record_property: Callable[[str, object], None]
+) -> dict[str, Played]:
+    """How it went with each policy."""
+    done = plays[protocol, library].result()
     for policy, how in done.items():
         record_property(policy, spoken(how))
+    return done
+
+
+@pytest.mark.java
+@each_consumer
+def test_members_wait_in_peace(done: dict[str, Played]) -> None:
+    """In consumer groups. No answer takes as long as the interval that was told before, and a rebalance is
+    over sooner."""
     in_peace(done)
     before, after = done[KAFKA], done[RESPONSIVE]
     assert {beat.error for how in done.values() for beats in how.beats for beat in beats} == {0}
@@ -249,14 +283,9 @@ def test_members_wait_in_peace(
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("library", [JAVA, CONFLUENT, KAFKA_PYTHON, AIOKAFKA])
-def test_classic_members_wait_in_peace(
-    library: str, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+@each_classic
+def test_classic_members_wait_in_peace(library: str, done: dict[str, Played]) -> None:
     """In classic groups, below the interval that each has shown; aiokafka tells no name and is never held."""
-    done = played(library, "classic", tmp_path)
-    for policy, how in done.items():
-        record_property(policy, spoken(how))
     in_peace(done)
     after = done[RESPONSIVE]
     assert max((*after.held(), 0)) < 3

@@ -1,7 +1,7 @@
 """konvene tells why each rebalance happened, and the cause and the member are the right ones.
 
-Apache Kafka does not say, so there these tests are skipped. The stories of test_groups.py are asked again
-here; the further causes have short plays of their own.
+Apache Kafka does not say, so there these tests are skipped. Each cause has a short play of its own;
+test_stories.py asks the same of whole stories.
 """
 
 from pathlib import Path
@@ -13,8 +13,7 @@ from .brokers import Broker
 from .clients import LIBRARIES, Client, Fleet, eventually, fleet_of
 from .conftest import Admins
 from .history import Rebalance, history, missing
-from .stories import SESSION_MS, Cast, Stories
-from .test_groups import EACH_CAST
+from .stories import SESSION_MS
 
 EACH = [pytest.param(name, marks=pytest.mark.java) if name == "java" else name for name in LIBRARIES]
 
@@ -23,33 +22,6 @@ EACH = [pytest.param(name, marks=pytest.mark.java) if name == "java" else name f
 def _the_broker_explains(broker: Broker) -> None:
     if not broker.explains:
         pytest.skip(f"{broker.name} does not tell why a group rebalances")
-
-
-@pytest.mark.parametrize("cast", EACH_CAST)
-class TestAStory:
-    def test_each_change_is_explained(self, cast: Cast, stories: Stories, broker: Broker) -> None:
-        """Joins, the clean leave and the death are told in their order, each with the client that caused
-        it."""
-        story = stories.of(cast)
-        told = history(broker, story.group)
-        assert missing(told, story.rebalances) == [], told
-
-    def test_no_rebalance_is_without_a_cause(self, cast: Cast, stories: Stories, broker: Broker) -> None:
-        """Every generation is told once, with at least one cause."""
-        told = history(broker, stories.of(cast).group)
-        assert [rebalance for rebalance in told if not rebalance.causes] == []
-        generations = [rebalance.generation for rebalance in told]
-        assert generations == sorted(set(generations))
-
-    def test_nobody_is_accused_falsely(self, cast: Cast, stories: Stories, broker: Broker) -> None:
-        """Only the one who left is told to have left, and only the one who was killed to have expired."""
-        story = stories.of(cast)
-        told = [cause for rebalance in history(broker, story.group) for cause in rebalance.causes]
-        stayer = story.members[1].name
-        left = {cause.client_id for cause in told if cause.kind == "member-left"}
-        expired = {cause.client_id for cause in told if cause.kind == "session-expired"}
-        assert left - {stayer} == {name for kind, name in story.rebalances if kind == "member-left"}
-        assert expired == {name for kind, name in story.rebalances if kind == "session-expired"}
 
 
 def causes(broker: Broker, group: str, kind: str) -> list[str | None]:

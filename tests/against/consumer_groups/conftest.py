@@ -7,9 +7,9 @@ import pytest
 
 from ..brokers import Broker
 from ..clients import Fleet, fleet_of
-from ..conftest import Admins, a_broker, java_is_missing
+from ..conftest import Admins, a_broker
 from .group import CONFLUENT, KAFKA_PYTHON, Group
-from .moves import Move, Moves
+from .moves import Moves
 
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
@@ -60,15 +60,3 @@ def moves(broker: Broker, admins: Admins, tmp_path_factory: pytest.TempPathFacto
             yield moves
         finally:
             moves.end()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _begin_moves(request: pytest.FixtureRequest) -> None:
-    """The moves that this run will ask about begin at once."""
-    calls = [getattr(item, "callspec", None) for item in request.session.items]
-    asked = {
-        call.params["move"]: None for call in calls if call and isinstance(call.params.get("move"), Move)
-    }
-    asked = [move for move in asked if not (move.needs_java and java_is_missing())]
-    if asked:
-        request.getfixturevalue("moves").begin(asked)

@@ -2,8 +2,8 @@
 many tests: each member in turn is closed and comes again in the other protocol, and the producer never stops
 (KIP-848).
 
-A `Move` says who plays. The moves of a run begin with it and are played two at a time, for most of each is
-waiting.
+A `Move` says who plays. The moves of a run begin together and are played three at a time, for most of each
+is waiting.
 """
 
 import itertools
@@ -122,7 +122,7 @@ class Moves:
 
     def __init__(self, fleet: Fleet, admins: Admins, broker: Broker) -> None:
         self._play = lambda move: play(move, fleet, admins, broker)
-        self._pool = ThreadPoolExecutor(max_workers=2)
+        self._pool = ThreadPoolExecutor(max_workers=3)
         self._played: dict[Move, Future[Played]] = {}
 
     def begin(self, moves: Iterable[Move]) -> None:

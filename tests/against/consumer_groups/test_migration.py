@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..clients import fleet_of
-from ..conftest import Admins, a_broker
+from ..conftest import Admins, a_broker, java_is_missing
 from .conftest import SETTINGS
 from .group import CONFLUENT, KAFKA_PYTHON, Group, is_refused
 from .moves import COOPERATIVE, MOVES, Move, Moves, Played
@@ -17,6 +17,14 @@ NO_SUCH_GROUP = "The group id does not exist"
 """librdkafka's words for GROUP_ID_NOT_FOUND (69)."""
 
 EACH_MOVE = [pytest.param(m, id=str(m), marks=[pytest.mark.java] if m.needs_java else []) for m in MOVES]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _begin_moves(moves: Moves, request: pytest.FixtureRequest) -> None:
+    """The moves that this run will ask about begin at once."""
+    calls = [getattr(i, "callspec", None) for i in request.session.items if i.path.samefile(__file__)]
+    asked = {call.params["move"]: None for call in calls if call and "move" in call.params}
+    moves.begin(move for move in asked if not (move.needs_java and java_is_missing()))
 
 
 @pytest.fixture
