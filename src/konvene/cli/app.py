@@ -30,6 +30,10 @@ COMMANDS = {
         "sim",
         "Run groups under faults from a seed, replay and shrink what went wrong, and try settings out.",
     ),
+    "explain": (
+        "explain",
+        "Tell from logs why groups rebalanced, what it cost, and what would help.",
+    ),
     "completion": ("completion", "Print the script that completes commands in your shell."),
 }
 """Name, file in this folder, and what `konvene --help` says."""

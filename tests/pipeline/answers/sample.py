@@ -113,7 +113,8 @@ class Model:
         behind = self.rng.randrange(0, 60) + (0 if unit in self.owner else 900)
         self.rows["lag"].append({
             "group_id": self.group, "topic": unit[0], "partition": unit[1],
-            "minute_ms": ms // 60_000 * 60_000, "committed_offset": self.ends[unit] - behind, "commit_ms": ms, "commits": 12, "advanced": grown,
+            "minute_ms": ms // 60_000 * 60_000, "committed_offset": self.ends[unit] - behind,
+            "commit_ms": ms, "commits": 12, "advanced": grown,
             "log_end_offset": self.ends[unit], "lag": behind, "time_lag_ms": behind * 90,
             "evidence": "observed",
         })  # fmt: skip

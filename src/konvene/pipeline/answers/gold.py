@@ -79,18 +79,19 @@ class Gold:
 
     def _of(self, table: str, groups: Sequence[str]) -> list[Row]:
         found: list[Row] = []
-        for batch in self._batches(table):
-            if groups:
-                wanted = pc.is_in(batch.column("group_id"), value_set=pa.array(list(groups), pa.string()))
-                batch = batch.filter(wanted)
+        wanted = pc.field("group_id").isin(list(groups)) if groups else None
+        for batch in self._batches(table, wanted=wanted):
             found.extend(batch.to_pylist())
         return found
 
-    def _batches(self, table: str, columns: list[str] | None = None) -> Iterable[pa.RecordBatch]:
+    def _batches(
+        self, table: str, columns: list[str] | None = None, wanted: pc.Expression | None = None
+    ) -> Iterable[pa.RecordBatch]:
         if table in self._tables:
             chosen = self._tables[table]
+            chosen = chosen if wanted is None else chosen.filter(wanted)
             yield from (chosen.select(columns) if columns else chosen).to_batches()
         elif self._warehouse is not None:
             from konvene.pipeline import read
 
-            yield from read.batches(self._warehouse, table, columns)
+            yield from read.batches(self._warehouse, table, columns, wanted)

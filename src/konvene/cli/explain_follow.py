@@ -1,0 +1,131 @@
+"""`konvene explain follow`: read logs again and again, ahead of the cleaner; tell each rebalance as it ends.
+
+Kafka compacts the log of its coordinators: what is not read in time is gone. A follower keeps every record in
+its warehouse. It ends well on Ctrl-C and SIGTERM: what is under way is finished or has not happened, and the
+next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from konvene.cli.explain_show import print_documents, print_rebalance
+from konvene.cli.explain_steps import (
+    Work,
+    brokers_and_paths,
+    ingest_and_build,
+    logs_argument,
+    open_warehouse,
+    spool_of,
+    telling_failures,
+    work_options,
+)
+from konvene.cli.output import note
+
+if TYPE_CHECKING:
+    from konvene.pipeline.answers import Rebalance
+    from konvene.pipeline.live import LiveReader
+    from konvene.pipeline.warehouse import Warehouse
+
+
+@click.command()
+@logs_argument(required=True)
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only of this group. Repeatable.")
+@click.option("--interval", default=5.0, show_default=True, type=click.FloatRange(0.1), metavar="SECONDS",
+              help="Between two looks.")  # fmt: skip
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object for each rebalance, each on a line."
+)
+@work_options
+def follow(
+    logs: tuple[str, ...], groups: tuple[str, ...], interval: float, as_json: bool, work: Work
+) -> None:
+    """Follow logs that grow, and tell of each rebalance when it is over.
+
+    What was over before is read, and not told. Ctrl-C ends it.
+
+    \b
+    konvene explain follow localhost:9092 --warehouse tables
+    konvene explain follow /var/kafka --warehouse tables --group orders-app --json
+    """
+    if work.warehouse is None:
+        raise click.UsageError("say with --warehouse DIR where to keep what is read.")
+    stop = threading.Event()
+    with telling_failures(logs), _until(stop), open_warehouse(work) as warehouse:
+        brokers, paths = brokers_and_paths(logs)
+        with contextlib.ExitStack() as stack:
+            readers = [_reader(stack, warehouse, broker) for broker in brokers]
+            paths += [str(spool_of(warehouse, broker)) for broker in brokers]
+            for reader in readers:
+                reader.catch_up()
+            _follow(warehouse, paths, readers, groups, work, stop, interval, as_json)
+
+
+def _reader(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> LiveReader:
+    from konvene.pipeline.live import LiveReader
+
+    return stack.enter_context(LiveReader(broker, spool_of(warehouse, broker)))
+
+
+@contextlib.contextmanager
+def _until(stop: threading.Event) -> Iterator[None]:
+    """Signals say when to stop; a second one does not wait."""
+
+    def told(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {each: signal.signal(each, told) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _follow(
+    warehouse: Warehouse, paths: Sequence[str], readers: Sequence[LiveReader], groups: tuple[str, ...],
+    work: Work, stop: threading.Event, interval: float, as_json: bool,
+) -> None:  # fmt: skip
+    seen: set[tuple[Any, ...]] | None = None
+    while True:
+        ingest_and_build(warehouse, paths, work, quiet=seen is not None)
+        seen = _tell_new(warehouse, groups, seen, as_json)
+        if stop.wait(interval):
+            return
+        for reader in readers:
+            reader.poll(0)
+
+
+def _tell_new(
+    warehouse: Warehouse, groups: tuple[str, ...], seen: set[tuple[Any, ...]] | None, as_json: bool
+) -> set[tuple[Any, ...]]:
+    """Tell of those that ended since; the first time, only how many there are."""
+    from konvene.cli.explain import costs_of
+    from konvene.pipeline.answers import Gold, Selection
+
+    gold = Gold(warehouse=warehouse)
+    over = [each for each in gold.select(Selection(groups)) if _is_over(each)]
+    if seen is None:
+        note(f"Following; {len(over):,} rebalances were over before.")
+        return {each.place for each in over}
+    new = [each for each in reversed(over) if each.place not in seen]
+    costs = costs_of(gold, new)
+    if as_json:
+        print_documents(new, costs)
+    else:
+        for each in new:
+            print_rebalance(each, costs.get(each.place))
+    click.get_text_stream("stdout").flush()
+    return seen | {each.place for each in new}
+
+
+def _is_over(rebalance: Rebalance) -> bool:
+    return rebalance.converged or rebalance.superseded_by is not None or rebalance.state == "Empty"

@@ -1,0 +1,184 @@
+"""How rebalances, stories and summaries are shown: to people on a terminal, or as JSON, one object a line."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from konvene.cli.output import Table, iso, note, print_json_line, print_tables, text_of
+from konvene.groups.history import duration
+
+if TYPE_CHECKING:
+    from konvene.pipeline.answers import Cost, Rebalance, Story, Summary
+
+__all__ = ["print_documents", "print_rebalance", "print_story", "print_summary", "story_document"]
+
+MOST_ROWS = 10
+
+
+def print_rebalance(rebalance: Rebalance, cost: Cost | None) -> None:
+    """When and which, and what happened."""
+    from konvene.pipeline.answers import note as note_of
+    from konvene.pipeline.answers import sentence, title
+
+    when = iso(rebalance.at_ms) or "at an unknown time"
+    click.echo(f"{click.style(when, dim=True)}  {click.style(text_of(title(rebalance)), bold=True)}")
+    _echo(sentence(rebalance, cost))
+    told = note_of(rebalance)
+    if told:
+        _echo(told, dim=True)
+
+
+def print_documents(told: Iterable[Rebalance], costs: dict[Any, Cost]) -> None:
+    """An object for each, on a line of its own."""
+    from konvene.pipeline.answers import document, sentence
+
+    for each in told:
+        cost = costs.get(each.place)
+        print_json_line(document(each, cost, sentence(each, cost)))
+
+
+def _echo(text: str, *, dim: bool = False, indent: str = "    ") -> None:
+    """A paragraph; broken into lines where a terminal has an end."""
+    lines = [text_of(text)]
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns, 40)
+        lines = textwrap.wrap(lines[0], width - len(indent), break_on_hyphens=False) or [""]
+    for line in lines:
+        click.echo(indent + (click.style(line, dim=True) if dim else line))
+
+
+# a story --------------------------------------------------------------------------------------
+
+
+def print_story(story: Story) -> None:
+    """What happened step by step, a lane for each member, and what the log does not tell."""
+    from konvene.pipeline.answers.timeline import DRAWN, PLAIN, legend, timeline
+
+    r = story.rebalance
+    click.echo(f"{iso(r.at_ms) or 'at an unknown time'}  {click.style(text_of(story.title), bold=True)}")
+    _echo(story.sentence)
+    if story.note:
+        _echo(story.note, dim=True)
+    click.echo()
+    began = r.start_ms if r.start_ms is not None else min((s.ms for s in story.steps), default=0)
+    times = [_after(step.ms - began) for step in story.steps]
+    width = max(map(len, times), default=0)
+    for at, step in zip(times, story.steps, strict=True):
+        click.echo(f"  {at.rjust(width)}  {text_of(step.text)}")
+    letters = DRAWN if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else PLAIN
+    columns = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    lanes = timeline(story, columns - 2, letters)
+    if lanes:
+        click.echo()
+        for line in [*lanes, legend(letters)]:
+            click.echo(f"  {''.join(c if c.isprintable() else ascii(c)[1:-1] for c in line)}")
+    if story.followers:
+        click.echo()
+        print_tables([_members(story)])
+    if story.unknown:
+        note(f"The log does not tell {', or '.join(story.unknown)}.")
+
+
+def _after(ms: int) -> str:
+    sign = "-" if ms < 0 else "+"
+    return f"{sign}{duration(abs(ms))}"
+
+
+def _members(story: Story) -> Table:
+    heads = ("MEMBER", "PART", "BEFORE", "AFTER", "GAVE-UP", "GOT", "FOLLOWED-AFTER", "STATES", "WAITED-FOR")
+    rows = [
+        (
+            f.name, f.part, f.before, f.after, f.revoked, f.added,
+            duration(f.acknowledged_ms) if f.acknowledged_ms is not None else None,
+            ",".join(f.states), ", ".join(f.waited_for),
+        )
+        for f in story.followers
+    ]  # fmt: skip
+    return Table(heads, rows)
+
+
+def story_document(story: Story, document: dict[str, Any]) -> dict[str, Any]:
+    """The rebalance as everywhere, and its story."""
+    return {
+        **document,
+        "steps": [step._asdict() for step in story.steps],
+        "member_stories": [
+            {**f._asdict(), "states": list(f.states), "waited_for": list(f.waited_for)}
+            for f in story.followers
+        ],
+        "members_left_out": story.left_out,
+        "unknown": list(story.unknown),
+    }
+
+
+# a summary ------------------------------------------------------------------------------------
+
+
+def print_summary(summary: Summary, told: Sequence[Rebalance]) -> None:
+    """The worst groups, storms, who sets off most, and what would help."""
+    span = duration(max(summary.to_ms - summary.from_ms, 0)) if summary.from_ms >= 0 else "an unknown time"
+    groups = f"{len(summary.groups):,} group{'' if len(summary.groups) == 1 else 's'}"
+    click.echo(f"{summary.rebalances:,} rebalance{'' if summary.rebalances == 1 else 's'} of {groups} within "
+               f"{_long(span, summary)}.")  # fmt: skip
+    click.echo()
+    print_tables(_tables(summary))
+    if summary.advice:
+        click.echo()
+        click.echo(click.style("Advice", bold=True))
+        for each in summary.advice[:MOST_ROWS]:
+            _echo(f"{each.group}: {each.text}", indent="  ")
+        _more(len(summary.advice) - MOST_ROWS, "pieces of advice")
+    unsure = sum(1 for each in told if each.evidence != "observed")
+    if unsure:
+        click.echo()
+        _echo(
+            f"{unsure:,} of {len(told):,} are inferred from the records. A broker of konvene's writes down "
+            "why each was, in __konvene_audit; with that log among the input it is read.",
+            dim=True, indent="",
+        )  # fmt: skip
+
+
+def _long(span: str, summary: Summary) -> str:
+    ms = summary.to_ms - summary.from_ms
+    return span if ms < 7_200_000 else f"{ms // 3_600_000} h {ms % 3_600_000 // 60_000} min"
+
+
+def _tables(summary: Summary) -> Iterable[Table]:
+    rows = [
+        (
+            g.group_id, g.group_type, g.rebalances, g.members, _time(g.median_ms), _time(g.slowest_ms),
+            f"{g.unavailable_ms / 1000:,.1f}", g.moved, g.storms,
+            ", ".join(f"{kind} {count}" for kind, count in g.causes[:2]),
+        )
+        for g in summary.groups[:MOST_ROWS]
+    ]  # fmt: skip
+    heads = ("GROUP", "TYPE", "#REBALANCES", "#MEMBERS", "MEDIAN", "SLOWEST", "PARTITION-SECONDS", "#MOVED",
+             "#STORMS", "CAUSES")  # fmt: skip
+    yield Table(heads, rows)
+    if summary.storms:
+        storms = [
+            (s.group_id, iso(s.from_ms), duration(s.to_ms - s.from_ms), s.rebalances)
+            for s in summary.storms[:MOST_ROWS]
+        ]
+        yield Table(("STORM IN", "BEGAN (UTC)", "LASTED", "#REBALANCES"), storms)
+    if summary.troubled:
+        members = [
+            (t.name, t.group_id, f"{t.rebalances} of {t.of}", ", ".join(f"{k} {n}" for k, n in t.kinds[:3]))
+            for t in summary.troubled[:MOST_ROWS]
+        ]
+        yield Table(("CLIENT", "GROUP", "SET OFF", "HOW"), members)
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else duration(ms)
+
+
+def _more(count: int, what: str) -> None:
+    if count > 0:
+        click.echo(f"  … and {count:,} {what} more")

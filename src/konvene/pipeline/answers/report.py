@@ -1,0 +1,301 @@
+"""One page about many groups: what it shows, and how that is kept small.
+
+`page` makes the HTML: a template, a style and a script that are files beside this one, and the data as JSON
+within the page. It needs no network and no other file. Whatever came from a log (ids of groups and clients,
+reasons) is only ever in that JSON, in which `<` cannot stand, and the script makes text of it, never
+markup; a content security policy lets no other script run.
+
+The page stays below `MOST_BYTES` however long the logs are. Every group has a row up to `MOST_GROUPS`; the
+worst have details, as many as there is room for. Of a group with many rebalances the newest
+`MOST_REBALANCES` are listed; who had a partition for less than can be seen becomes "several"; lag and
+health keep the worst of each stretch of time.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from konvene.pipeline.answers.cost import Cost, Ends, costs
+from konvene.pipeline.answers.gold import Gold
+from konvene.pipeline.answers.rebalance import Rebalance, Selection
+from konvene.pipeline.answers.sentences import note, sentence, short
+from konvene.pipeline.answers.summary import Group, Summary, summarise
+
+__all__ = ["MOST_BYTES", "collect", "page"]
+
+MOST_BYTES = 3_000_000
+DETAIL_BYTES = 2_300_000
+MOST_GROUPS = 1_000
+MOST_DETAILS = 40
+MOST_REBALANCES = 1_500
+MOST_LANES = 96
+MOST_SEGMENTS = 8_000
+POINTS = 600
+"""So many points has a curve."""
+SEVERAL = -1
+"""In place of a member: more than one, for too short to be seen."""
+
+Row = Mapping[str, Any]
+Key = tuple[str, str]
+
+COLUMNS = (
+    "at_ms", "until_ms", "from_epoch", "to_epoch", "cause", "who", "members", "units", "moved", "kept",
+    "unavailable_ms", "stopped", "lag_records", "evidence", "sentence", "note",
+)  # fmt: skip
+"""Of a rebalance in the page, which writes them as arrays."""
+
+
+def page(gold: Gold, wanted: Selection, *, title: str = "", source: str = "") -> str:
+    """The whole page. `source`: where the logs were, to be told."""
+    data = collect(gold, wanted)
+    data["source"] = source
+    shown = title or "Why groups rebalanced"
+    data["title"] = shown
+    folder = resources.files("konvene.pipeline.answers")
+    style = (folder / "page.css").read_text("utf-8")
+    script = (folder / "page.js").read_text("utf-8")
+    template = (folder / "page.html").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    parts = {
+        "TITLE": html.escape(shown), "STYLE": style, "DIGEST": digest, "SCRIPT": script,
+        "DATA": _as_json(data),
+    }  # fmt: skip
+    pieces = template.split("@@")
+    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _as_json(data: Any) -> str:
+    """JSON that can stand within a script element."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def collect(gold: Gold, wanted: Selection) -> dict[str, Any]:
+    """What the page shows, as JSON has it."""
+    told = gold.select(wanted)
+    summary = summarise(gold, wanted, told)
+    shown = summary.groups[:MOST_GROUPS]
+    details = _details(gold, summary, told, [g for g in shown if g.rebalances][:MOST_DETAILS])
+    return {
+        "from_ms": summary.from_ms,
+        "to_ms": summary.to_ms,
+        "rebalances": summary.rebalances,
+        "unavailable_ms": summary.unavailable_ms,
+        "groups": [_group(g) for g in shown],
+        "groups_left_out": len(summary.groups) - len(shown),
+        "storms": [[s.cluster, s.group_id, s.from_ms, s.to_ms, s.rebalances] for s in summary.storms[:500]],
+        "troubled": [[t.name, t.group_id, t.rebalances, t.of, list(t.kinds)] for t in summary.troubled[:100]],
+        "advice": [[a.group, a.rule, a.text] for a in summary.advice[:100]],
+        "columns": COLUMNS,
+        "details": details,
+    }
+
+
+def _group(g: Group) -> dict[str, Any]:
+    return {
+        "cluster": g.cluster, "id": g.group_id, "type": g.group_type, "rebalances": g.rebalances,
+        "members": g.members, "median_ms": g.median_ms, "slowest_ms": g.slowest_ms,
+        "unavailable_ms": g.unavailable_ms, "moved": g.moved, "storms": g.storms, "causes": g.causes[:4],
+    }  # fmt: skip
+
+
+# details --------------------------------------------------------------------------------------
+
+
+def _details(
+    gold: Gold, summary: Summary, told: Sequence[Rebalance], chosen: Sequence[Group]
+) -> list[dict[str, Any]]:
+    """Of the worst groups, as many as there is room for."""
+    names = sorted({g.group_id for g in chosen})
+    if not names:
+        return []
+    by_group: dict[Key, list[Rebalance]] = defaultdict(list)
+    for each in told:
+        by_group[each.cluster, each.group_id].append(each)
+    gaps = _by_group(gold, "unavailability", names)
+    lag = _by_group(gold, "lag", names)
+    owned = _by_group(gold, "ownership", names)
+    health = _by_group(gold, "group_health", names)
+    found: list[dict[str, Any]] = []
+    room = DETAIL_BYTES
+    for g in chosen:
+        key = (g.cluster, g.group_id)
+        detail = _detail(key, by_group[key], gaps[key], lag[key], owned[key], health[key])
+        room -= len(_as_json(detail).encode())
+        if room < 0 and found:
+            break
+        found.append(detail)
+    return found
+
+
+def _by_group(gold: Gold, table: str, names: Sequence[str]) -> dict[Key, list[Row]]:
+    found: dict[Key, list[Row]] = defaultdict(list)
+    for row in gold.rows(table, names):
+        found[row["cluster"], row["group_id"]].append(row)
+    return found
+
+
+def _detail(
+    key: Key, told: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
+    health: Sequence[Row],
+) -> dict[str, Any]:  # fmt: skip
+    cost = costs(gaps, Ends(lag))
+    shown = told[:MOST_REBALANCES]
+    times = [ms for r in told for ms in (r.at_ms, r.until_ms) if ms >= 0] + [row["minute_ms"] for row in lag]
+    low, high = min(times, default=0), max(times, default=0)
+    high = max(high, low + 1)
+    names, lanes, left_out = _lanes(owned, gaps, low, high)
+    return {
+        "cluster": key[0],
+        "id": key[1],
+        "from_ms": low,
+        "to_ms": high,
+        "rebalances": [_row(r, cost.get(r.place)) for r in shown],
+        "rebalances_left_out": len(told) - len(shown),
+        "names": names,
+        "lanes": lanes,
+        "lanes_left_out": left_out,
+        "lag": _lag(lag, low, high),
+        "health": _thin(sorted((row["minute_ms"], row["score"]) for row in health), low, high, min),
+    }
+
+
+def _row(r: Rebalance, cost: Cost | None) -> list[Any]:
+    name = r.instance_id or r.client_id or r.member_id or ""
+    return [
+        r.at_ms, r.until_ms, r.from_epoch, r.to_epoch, r.cause, name, r.members,
+        r.units, r.moved, r.kept, r.unavailable_ms, cost.stopped if cost else None,
+        cost.waiting if cost else None, r.evidence, sentence(r, cost), note(r),
+    ]  # fmt: skip
+
+
+# lanes ----------------------------------------------------------------------------------------
+
+
+def _lanes(
+    owned: Sequence[Row], gaps: Sequence[Row], low: int, high: int
+) -> tuple[list[str], list[list[Any]], int]:
+    """Names of members, a lane for each partition or task, and how many lanes there is no room for.
+
+    A lane is [what it is, [from, to, name, from, to, name, …], [from, to, …] of gaps]."""
+    by_unit: dict[tuple[str, int, str], list[Row]] = defaultdict(list)
+    for row in owned:
+        by_unit[row["topic"], row["partition"], row["role"]].append(row)
+    holes: dict[tuple[str, int, str], list[Row]] = defaultdict(list)
+    for row in gaps:
+        holes[row["topic"], row["partition"], row["role"]].append(row)
+    busiest = sorted(by_unit, key=lambda unit: (-len(by_unit[unit]), unit))[:MOST_LANES]
+    chosen = sorted(busiest, key=lambda unit: (unit[2], unit[0], unit[1]))
+    name_of = _names(row for unit in chosen for row in by_unit[unit])
+    names = sorted(set(name_of.values()))
+    number = {name: i for i, name in enumerate(names)}
+    least = (high - low) // 4000
+    while True:
+        lanes = []
+        for unit in chosen:
+            spans = [(*_span(row, high), number[name_of[row["member_id"]]]) for row in by_unit[unit]]
+            missed = [(*_span(row, high), 0) for row in holes[unit]]
+            lanes.append([_unit_name(unit), _flat(_merged(spans, least)), _pairs(_merged(missed, least))])
+        if sum(len(lane[1]) // 3 + len(lane[2]) // 2 for lane in lanes) <= MOST_SEGMENTS:
+            return names, lanes, len(by_unit) - len(chosen)
+        least = max(least * 2, 1)
+
+
+def _span(row: Row, high: int) -> tuple[int, int]:
+    return row["from_ms"], high if row["to_ms"] is None else row["to_ms"]
+
+
+def _unit_name(unit: tuple[str, int, str]) -> str:
+    topic, partition, role = unit
+    return f"{topic}:{partition}" if role == "active" else f"{topic}:{partition} ({role})"
+
+
+def _names(rows: Iterable[Row]) -> dict[str, str]:
+    """What members are called: by instance or client, unless two at a time would have the same name."""
+    told = list(rows)
+    by_client = {row["member_id"]: row["instance_id"] or row["client_id"] or row["member_id"] for row in told}
+    busy: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
+    for row in told:
+        to_ms = float("inf") if row["to_ms"] is None else row["to_ms"]
+        busy[by_client[row["member_id"]]].append((row["from_ms"], to_ms, row["member_id"]))
+    shared = {name for name, spans in busy.items() if _overlap(sorted(spans))}
+    return {member: short(member) if name in shared else name for member, name in by_client.items()}
+
+
+def _overlap(spans: Sequence[tuple[int, float, str]]) -> bool:
+    """Whether two members are there at a time, among spans that rise."""
+    ends: dict[str, float] = {}
+    for from_ms, to_ms, member in spans:
+        if any(end > from_ms for other, end in ends.items() if other != member):
+            return True
+        ends[member] = max(to_ms, ends.get(member, 0))
+    return False
+
+
+def _merged(spans: Iterable[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
+    """Spans in order; of those shorter than `least` neighbours become one, of several."""
+    found: list[tuple[int, int, int]] = []
+    for from_ms, to_ms, name in sorted(spans):
+        if found and to_ms - from_ms < least and from_ms - found[-1][1] <= least:
+            before = found[-1]
+            if before[1] - before[0] < least or before[2] == SEVERAL:
+                found[-1] = (before[0], to_ms, name if name == before[2] else SEVERAL)
+                continue
+        if found and found[-1][2] == name and found[-1][1] >= from_ms:
+            found[-1] = (found[-1][0], max(to_ms, found[-1][1]), name)
+            continue
+        found.append((from_ms, to_ms, name))
+    return found
+
+
+def _flat(spans: Iterable[tuple[int, int, int]]) -> list[int]:
+    return [number for span in spans for number in span]
+
+
+def _pairs(spans: Iterable[tuple[int, int, int]]) -> list[int]:
+    return [number for span in spans for number in span[:2]]
+
+
+# curves ---------------------------------------------------------------------------------------
+
+
+def _lag(rows: Sequence[Row], low: int, high: int) -> list[list[int]]:
+    """The lag of the group, all partitions together: a partition keeps its last one until the next."""
+    changes = sorted(
+        (row["minute_ms"], (row["topic"], row["partition"]), row["lag"])
+        for row in rows
+        if row["lag"] is not None
+    )
+    now: dict[Any, int] = {}
+    total = 0
+    found: list[tuple[int, int]] = []
+    for minute_ms, unit, lag in changes:
+        total += lag - now.get(unit, 0)
+        now[unit] = lag
+        if found and found[-1][0] == minute_ms:
+            found[-1] = (minute_ms, total)
+        else:
+            found.append((minute_ms, total))
+    return _thin(found, low, high, max)
+
+
+def _thin(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any) -> list[list[int]]:
+    """Not more than `POINTS` of them: of each stretch of time the worst."""
+    if len(points) <= POINTS:
+        return [list(point) for point in points]
+    width = max((high - low) / POINTS, 1)
+    stretches: dict[int, tuple[int, int]] = {}
+    for ms, value in points:
+        at = int((ms - low) / width)
+        old = stretches.get(at)
+        stretches[at] = (ms, value) if old is None else (old[0], worst(old[1], value))
+    return [list(stretches[at]) for at in sorted(stretches)]
