@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from konvene.pipeline.commits import Bools, Effects, Ints, Key, effects, grown, ints, running_max
+from konvene.pipeline.commits import Bools, Effects, Ints, Key, effects, grown, ints, order_of, running_max
 from konvene.pipeline.tables import TABLES
 
 __all__ = ["Ends", "lag_rows"]
@@ -93,7 +93,7 @@ class _Minutes:
     def take(self, some: Effects) -> _Rows:
         """The rows that are over by these effects."""
         self._grow(len(some.keys.all))
-        by_key = np.argsort(some.key, kind="stable")
+        by_key = order_of(some.key, len(some.keys.all))
         key = some.key[by_key]
         life = self._lives(key, some.tombstone[by_key])
         commit = np.flatnonzero(~some.tombstone[by_key])
