@@ -71,6 +71,7 @@ def take_generation(
     _hand_out(track, now, people, at, put)
     it.joined, it.gone, track.joined, track.gone = track.joined, track.gone, {}, {}
     _stood_still(track, it, previous, had, said, at, put)
+    _forget_gaps(track, now)
     for person in (*people.values(), *it.gone.values()):
         it.part(person)
     _acknowledged(it, said)
@@ -140,16 +141,26 @@ def _stood_still(
         held, now = had[unit], track.holdings.owners.get(unit)
         if now is None:
             continue
-        owner = held.person.member_id
-        since_ms = max(back.get(owner, it.start_ms), it.start_ms)
+        since_ms = max(back.get(held.person.member_id, it.start_ms), it.start_ms)
         if since_ms >= at.ms:
             continue
-        gap = Gap(owner, "classic", held.at._replace(ms=since_ms, whole=at.whole), *track.last)
+        gap = Gap(held.person, "classic", held.at._replace(ms=since_ms, whole=at.whole), *track.last)
         row = track.holdings.gap_row(
             track.place, unit, gap, at._replace(stretch=held.at.stretch), now.person.member_id
         )
         put("unavailability", (*row[:-1], OBSERVED))
         it.closes(gap, at.ms)
+
+
+def _forget_gaps(track: Track, now: GroupMetadataValue) -> None:
+    """What an eager group hands to nobody, nobody is meant to have; nor what a cooperative one does not hand
+    out when it can, in the generation behind the one in which it was given up."""
+    if not now.members:
+        return
+    gaps = track.holdings.gaps
+    eager = now.protocol in EAGER
+    for unit in [unit for unit, gap in gaps.items() if eager or gap.epoch != now.generation]:
+        del gaps[unit]
 
 
 def _acknowledged(it: Open, said: Mapping[str, Any] | None) -> None:

@@ -6,7 +6,7 @@ log says that it has.
 
 `changed` says of each unit that changed hands since somebody last cleared it who had it then: what changed
 back is not in it. What a rebalance moved is counted from that alone, so no rebalance costs more than what it
-changes.
+changes. A unit that nobody had for a while comes from who had it last (`handed_on`).
 
 A gap begins when an active unit loses its owner, and is told when it has one again at a later time. Gaps that
 are open when a group is stable are forgotten (`at_rest`): nobody is meant to have these units.
@@ -45,8 +45,8 @@ class Held(NamedTuple):
 class Gap:
     """Nobody has what somebody had."""
 
-    owner: str
-    """The member id of who had it last."""
+    owner: Person
+    """Who had it last."""
     group_type: str
     at: At
     epoch: int = NOT_KNOWN
@@ -67,6 +67,8 @@ class Holdings:
     """Active units by whom; nobody with none."""
     changed: dict[Unit, str | None] = field(default_factory=dict)
     """Who had it before; None: nobody."""
+    handed_on: dict[Unit, str] = field(default_factory=dict)
+    """Of units that nobody had, and somebody got: who had had them last."""
     copied: dict[tuple[Unit, str], bool] = field(default_factory=dict)
     """Copies that came or went, with whether they were there before."""
     gaps: dict[Unit, Gap] = field(default_factory=dict)
@@ -146,6 +148,7 @@ class Holdings:
     def begin_anew(self) -> None:
         """Changes are counted from here on."""
         self.changed = {}
+        self.handed_on = {}
         self.copied = {}
 
     # --- rows ---
@@ -167,11 +170,18 @@ class Holdings:
         evidence = INFERRED if gap.group_type == "classic" else OBSERVED
         return (
             place.cluster, self.group_id, gap.group_type, *unit, gap.at.ms, None if end is None else end.ms,
-            None if end is None else end.ms - gap.at.ms, gap.owner, to, gap.epoch, place.partition,
+            None if end is None else end.ms - gap.at.ms, gap.owner.member_id, to, gap.epoch, place.partition,
             gap.base_offset, gap.cause, evidence if sure else MISSING,
         )  # fmt: skip
 
     # --- gaps ---
+
+    def has_again(self, unit: Unit) -> Gap | None:
+        """A unit has an owner again: the gap that was there."""
+        gap = self.gaps.pop(unit, None)
+        if gap is not None and self.changed.get(unit, "") is None:
+            self.handed_on[unit] = gap.owner.who
+        return gap
 
     def name_gaps(self, units: Iterable[Unit], epoch: int, base_offset: int, cause: str) -> None:
         """The rebalance that these gaps belong to is known."""

@@ -3,13 +3,14 @@
 The counts of a row, from what changed hands between the beginning and the end (`Holdings.changed`):
 
     units          active units that members have at the end
-    moved          of these, those that another member had at the beginning
-    added          of these, those that nobody had at the beginning
+    moved          of these, those that another member had at the beginning; or had last, if nobody had them
+                   then because it had given them up
+    added          of these, those that nobody had had before
     kept           units - moved - added
     revoked        units that a member had at the beginning and that the same one does not have at the end
     least_moves    the sum over members of what they have more at the end than at the beginning, less `added`,
                    and not below 0: so many had to come from others for these sizes
-    churn_ratio    moved / units at the beginning
+    churn_ratio    moved / units at the beginning, with those that somebody had given up by then
     unavailable_ms the sum over units of the time between start and end in which nobody had them, not counting
                    what nobody has when the group is stable: nobody is meant to have that
 
@@ -98,6 +99,7 @@ class Counts(NamedTuple):
 
     units: int
     before: int
+    """Those at the beginning, and those that somebody had given up by then and that have an owner now."""
     moved: int
     revoked: int
     added: int
@@ -115,6 +117,7 @@ def counted(holdings: Holdings) -> Counts:
     moved = added = 0
     got: dict[str, int] = {}
     lost: dict[str, int] = {}
+    its_own: dict[str, int] = {}
     owners = holdings.owners
     for unit, before in holdings.changed.items():
         held = owners.get(unit)
@@ -123,14 +126,17 @@ def counted(holdings: Holdings) -> Counts:
         if held is not None:
             who = held.person.who
             got[who] = got.get(who, 0) + 1
-            moved += before is not None
-            added += before is None
-    revoked = sum(lost.values())
-    more = sum(max(count - lost.get(who, 0), 0) for who, count in got.items())
+            last = holdings.handed_on.get(unit) if before is None else before
+            if last == who:
+                its_own[who] = its_own.get(who, 0) + 1
+            moved += last not in (None, who)
+            added += last is None
+    revoked, now = sum(lost.values()), sum(got.values())
+    more = sum(max(count - its_own.get(who, 0) - lost.get(who, 0), 0) for who, count in got.items())
     roles = [unit[2] for (unit, _), was in holdings.copied.items() if not was]
     return Counts(
         units=len(owners),
-        before=len(owners) - added + revoked - moved,
+        before=len(owners) - now + revoked + len(holdings.handed_on),
         moved=moved,
         revoked=revoked,
         added=added,

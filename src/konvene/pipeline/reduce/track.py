@@ -106,7 +106,7 @@ class Track:
             return None
         self._told(unit, held, at, put)
         if unit[2] == ACTIVE and at.whole:
-            gap = Gap(person.member_id, held.group_type, at)
+            gap = Gap(person, held.group_type, at)
             self.holdings.gaps[unit] = gap
             if named:
                 gap.epoch, gap.base_offset, gap.cause = self.last
@@ -116,7 +116,7 @@ class Track:
         before = self.holdings.gain(unit, person, self.group_type, self.epoch, at)
         if before is not None:
             self._told(unit, before, at, put)
-        gap = self.holdings.gaps.pop(unit, None) if unit[2] == ACTIVE else None
+        gap = self.holdings.has_again(unit) if unit[2] == ACTIVE else None
         if gap is None or at.ms <= gap.at.ms:
             return
         if gap.epoch == NOT_KNOWN:

@@ -13,9 +13,12 @@ to leave. What is left out is impossible, as long as one clock goes on:
     rebalance-timeout   of a classic group, only if the rebalance can have lasted as long as the shortest one
                         of its members', and the member was not static; of one that assigns, only if the
                         member owed a revocation, or speaks the classic protocol, for that long
-    sync-timeout        only of who speaks the classic protocol, and after so long as well
+    sync-timeout        only of who speaks the classic protocol, after so long as well; of a classic group,
+                        not after more than four times the longest one of its members'
 
-Timers may be late and never early, so only lower bounds are used.
+Timers may be late and never early, so lower bounds are all that is used but for that last one: a generation
+waits for its members to ask for their assignment once, from its beginning on, and the rebalance behind it
+lasts as long at most. It is taken that neither is late by more than it runs.
 """
 
 from __future__ import annotations
@@ -161,7 +164,8 @@ def ways_from_generation(
     """The same of a classic group's members: who was in a generation, and in the next one not any more.
 
     `made_ms`: when all had joined the generation; `gone_ms`: when all had joined the next."""
-    shortest_ms = min((_patience(m) for m in (*previous.members, *members)), default=NOT_KNOWN)
+    patience = [_patience(m) for m in (*previous.members, *members)]
+    shortest_ms, longest_ms = min(patience, default=NOT_KNOWN), max(patience, default=NOT_KNOWN)
     return {
         m.member_id: ways_to_go(
             session_timeout_ms=m.session_timeout,
@@ -169,7 +173,7 @@ def ways_from_generation(
             heard_ms=made_ms,
             gone_ms=gone_ms,
             may_be_late=m.group_instance_id is None,
-            may_not_sync=True,
+            may_not_sync=made_ms < 0 or gone_ms - made_ms <= 4 * longest_ms,
         )
         for m in previous.members
     }

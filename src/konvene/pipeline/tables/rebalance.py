@@ -19,7 +19,8 @@ TABLE = Table(
         Column("from_epoch", pa.int32(), "The epoch (generation) before; -1 where it is not known."),
         Column("to_epoch", pa.int32(), "The epoch that came of it."),
         Column("state", pa.string(), "What the group came to: `Stable`, `Empty`, `NotReady`; `Assigning` or "
-               "`Reconciling` where the log ends first or the next epoch came."),
+               "`Reconciling` where the log ends first or the next epoch came; `Unknown` where no record is "
+               "left of it."),
         Column("cause", pa.string(), "The strongest cause, in the words of `konvene.shard.causes`. Where "
                "the log "
                "cannot tell two apart, both, such as `member-left|session-expired`."),
@@ -43,20 +44,22 @@ TABLE = Table(
         Column("duration_ms", pa.int64(), "The time between start and end.", nullable=True),
         Column("converged", pa.bool_(), "Whether it came to its end before the next one."),
         Column("superseded_by", pa.int32(), "The epoch that came before it had ended.", nullable=True),
-        Column("members", pa.int32(), "How many members the group had at the end."),
+        Column("members", pa.int32(), "How many members the group had at the end. Where the evidence is "
+               "`missing` it is 0, as all counts are: nothing is known of them."),
         Column("joined", pa.int32(), "Members that were not there before."),
         Column("gone", pa.int32(), "Members that were there before."),
         Column("units", pa.int32(), "Partitions (active tasks) that members had at the end."),
         Column("kept", pa.int32(), "Those that their member had before: they stood still."),
-        Column("moved", pa.int32(), "Those that another member had before."),
-        Column("revoked", pa.int32(), "How often a member lost one, however it went."),
+        Column("moved", pa.int32(), "Those that another member had before, or had had last."),
+        Column("revoked", pa.int32(), "Those that a member had before and has not at the end."),
         Column("added", pa.int32(), "Those that nobody had before."),
         Column("standby_moved", pa.int32(), "Standby tasks that a member has and had not before."),
         Column("warmup_moved", pa.int32(), "Warm-up tasks likewise."),
         Column("least_moves", pa.int32(), "How many had to move at least, so that each member could have as "
                "many "
                "as it came to have."),
-        Column("churn_ratio", pa.float64(), "`moved` by the units that members had before.", nullable=True),
+        Column("churn_ratio", pa.float64(), "`moved` by the units that members had before, or had just given "
+               "up.", nullable=True),
         Column("unavailable_ms", pa.int64(), "How long partitions (active tasks) had no owner because of "
                "it, all "
                "together.", nullable=True),
