@@ -372,6 +372,11 @@ class Coordinator:
         if self._syncing is None and (self._lingering is None or not held.may_wait):
             self._begin_sync()
 
+    @property
+    def lingers(self) -> bool:
+        """Whether the next sync begins in a moment, though somebody waits for it."""
+        return self._lingering is not None
+
     def _begin_sync(self) -> None:
         self._linger_no_more()
         self._syncing = self._loop.create_task(self._sync())

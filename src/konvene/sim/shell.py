@@ -305,11 +305,11 @@ class Shell:
     def made_durable(self, but: int = 0) -> None:
         """What was appended, `but` for so many batches, is on the disk now; answers that waited for it leave.
 
-        G12: and nobody's is held while nothing is on its way to the disk."""
+        G12: and nobody's is held while nothing is on its way to the disk, now or in a moment."""
         if self.journal.online:
             self.log.durable = max(self.log.durable, len(self.log.batches) - but)
             self._end_sync(None)
-            if self._ends and not self.waits_for_disk:
+            if self._ends and not (self.waits_for_disk or self.coordinator.lingers):
                 why = f"{len(self._ends)} answers wait for the disk, and no sync is under way"
                 raise Broken("AnswersWaitForTheDisk", why)
 
