@@ -1,0 +1,213 @@
+"""How often the pipeline names the right cause: random lives of groups, whose causes are known.
+
+The simulator's coordinator says of each decision why a group moved. Its log, with and without the audit, is
+given to the reducer, and what that tells is held against what was said: cause by cause and member by member.
+
+    recall       of the causes that there were, those that are told
+    precision    of the causes that are told, those that there were
+
+An answer that names two causes, because the log cannot tell them apart, counts for the one that it was; how
+many answers of this kind there are is printed beside. `python -m bench.truth --rebalances 10000`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+from konvene.groups.consumer import targets
+from konvene.groups.streams import targets as tasks
+from konvene.pipeline.simulated import tables_of
+from konvene.records.audit import Cause
+from konvene.sim.calm import calm
+from konvene.sim.event import Event, Promise
+from konvene.sim.run import Run
+from konvene.sim.world import Measure, World
+
+KINDS: tuple[tuple[str, ...], ...] = (
+    ("classic",), ("static",), ("consumer",), ("consumer-static",), ("migration",), ("streams",),
+)  # fmt: skip
+
+
+class Said(NamedTuple):
+    """That a group moved, as its coordinator said it."""
+
+    group_id: str
+    epoch: int
+    offset: int
+    """The last record of the decision."""
+    causes: tuple[Cause, ...]
+
+
+@dataclass(slots=True)
+class Score:
+    """Causes that there were, that were told, and that were both."""
+
+    rebalances: int = 0
+    missed: Counter[str] = field(default_factory=Counter)
+    """Causes that there were and that nobody told."""
+    invented: Counter[str] = field(default_factory=Counter)
+    """Causes that were told and that there were not."""
+    right: int = 0
+    ambiguous: int = 0
+    """Of the right ones, those that name more than one cause."""
+    rows_missing: int = 0
+    rows_too_many: int = 0
+
+    def __iadd__(self, other: Score) -> Score:
+        self.missed += other.missed
+        self.invented += other.invented
+        for name in ("rebalances", "right", "ambiguous", "rows_missing", "rows_too_many"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+    @property
+    def precision(self) -> float:
+        return self.right / max(self.right + self.invented.total(), 1)
+
+    @property
+    def recall(self) -> float:
+        return self.right / max(self.right + self.missed.total(), 1)
+
+
+class _Listens(Promise):
+    """Hears each decision, also of those that a crash keeps from the audit."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Any, tuple[Any, ...]]] = []
+
+    def after(self, event: Event) -> None:
+        if event.batch is not None and event.outcome is not None and event.outcome.why:
+            self.said.append((event.batch, event.outcome.why))
+
+
+class _Audits(Measure):
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def explained(self, explained: Any) -> None:
+        self.told.append(explained)
+
+
+def life(run: Run) -> tuple[World, _Listens, _Audits]:
+    """A random life: its log, what its coordinator decided, and what came into the audit."""
+    options = run.options()
+    heavy = targets.HEAVY, tasks.HEAVY
+    targets.HEAVY = tasks.HEAVY = options["heavy"]
+    listens, audits = _Listens(), _Audits()
+    try:
+        world = World(
+            Random(f"world {run.seed}"), options, kinds=run.kinds, promises=(listens,), settings=run.settings,
+            measure=audits,
+        )  # fmt: skip
+        world.begin()
+        world.chaos(round(run.steps * 0.8))
+        calm(world)
+    finally:
+        targets.HEAVY, tasks.HEAVY = heavy
+    return world, listens, audits
+
+
+def truth(world: World, listens: _Listens) -> Iterator[Said]:
+    """What was said and is in the log: of what a crash took away, nothing is to be told."""
+    ends: dict[int, int] = {}
+    offset = 0
+    for batch in world.log.batches:
+        offset += batch.size
+        ends[id(batch)] = offset - 1
+    for batch, why in listens.said:
+        if id(batch) in ends:
+            for group_id, story in why:
+                yield Said(group_id, story.epoch, ends[id(batch)], story.causes)
+
+
+def score(said: Iterable[Said], rows: Sequence[dict[str, Any]]) -> Score:
+    """Hold rows of `rebalance` against what was said.
+
+    Where the end of a rebalance repeats the causes of its epochs, they are those of the epochs."""
+    found = Score()
+    of_epoch: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        of_epoch.setdefault((row["group_id"], row["to_epoch"]), []).append(row)
+    known: dict[tuple[str, int], list[Said]] = {}
+    for each in said:
+        known.setdefault((each.group_id, each.epoch), []).append(each)
+    for key in sorted({*of_epoch, *known}):
+        told = [row for row in of_epoch.get(key, []) if row["evidence"] != "missing"]
+        stories = known.get(key, [])
+        found.rebalances += len(stories)
+        found.rows_missing += max(len(stories) - len(told), 0)
+        found.rows_too_many += max(len(told) - len(stories), 0)
+        _compare(found, stories, told)
+    return found
+
+
+def _compare(found: Score, stories: Sequence[Said], told: Sequence[dict[str, Any]]) -> None:
+    there = Counter((c.kind, c.member_id) for story in stories for c in story.causes)
+    for cause in (cause for row in told for cause in row["causes"]):
+        kinds = cause["kind"].split("|")
+        match = next(((k, cause["member_id"]) for k in kinds if there[k, cause["member_id"]] > 0), None)
+        if match is None:
+            found.invented[cause["kind"]] += 1
+            continue
+        there[match] -= 1
+        found.right += 1
+        found.ambiguous += len(kinds) > 1
+    for (kind, _), count in there.items():
+        found.missed[kind] += count
+
+
+def measure(run: Run) -> tuple[Score, Score]:
+    """Of a life: with the audit, and without it."""
+    world, listens, audits = life(run)
+    said = list(truth(world, listens))
+    scores = []
+    for explained in (audits.told, ()):
+        table = tables_of("sim", world.log.batches, explained).get("rebalance")
+        scores.append(score(said, table.to_pylist() if table is not None else []))
+    return scores[0], scores[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.truth", description=__doc__.splitlines()[0])
+    parser.add_argument("--rebalances", type=int, default=10_000, help="how many at least, of all kinds")
+    parser.add_argument("--steps", type=int, default=5_000)
+    asked = parser.parse_args()
+    each = asked.rebalances // len(KINDS) + 1
+    print(
+        f"{'':18}{'rebalances':>11} | {'audit: precision':>17}{'recall':>9} | "
+        f"{'without: precision':>19}{'recall':>9}{'ambiguous':>11}"
+    )
+    sums = Score(), Score()
+    for kinds in KINDS:
+        found = Score(), Score()
+        seed = 0
+        while found[0].rebalances < each:
+            run = Run(seed, kinds, asked.steps, (("compaction", "0"),))
+            for total, one in zip(found, measure(run), strict=True):
+                total += one
+            seed += 1
+        _line("+".join(kinds), *found)
+        for total, one in zip(sums, found, strict=True):
+            total += one
+    _line("all", *sums)
+    for name, total in zip(("with the audit", "without"), sums, strict=True):
+        print(f"{name}: rows missing {total.rows_missing}, too many {total.rows_too_many}")
+        print(f"  missed {dict(total.missed.most_common())}, invented {dict(total.invented.most_common())}")
+    sys.exit(min(sums[0].precision, sums[0].recall) < 0.99)
+
+
+def _line(name: str, audit: Score, bare: Score) -> None:
+    print(
+        f"{name:18}{audit.rebalances:>11,} | {audit.precision:>17.2%}{audit.recall:>9.2%} | "
+        f"{bare.precision:>19.2%}{bare.recall:>9.2%}{bare.ambiguous / max(bare.right, 1):>11.1%}"
+    )
+
+
+if __name__ == "__main__":
+    main()
