@@ -25,13 +25,13 @@ from konvene.cli.explain_show import (
     print_summary,
     story_document,
 )
-from konvene.cli.explain_steps import Work, answers_of, logs_argument, work_options
+from konvene.cli.explain_steps import Work, answers_of, costs_of, logs_argument, work_options
 from konvene.cli.explain_tables import tables
 from konvene.cli.options import fail
 from konvene.cli.output import note, print_json
 
 if TYPE_CHECKING:
-    from konvene.pipeline.answers import Gold, Rebalance, Selection
+    from konvene.pipeline.answers import Gold, Selection
 
 LOGS = "logs"
 MOST_SHOWN = 20
@@ -177,17 +177,7 @@ def _why_none(gold: Gold, wanted: Selection) -> str:
         return _NO_GROUPS
     if wanted.since_ms is not None or wanted.until_ms is not None or wanted.group_type is not None:
         return "Leave out --since, --until or --type to see all there is."
-    return "Groups only committed offsets in them."
-
-
-def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[Any, Any]:
-    """What those rebalances cost, read for their groups alone."""
-    from konvene.pipeline.answers import Ends, costs
-
-    groups = sorted({each.group_id for each in shown})
-    if not groups:
-        return {}
-    return dict(costs(gold.rows("unavailability", groups), Ends(gold.rows("lag", groups))))
+    return "They tell of commits, and of deliveries in share groups; neither is a rebalance."
 
 
 def _why(gold: Gold, group: str, epoch: int, as_json: bool) -> None:

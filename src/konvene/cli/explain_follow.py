@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from konvene.cli.explain_show import print_documents, print_rebalance
 from konvene.cli.explain_steps import (
     Work,
     brokers_and_paths,
+    costs_of,
     ingest_and_build,
     logs_argument,
     open_warehouse,
@@ -57,7 +59,7 @@ def follow(
     if work.warehouse is None:
         raise click.UsageError("say with --warehouse DIR where to keep what is read.")
     stop = threading.Event()
-    with telling_failures(logs), _until(stop), open_warehouse(work) as warehouse:
+    with telling_failures(logs, audit=work.audit), _until(stop), open_warehouse(work) as warehouse:
         brokers, paths = brokers_and_paths(logs)
         with contextlib.ExitStack() as stack:
             readers = [_reader(stack, warehouse, broker) for broker in brokers]
@@ -108,7 +110,6 @@ def _tell_new(
     warehouse: Warehouse, groups: tuple[str, ...], seen: set[tuple[Any, ...]] | None, as_json: bool
 ) -> set[tuple[Any, ...]]:
     """Tell of those that ended since; the first time, only how many there are."""
-    from konvene.cli.explain import costs_of
     from konvene.pipeline.answers import Gold, Selection
 
     gold = Gold(warehouse=warehouse)
@@ -123,7 +124,7 @@ def _tell_new(
     else:
         for each in new:
             print_rebalance(each, costs.get(each.place))
-    click.get_text_stream("stdout").flush()
+    sys.stdout.flush()
     return seen | {each.place for each in new}
 
 

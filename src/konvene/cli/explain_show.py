@@ -153,7 +153,7 @@ def _tables(summary: Summary) -> Iterable[Table]:
     rows = [
         (
             g.group_id, g.group_type, g.rebalances, g.members, _time(g.median_ms), _time(g.slowest_ms),
-            f"{g.unavailable_ms / 1000:,.1f}", g.moved, g.storms,
+            _seconds(g.unavailable_ms), g.moved, g.storms,
             ", ".join(f"{kind} {count}" for kind, count in g.causes[:2]),
         )
         for g in summary.groups[:MOST_ROWS]
@@ -173,6 +173,10 @@ def _tables(summary: Summary) -> Iterable[Table]:
             for t in summary.troubled[:MOST_ROWS]
         ]
         yield Table(("CLIENT", "GROUP", "SET OFF", "HOW"), members)
+
+
+def _seconds(ms: int | None) -> str | None:
+    return None if ms is None else f"{ms / 1000:,.1f}"
 
 
 def _time(ms: int | None) -> str | None:

@@ -20,22 +20,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from konvene.cli.options import fail, failure_of
+from konvene.cli.options import Failure, fail, failure_of
 from konvene.cli.output import Progress, note
 
 if TYPE_CHECKING:
-    from konvene.pipeline.answers import Gold
+    from konvene.pipeline.answers import Gold, Rebalance
     from konvene.pipeline.engine import Engine
     from konvene.pipeline.progress import Progress as Step
     from konvene.pipeline.warehouse import Warehouse
 
-__all__ = ["Work", "answers_of", "brokers_and_paths", "ingest_and_build", "logs_argument", "open_warehouse",
-           "telling_failures", "work_options"]  # fmt: skip
+__all__ = [
+    "Work", "answers_of", "brokers_and_paths", "costs_of", "ingest_and_build", "logs_argument",
+    "open_warehouse", "spool_of", "telling_failures", "work_options",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 SPARK_FROM_BYTES = 512 << 20
 """From here on `--engine auto` takes Spark: below, its start takes longer than the work."""
+PROCESSES_FROM_BYTES = 64 << 20
+"""From here on all cores are used without Spark, too."""
 AUDIT_TOPIC = "__konvene_audit"
 _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5})*")
 
@@ -85,7 +89,7 @@ def work_options(command: F) -> F:
 
 
 @contextmanager
-def telling_failures(logs: Sequence[str] = ()) -> Iterator[None]:
+def telling_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterator[None]:
     """Tell in one line whatever a log, a disk, a broker or a user can cause."""
     try:
         import pyarrow  # noqa: F401 (without it nothing of the pipeline can be imported)
@@ -93,6 +97,7 @@ def telling_failures(logs: Sequence[str] = ()) -> Iterator[None]:
         fail("explaining logs needs pyarrow, which is not installed", "pip install 'konvene[spark]'")
     from konvene.client.errors import ClientError
     from konvene.pipeline.files import NotALog
+    from konvene.pipeline.ingest import WrongTables
     from konvene.pipeline.warehouse import Conflict, DamagedWarehouse
 
     try:
@@ -106,6 +111,9 @@ def telling_failures(logs: Sequence[str] = ()) -> Iterator[None]:
         fail(
             f"the warehouse is in use: {error}", "Wait for the other command, or choose another --warehouse."
         )
+    except WrongTables:
+        hint = "Choose another --warehouse."
+        fail("this warehouse was begun " + ("without" if audit else "with") + f" {AUDIT_TOPIC}", hint)
     except DamagedWarehouse as error:
         fail(f"the warehouse is damaged: {error}", "Make it anew from the logs in another directory.")
     except FileNotFoundError as error:
@@ -113,9 +121,16 @@ def telling_failures(logs: Sequence[str] = ()) -> Iterator[None]:
     except PermissionError as error:
         fail(f"no permission to read {error.filename}", "Run it as a user who may read the broker's files.")
     except ClientError as error:
-        raise failure_of(error) from error
+        hint = "Name host:port of a Kafka listener without TLS or SASL."
+        raise Failure(str(error), failure_of(error).hint if _is_kafkas(error) else hint) from error
     except OSError as error:
         fail(f"{error.filename or 'reading or writing'}: {error.strerror or error}")
+
+
+def _is_kafkas(error: Exception) -> bool:
+    from konvene.client.errors import KafkaError
+
+    return isinstance(error, KafkaError)
 
 
 # the steps ------------------------------------------------------------------------------------
@@ -139,7 +154,7 @@ def open_warehouse(work: Work) -> Iterator[Warehouse]:
 @contextmanager
 def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
     """Read what is new in the logs, and give what can be told. Without logs: what the warehouse has."""
-    with telling_failures(logs):
+    with telling_failures(logs, audit=work.audit):
         if not logs and work.warehouse is None:
             raise click.UsageError("name logs to read, or a --warehouse that has read some.")
         if not logs and work.warehouse is not None and not work.warehouse.is_dir():
@@ -182,12 +197,21 @@ def ingest_and_build(warehouse: Warehouse, paths: Sequence[str], work: Work, *, 
     from konvene.pipeline.ingest import ingest
 
     engine = engine_of(work, paths)
+    tables = None if work.audit else all_but("audit_event")
     with _bar("reading", quiet) as told:
-        report = ingest(warehouse, paths, engine, cluster=work.cluster, progress=told)
+        report = ingest(warehouse, paths, engine, cluster=work.cluster, tables=tables, progress=told)
     for each in report.left:
         note(each)
     with _bar("explaining", quiet) as told:
         build(warehouse, engine, progress=told)
+
+
+def all_but(name: str) -> list[str]:
+    """The names of all other tables."""
+    from konvene.pipeline.codec.typed import TYPED
+    from konvene.pipeline.tables import TABLES
+
+    return sorted(({*TABLES} | {each.name for each in TYPED.values()}) - {name})
 
 
 @contextmanager
@@ -206,16 +230,18 @@ def _bar(name: str, quiet: bool) -> Iterator[Callable[[Step], None] | None]:
 
 def engine_of(work: Work, paths: Sequence[str]) -> Engine:
     """The engine that is asked for; auto weighs the logs."""
-    from konvene.pipeline.engine import Local, Spark
+    from konvene.pipeline.engine import Local, Processes, Spark
 
+    weight = _weight(paths)
+    here: Engine = Local() if weight < PROCESSES_FROM_BYTES else Processes()
     if work.engine == "local":
-        return Local()
+        return here
     if work.engine == "auto":
-        if _weight(paths) < SPARK_FROM_BYTES:
-            return Local()
+        if weight < SPARK_FROM_BYTES:
+            return here
         if not _has_spark():
-            note("Spark is not installed, so one process does it all: pip install 'konvene[spark]'.")
-            return Local()
+            note("Spark is not installed, so it is done without: pip install 'konvene[spark]'.")
+            return here
     elif not _has_spark():
         fail(
             "Spark is not installed", "pip install 'konvene[spark]', and Java 17 or newer; or --engine local."
@@ -226,8 +252,8 @@ def engine_of(work: Work, paths: Sequence[str]) -> Engine:
         return Spark(session.build(work.master or "local[*]"))
     except RuntimeError as error:
         if work.engine == "auto":
-            note(f"{error} One process does it all.")
-            return Local()
+            note(f"{error} It is done without.")
+            return here
         fail(str(error), "--engine local works without Spark.")
 
 
@@ -241,3 +267,13 @@ def _weight(paths: Sequence[str]) -> int:
     from konvene.pipeline.files import find
 
     return sum(segment.size for copy in find(paths).copies for segment in copy.segments)
+
+
+def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[Any, Any]:
+    """What those rebalances cost, read for their groups alone."""
+    from konvene.pipeline.answers import Ends, costs
+
+    groups = sorted({each.group_id for each in shown})
+    if not groups:
+        return {}
+    return dict(costs(gold.rows("unavailability", groups), Ends(gold.rows("lag", groups))))

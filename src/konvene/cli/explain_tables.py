@@ -35,7 +35,7 @@ def tables(logs: tuple[str, ...], files: bool, as_json: bool, work: Work) -> Non
     """
     if work.warehouse is None:
         raise click.UsageError("say with --warehouse DIR where the tables are to be.")
-    with telling_failures(logs):
+    with telling_failures(logs, audit=work.audit):
         if not logs and not work.warehouse.is_dir():
             fail(f"there is no warehouse {work.warehouse}", "Name logs too, and it is made of them.")
         with open_warehouse(work) as warehouse:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.cost import Cost
@@ -98,10 +98,20 @@ def cause_words(rebalance: Rebalance) -> str:
     told = rebalance.all_causes
     more = rebalance.causes_left_out
     if len(told) + more <= WHERE_MANY:
-        return "; ".join(dict.fromkeys(_cause(c, rebalance) for c in told))
+        return "; ".join(_one_by_one(rebalance)).replace("; and ", ", and ")
     kinds = Counter(c.kind for c in told)
     words = [_many(kind, count, told, rebalance) for kind, count in kinds.most_common()]
     return "; ".join([*words, *([f"and {more:,} more causes"] if more else [])])
+
+
+def _one_by_one(rebalance: Rebalance) -> Iterator[str]:
+    """Each cause; what a member did besides is not said with its name again."""
+    before = ""
+    for cause in dict.fromkeys(rebalance.all_causes):
+        text = _cause(cause, rebalance)
+        member = who(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
+        yield f"and {text.removeprefix(member).strip()}" if member and member == before else text
+        before = member
 
 
 def _many(kind: str, count: int, told: Iterable[Cause], rebalance: Rebalance) -> str:
@@ -136,24 +146,25 @@ def _either(kinds: tuple[str, ...], member: str) -> str:
 
 
 def _took(r: Rebalance) -> str:
-    came = {"Empty": "until the group was empty", "NotReady": "until the group was not ready"}
     if r.superseded_by is not None:
-        after = f"after {duration(r.duration_ms)} " if r.duration_ms is not None else ""
-        return f"{after}{r.word} {r.superseded_by} came before it was done"
-    if not r.converged and r.state not in came:
+        later = f"{duration(r.duration_ms)} later" if r.duration_ms is not None else "then"
+        return f"{r.word} {r.superseded_by} came {later}, before it was done"
+    if r.state == "Empty":
+        return "the group is empty"
+    if not r.converged and r.state != "NotReady":
         return "the log ends before it is done"
     if r.duration_ms is None:
         return f"{counted(r.members, 'member')} came out of it"
-    if r.state in came:
-        return "the group is empty" if r.state == "Empty" else f"{duration(r.duration_ms)} {came[r.state]}"
+    if r.state == "NotReady":
+        return f"{duration(r.duration_ms)} until the group was not ready"
+    if r.duration_ms == 0:
+        return "done at once"
     followed = "back" if r.group_type == "classic" else "done with it"
     members = "its one member was" if r.members == 1 else f"all {r.members:,} members were"
     return f"{duration(r.duration_ms)} until {members} {followed}"
 
 
 def _moved(r: Rebalance) -> str:
-    if r.units == 0 and not r.revoked:
-        return f"no {r.unit}s to have" if r.members else ""
     told = []
     if r.moved:
         told.append(f"{r.moved:,} of {counted(r.units, r.unit)} moved")
@@ -165,20 +176,22 @@ def _moved(r: Rebalance) -> str:
     if r.added:
         what = "" if told else f" {r.unit}{'' if r.added == 1 else 's'}"
         told.append(f"{r.added:,}{what} had nobody before")
-    lost = max(r.revoked - r.moved, 0) if not r.units else 0
-    if lost:
-        told.append(f"{counted(lost, r.unit)} {'has' if lost == 1 else 'have'} nobody now")
+    lost = max(r.revoked - r.moved, 0)
+    if lost and (not r.units or r.superseded_by is not None):
+        has = "has" if lost == 1 else "have"
+        told.append(f"{counted(lost, r.unit)} {has} nobody {'yet' if r.units else 'now'}")
     for count, role in ((r.standby_moved, "standby"), (r.warmup_moved, "warm-up")):
         if count:
             told.append(f"{counted(count, f'{role} task')} moved")
-    return ", ".join(told)
+    return ", ".join(told) or (f"no {r.unit}s to have" if r.members else "")
 
 
 def _cost(r: Rebalance, cost: Cost | None) -> str:
     if r.unavailable_ms is None:
         return ""
-    if r.unavailable_ms == 0 and (cost is None or not cost.stopped):
-        return f"no {r.unit} stood still" if r.kept or r.moved else ""
+    if r.unavailable_ms == 0:
+        stopped = cost is not None and cost.stopped
+        return f"no {r.unit} stood still" if (r.kept or r.moved) and not stopped else ""
     parts = [f"{seconds(r.unavailable_ms)} {r.unit}-seconds"]
     if cost is not None and cost.waiting is not None:
         parts.append(f"about {counted(cost.waiting, 'record')} of lag")
@@ -195,9 +208,10 @@ def note(r: Rebalance) -> str:
         return "Part of the log is gone: the cleaner took records that would tell more."
     undecided = [c.kinds for c in r.all_causes if len(c.kinds) > 1]
     if undecided:
-        first, *others = [EITHER.get(kind, kind) for kind in undecided[0]]
-        first = f"it {first}" if not first.startswith("it") else first
-        return f"The log cannot tell whether {' or '.join([first, *others])}; the audit topic would."
+        words = [EITHER.get(kind, kind) for kind in undecided[0]]
+        words[0] = words[0] if words[0].startswith("it") else f"it {words[0]}"
+        listed = f"{', '.join(words[:-1])}{',' if len(words) > 2 else ''} or {words[-1]}"
+        return f"The log cannot tell whether {listed}; the audit topic would."
     if r.cause == causes.UNKNOWN:
         return "Nothing in the log says why; the audit topic would."
     if r.cause == causes.MEMBER_GONE:

@@ -37,7 +37,8 @@ class Group:
     """After the last rebalance."""
     median_ms: int | None
     slowest_ms: int | None
-    unavailable_ms: int
+    unavailable_ms: int | None
+    """None where the log does not tell it of any rebalance."""
     moved: int
     storms: int
     causes: tuple[tuple[str, int], ...]
@@ -89,7 +90,7 @@ class Summary:
 
     @property
     def unavailable_ms(self) -> int:
-        return sum(each.unavailable_ms for each in self.groups)
+        return sum(each.unavailable_ms or 0 for each in self.groups)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -108,7 +109,7 @@ def summarise(gold: Gold, wanted: Selection, told: Sequence[Rebalance] | None = 
     found_storms = [storm for each in by_group.values() for storm in storms(each)]
     groups = sorted(
         (_group(each, found_storms) for each in by_group.values()),
-        key=lambda g: (-g.unavailable_ms, -g.rebalances, g.cluster, g.group_id),
+        key=lambda g: (-(g.unavailable_ms or 0), -g.rebalances, g.cluster, g.group_id),
     )
     worst = [g for g in groups if g.rebalances > 1][:MOST_ADVISED]
     times = [ms for each in told for ms in (each.at_ms, each.until_ms) if ms >= 0]
@@ -146,6 +147,7 @@ def _storm(told: Sequence[Rebalance]) -> Storm:
 def _group(told: Sequence[Rebalance], found: Iterable[Storm]) -> Group:
     last = told[-1]
     took = sorted(r.duration_ms for r in told if r.duration_ms is not None and r.converged)
+    known = [r.unavailable_ms for r in told if r.unavailable_ms is not None]
     here = [s for s in found if (s.cluster, s.group_id) == (last.cluster, last.group_id)]
     return Group(
         cluster=last.cluster,
@@ -155,7 +157,7 @@ def _group(told: Sequence[Rebalance], found: Iterable[Storm]) -> Group:
         members=last.members,
         median_ms=took[len(took) // 2] if took else None,
         slowest_ms=took[-1] if took else None,
-        unavailable_ms=sum(r.unavailable_ms or 0 for r in told),
+        unavailable_ms=sum(known) if known else None,
         moved=sum(r.moved for r in told),
         storms=len(here),
         causes=tuple(Counter(r.cause for r in told).most_common()),
