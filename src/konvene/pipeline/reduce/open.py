@@ -168,6 +168,7 @@ def rebalance_row(place: Place, group_id: str, it: Open, end: End, counts: Count
 def missing_row(place: Place, group_id: str, it: Open, state: str) -> Row:
     """A row of epochs of which the log says no more than that they were: its counts are 0."""
     it.unavailable_ms = None
+    it.joined, it.gone = {}, {}
     nothing = Counts(0, 0, 0, 0, 0, 0, 0, 0, {}, {})
     return rebalance_row(place, group_id, it, End(state, None, 0), nothing, MISSING)
 

@@ -20,7 +20,11 @@ nothing; and the audit's rows until they are used.
 
 from __future__ import annotations
 
+import copyreg
+import io
+import pickle
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from konvene.codec.errors import CodecError
@@ -97,6 +101,14 @@ class PartitionReducer:
 
     def __repr__(self) -> str:
         return f"<reducer of partition {self._place.partition}: {len(self._tracks)} groups>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Empty tasks are mappings that cannot be changed, which pickle does not know by itself."""
+        packed = io.BytesIO()
+        pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
+        pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: _thawed}
+        pickler.dump(self.__dict__)
+        return _unpacked, (packed.getvalue(),)
 
     # --- what is fed ---
 
@@ -229,3 +241,17 @@ class PartitionReducer:
             for group_id in sorted(self._tracks):
                 self._tracks[group_id].lose_sight(self._put)
         self._is_whole = is_whole
+
+
+def _as_it_was(mapping: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(mapping)
+
+
+def _thawed(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return _as_it_was, (dict(mapping),)
+
+
+def _unpacked(packed: bytes) -> PartitionReducer:
+    reducer = PartitionReducer.__new__(PartitionReducer)
+    reducer.__dict__.update(pickle.loads(packed))
+    return reducer

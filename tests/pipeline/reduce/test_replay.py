@@ -1,0 +1,185 @@
+"""There is one replay: the reducer's groups are a broker's, and how it is fed makes no difference."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.groups.history.logs import LOGS, golden
+from tests.groups.history.walking import Walk
+from tests.groups.history.writing import Writer
+from tests.pipeline.reduce.reading import LOGS_OF_GROUPS, feed, final, named, names_of, reduced
+
+from konvene.codec import batches as rb
+from konvene.groups.classic.log import from_record
+from konvene.groups.shard import GroupShard
+from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.tables import TABLES
+from konvene.records.classic import GroupMetadataValue
+
+
+def as_a_shard_has_it(group_id: str, group: Any) -> Any:
+    return from_record(group_id, group) if isinstance(group, GroupMetadataValue) else group
+
+
+def shard_and_reducer(log: list[Any]) -> tuple[GroupShard, PartitionReducer]:
+    shard, reducer = GroupShard(), PartitionReducer("c", 0)
+    for batch in log:
+        feed(reducer, [batch])
+        for entry in batch.entries:
+            if entry.said is not None:
+                shard.replay(entry.said)
+    return shard, reducer
+
+
+def same_groups(log: list[Any]) -> int:
+    shard, reducer = shard_and_reducer(log)
+    of_log = {
+        e.said.key.group_id
+        for b in log
+        for e in b.entries
+        if hasattr(getattr(e.said, "key", None), "group_id")
+    }
+    of_log |= {
+        e.said.key.group for b in log for e in b.entries if hasattr(getattr(e.said, "key", None), "group")
+    }
+    for group_id in of_log:
+        expected = shard.groups.get(group_id)
+        assert as_a_shard_has_it(group_id, reducer.group(group_id)) == expected, group_id
+    return len(shard.groups)
+
+
+@pytest.mark.parametrize("name", LOGS_OF_GROUPS)
+def test_each_group_is_as_a_broker_that_read_the_log_has_it(name: str) -> None:
+    """At the end, and after each batch: states, epochs, who has what and is to have it."""
+    groups = 0
+    for log in golden(name).values():
+        for end in range(1, len(log) + 1, 7):
+            same_groups(log[:end])
+        groups += same_groups(log)
+    assert groups
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_so_is_it_after_whatever_may_be_written(seed: int) -> None:
+    writer = Writer(seed)
+    writer.write(100)
+    same_groups(writer.log)
+    walk = Walk(seed)
+    walk.walk(60)
+    same_groups(walk.log)
+
+
+def told(owned: list[dict[str, Any]], group: str, member: str, role: str) -> list[str]:
+    mark = "_" if role in ("standby", "warmup") or any(o["group_type"] == "streams" for o in owned) else "-"
+    return sorted(
+        f"{o['topic']}{mark}{o['partition']}"
+        for o in owned
+        if o["group_id"] == group and o["member_id"] == member and o["role"] == role and o["to_ms"] is None
+    )
+
+
+@pytest.mark.parametrize("name", ["classic", "consumer", "streams"])
+def test_what_kafka_said_at_the_end_is_what_members_have(name: str) -> None:
+    """And the last rebalance of a group came to the epoch and the members that Kafka told."""
+    seen = 0
+    for partition, log in golden(name).items():
+        rows = reduced(log, partition, (), names_of(name))
+        for group_id, group in final(name)["groups"].items():
+            mine = [r for r in rows["rebalance"] if r["group_id"] == group_id]
+            if not mine:
+                continue
+            last = mine[-1]
+            assert (last["group_type"], last["state"]) == (group["type"].lower(), group["state"])
+            assert last["members"] == len(group["members"])
+            if group.get("groupEpoch") is not None:
+                assert last["to_epoch"] == group["groupEpoch"]
+            for member in group["members"]:
+                for role, key in (("active", "assignment"), ("active", "active"), ("standby", "standby")):
+                    if key in member:
+                        seen += 1
+                        has = told(rows["ownership"], group_id, member["memberId"], role)
+                        assert has == sorted(member[key])
+    assert seen
+
+
+def bytes_of(name: str, partition: int) -> list[Any]:
+    """The batches of a golden log: header, and records as bytes."""
+    found = []
+    for file in sorted((LOGS / name / f"__consumer_offsets-{partition}").glob("*.log")):
+        found += [
+            (header, list(rb.records(batch, header))) for header, batch in rb.batches(file.read_bytes())
+        ]
+    return found
+
+
+@pytest.mark.parametrize("name", LOGS_OF_GROUPS)
+def test_in_one_go_or_in_pieces_that_are_pickled_in_between(name: str) -> None:
+    """A batch job and a stream tell the same, and bytes what values do; the rows fit their tables."""
+    for partition, log in golden(name).items():
+        whole = reduced(log, partition, (), names_of(name))
+        reducer = PartitionReducer("c", partition, (), names_of(name))
+        rows: dict[str, list[Any]] = {table: [] for table in whole}
+        for number, (header, records) in enumerate(bytes_of(name, partition)):
+            if number % 3 == 0:
+                reducer = pickle.loads(pickle.dumps(reducer))
+            reducer.batch(header.base_offset, header.last_offset, header.record_count)
+            for r in records:
+                if header.is_control:
+                    reducer.take(r.offset, r.timestamp, None, None)
+                else:
+                    reducer.take(r.offset, r.timestamp, r.key, r.value)
+            for table, some in named(reducer.drain()).items():
+                rows[table] += some
+        reducer.finish()
+        for table, some in named(reducer.drain()).items():
+            rows[table] += some
+        assert rows == whole
+        for table, some in rows.items():
+            schema = TABLES[table].schema
+            made = pa.Table.from_pylist(some, schema)
+            made.validate(full=True)
+            assert [f.name for f in schema if not f.nullable and made.column(f.name).null_count] == []
+            keys = [tuple(row[column] for column in TABLES[table].key) for row in some]
+            assert len(set(keys)) == len(keys), table
+
+
+def test_what_cannot_be_read_is_counted_and_taken_for_a_gap() -> None:
+    """Nothing wrong is told of what comes behind it."""
+    (header, records), *rest = bytes_of("consumer", 0)
+    reducer = PartitionReducer("c", 0)
+    reducer.batch(header.base_offset, header.last_offset, header.record_count)
+    for r in records:
+        newer = b"\x00\x63" + r.value[2:] if r.offset == header.base_offset else r.value
+        reducer.take(r.offset, r.timestamp, r.key, newer)
+    reducer.finish()
+    rows = named(reducer.drain())
+    assert reducer.unread == 1
+    assert {r["evidence"] for r in rows["rebalance"]} == {"missing"}
+    assert rest
+
+
+def test_nothing_is_kept_of_groups_that_are_gone() -> None:
+    """State is for groups that are there."""
+    writer = Writer(3, groups=40)
+    writer.write(3_000)
+    reducer = PartitionReducer("c", 0)
+    feed(reducer, writer.log)
+    shard, _ = shard_and_reducer(writer.log)
+    held: Any = reducer
+    assert len(held._tracks) - len(shard.groups) <= 1  # One that went with the very last batch.
+    assert len({row["group_id"] for row in named(reducer.drain())["rebalance"]}) == 40
+
+
+def test_share_groups_are_passed_over() -> None:
+    for partition, log in golden("share").items():
+        assert not any(reduced(log, partition).values())
+
+
+def test_rows_do_not_depend_on_anything_but_the_log() -> None:
+    """Twice the same, in the same order."""
+    writer = Writer(8)
+    writer.write(200)
+    assert reduced(writer.log) == reduced(writer.log)
