@@ -290,7 +290,7 @@ class _Walker:
         length, magic, *_ = _FRONT.unpack_from(self.view, pos)
         after: int = pos + PREFIX_SIZE + length
         cut = after > self.total and magic == 2
-        if magic in (0, 1) and length > 0 and self._plausible(after):
+        if magic in (0, 1) and length > 0 and self._plausible(after, magic):
             bad.append(self._bad(pos, after, f"magic {magic}: only batches of magic 2 are known"))
             return after
         if magic != 2:
@@ -320,11 +320,11 @@ class _Walker:
         crc: int = _FRONT.unpack_from(self.view, pos)[2]
         return bool(crc32c(self.view[pos + _COVERED_AT : after]) == crc)
 
-    def _plausible(self, at: int) -> bool:
-        """Whether a batch can begin there: the end, the beginning of something, or what looks like one."""
+    def _plausible(self, at: int, magic: int = 2) -> bool:
+        """Whether a batch of this magic or a later one can begin there, or the log ends."""
         if at >= self.total - _MAGIC_AT:
             return at <= self.total
-        if self.view[at + _MAGIC_AT] > 2 or self.view[at] > 0x7F:
+        if not magic <= self.view[at + _MAGIC_AT] <= 2 or self.view[at] > 0x7F:
             return False
         return int.from_bytes(self.view[at + 8 : at + 12], "big") in range(14, 1 << 31)
 
