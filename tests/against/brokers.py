@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -174,11 +175,18 @@ def kafka_jars() -> Path:
     return jars
 
 
+@contextmanager
+def one_at_a_time(directory: Path) -> Iterator[None]:
+    """Of the processes that make something in a directory with a pom.xml, each in its turn."""
+    with (directory / "pom.xml").open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+
+
 def maven(directory: Path, *goals: str, unless: Callable[[], bool]) -> None:
     """Run Maven, without the network when its cache is enough; Unavailable when it cannot be done. Of several
     processes that need the same, one does it."""
-    with (directory / "pom.xml").open() as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    with one_at_a_time(directory):
         if unless():
             return
         if shutil.which("java") is None or shutil.which("mvn") is None:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .brokers import HERE, Unavailable, maven
+from .brokers import HERE, Unavailable, maven, one_at_a_time
 
 Event = dict[str, Any]
 Partition = tuple[str, int]
@@ -28,6 +28,8 @@ T = TypeVar("T")
 LIBRARIES = ("java", "confluent-kafka", "kafka-python", "aiokafka")
 SCRIPTS = {"confluent-kafka": "confluent.py", "kafka-python": "kafka_python.py", "aiokafka": "aio.py"}
 JAVA = HERE / "java"
+MODEST = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog:disable"]
+"""Of JVMs that live for seconds: little memory, no long work on their code, no words of their own."""
 
 
 class Refused(Exception):
@@ -60,12 +62,28 @@ def java_classpath() -> str:
     return f"{jar}:{JAVA / 'target' / 'dependency'}/*"
 
 
+@cache
+def java_archive() -> Path:
+    """The driver's classes as a JVM keeps them in memory, with which a driver needs half the time to begin.
+    Where a JVM makes none there is no such file, and drivers begin without."""
+    classpath, archive = java_classpath(), JAVA / "target" / "against.jsa"
+    built = Path(classpath.partition(":")[0]).stat().st_mtime
+    with one_at_a_time(JAVA):
+        if not archive.exists() or archive.stat().st_mtime < built:
+            part = archive.with_suffix(".part")
+            words = ["java", *MODEST, f"-XX:ArchiveClassesAtExit={part}", "-cp", classpath]
+            subprocess.run([*words, "konvene.against.Archive"], capture_output=True, timeout=120)
+            if part.exists():
+                part.replace(archive)
+    return archive
+
+
 def command(library: str) -> list[str]:
     if library != "java":
         return [sys.executable, "-W", "ignore", str(HERE / "drivers" / SCRIPTS[library])]
-    modest = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return ["java", *modest, quiet, "-cp", java_classpath(), "konvene.against.Driver"]
+    words = ["java", *MODEST, f"-XX:SharedArchiveFile={java_archive()}", quiet]
+    return [*words, "-cp", java_classpath(), "konvene.against.Driver"]
 
 
 def why_no_java() -> str | None:
