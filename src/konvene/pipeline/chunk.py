@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from konvene.codec.batches import read_header
+from konvene.codec.errors import CodecError
 from konvene.pipeline.audits import AUDIT_TOPIC, audit_rows
 from konvene.pipeline.codec.bronze import blocks, located
 from konvene.pipeline.codec.ends import log_ends
@@ -220,12 +222,29 @@ def _ends(task: Chunk, buf: memoryview) -> Done:
     sink = _sink(task, table.name, table.schema)
     try:
         if task.tables is None or table.name in task.tables:
-            for rows in log_ends(buf, position=0, end=task.split.size):
+            begin, end = _between(buf, task.split.size, task.within)
+            for rows in log_ends(buf, position=begin, end=end):
                 sink.write(located(rows, *where))
         file = _closed(task, sink, table.name)
     finally:
         sink.abandon()
     return Done(task.of, task.within, _all(task.within), [file] if file is not None else [], [])
+
+
+def _between(buf: memoryview, size: int, within: Range) -> tuple[int, int]:
+    """Where the first batch of a range begins, and where the first one behind it does."""
+    at = begin = 0
+    while at < size:
+        try:
+            header = read_header(buf, at)
+        except CodecError:
+            break
+        if header.base_offset < within.first:
+            begin = at + header.size
+        elif header.base_offset > within.last:
+            return begin, at
+        at += header.size
+    return begin, size
 
 
 def _all(within: Range) -> list[Span]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -65,13 +66,26 @@ class Processes:
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         if not tasks:
             return
-        with ProcessPoolExecutor(min(self._count, len(tasks)), get_context("spawn")) as pool:
+        count = min(self._count, len(tasks))
+        with ProcessPoolExecutor(count, get_context("spawn"), _end_with_parent) as pool:
             futures = [pool.submit(work, task) for task in tasks]
             try:
                 for future in as_completed(futures):
                     yield future.result()
             finally:
                 pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A worker whose driver was killed would wait for work for ever."""
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 class Spark:

@@ -29,6 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from konvene import __version__
+from konvene.codec.batches import read_header
+from konvene.codec.errors import CodecError
 from konvene.pipeline.chunk import COORDINATORS, METADATA, Chunk, do
 from konvene.pipeline.engine import Engine
 from konvene.pipeline.files import Copy, Partition, Segment, find
@@ -89,6 +91,8 @@ class _Source(NamedTuple):
     segment: Segment
     extent: Extent
     print: str
+    begins: tuple[int, int] | None
+    """The offset and checksum of its first batch; None where a cleaner may have changed it."""
 
     @property
     def offsets(self) -> Range:
@@ -137,7 +141,7 @@ class _Ingest:
         sources: list[_Source] = []
         chunks: list[Chunk] = []
         for of, copies in found.partitions().items():
-            here = list(self._sources(of, copies))
+            here = list(self._agreeing(self._sources(of, copies)))
             sources += here
             chunks += self._new(of, here)
             chunks += self._snapshots(of, copies)
@@ -179,9 +183,24 @@ class _Ingest:
                 try:
                     found = extent(segment, behind)
                     if found is not None:
-                        yield _Source(of, segment, found, _print(segment, found))
+                        yield _Source(of, segment, found, *_looks(segment, found))
                 except FileNotFoundError:
                     self.state.left.append(f"{segment.path} went away before it was read")
+
+    def _agreeing(self, sources: Iterable[_Source]) -> Iterator[_Source]:
+        """The segments without those whose first batch is another than that of one before them."""
+        begins: dict[int, tuple[int, str]] = {}
+        for source in sources:
+            if source.begins is not None:
+                offset, checksum = source.begins
+                other, path = begins.setdefault(offset, (checksum, source.segment.path))
+                if other != checksum:
+                    self.state.left.append(
+                        f"{source.segment.path} is no copy of {path}: offset {offset} differs; "
+                        "it was left out (of clusters without meta.properties give one at a time a name)"
+                    )
+                    continue
+            yield source
 
     def _new(self, of: Partition, sources: Sequence[_Source]) -> Iterator[Chunk]:
         """What no span covers, each range from the first segment that has it."""
@@ -211,6 +230,8 @@ class _Ingest:
 
     def _do(self, chunks: Sequence[Chunk]) -> None:
         """Have tasks done, and take in what came of them."""
+        if not chunks:
+            return
         size_of = {(chunk.of, chunk.within): chunk.size for chunk in chunks}
         self.watched.expect(len(chunks), sum(size_of.values()))
         state = self.state
@@ -378,12 +399,21 @@ def _told(tables: Iterable[str] | None) -> str:
     return "all tables" if tables is None else "only " + ", ".join(tables)
 
 
-def _print(segment: Segment, found: Extent) -> str:
-    """What a segment looks like: its extent, its first and its last bytes. Two copies of one look alike."""
+def _looks(segment: Segment, found: Extent) -> tuple[str, tuple[int, int] | None]:
+    """What a segment looks like: its extent, its first and its last bytes; and how it begins.
+
+    Two copies of one look alike, and two that begin with the same offset begin with the same batch, unless
+    a cleaner was there."""
     with open(segment.path, "rb") as file:
         file.seek(found.start)
         head = file.read(min(4096, found.end - found.start))
         file.seek(max(found.start, found.end - 4096))
         tail = file.read(found.end - file.tell())
     digest = hashlib.sha256(head + tail).hexdigest()[:16]
-    return f"{found.first}-{found.next}-{found.end - found.start}-{digest}"
+    name = f"{found.first}-{found.next}-{found.end - found.start}-{digest}"
+    try:
+        header = read_header(head)
+    except CodecError:
+        return name, None
+    as_written = header.record_count == header.last_offset_delta + 1 and header.delete_horizon is None
+    return name, (header.base_offset, header.crc) if as_written else None

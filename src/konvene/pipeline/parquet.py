@@ -121,6 +121,8 @@ class Sink:
     def abandon(self) -> None:
         """Leave nothing behind of a file that will not be finished."""
         if self._file is not None and not self._file.closed:
+            with contextlib.suppress(OSError):
+                self._writer.close()
             self._file.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._part)

@@ -17,7 +17,7 @@ from konvene.codec.batches import HEADER_SIZE, BatchHeader, read_header
 from konvene.codec.errors import CodecError, Truncated
 from konvene.log.index import BadIndex, OffsetIndex
 from konvene.log.read_only import ReadOnlyDisk, ReadOnlyFile
-from konvene.log.recovery import sound_batch_behind
+from konvene.log.recovery import sound_batch_behind, unsound
 from konvene.pipeline.files import Segment
 
 __all__ = ["TASK_BYTES", "Cut", "Extent", "Split", "cut", "extent"]
@@ -138,12 +138,15 @@ def _indexed(file: ReadOnlyFile, segment: Segment, size: int) -> Iterator[Cut]:
 
 
 def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut | None:
+    """The batch that begins there, if one does: whole, with a checksum that holds."""
     try:
         header = read_header(file.pread(HEADER_SIZE, position))
+        if position + header.size > size:
+            return None
+        found = unsound(file.pread(header.size, position), header, at_least)
     except CodecError:
         return None
-    whole = at_least <= header.base_offset and position + header.size <= size
-    return Cut(position, header.base_offset) if whole else None
+    return Cut(position, header.base_offset) if found is None else None
 
 
 def _first(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
