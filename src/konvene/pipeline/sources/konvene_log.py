@@ -147,7 +147,7 @@ class BatchReader(DataSourceReader):
         return [Part(each) for each in self._source.slices(self._wanted, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return map(conversion(self._schema), self._reading.batches(partition.value))
+        return _rows(self._reading, self._schema, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -195,11 +195,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Part(each) for each in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return map(conversion(self._schema), self._reading.batches(partition.value))
+        return _rows(self._reading, self._schema, partition)
 
     def _ends(self) -> dict[Partition, int]:
         self._known = {of: at.next for of, at in self._source.places(self._reading.wanted).items()}
         return self._known
+
+
+def _rows(what: Reading, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a task. Where nothing is planned, Spark plans one task for nothing."""
+    part: Slice | None = partition.value
+    return iter(()) if part is None else map(conversion(schema), what.batches(part))
 
 
 def narrowed(wanted: Wanted, by: Filter, names: Mapping[str, str]) -> Wanted:

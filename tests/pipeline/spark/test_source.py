@@ -1,0 +1,127 @@
+"""What Spark reads of logs is what is in them: the rows that one gets without it, and only those asked for.
+
+Nothing is registered for these tests: Spark finds the data source by itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.pipeline.test_live import GROUPS, commit
+
+from konvene.pipeline.sources.decode import Reading, reading
+from konvene.pipeline.sources.plan import Files, Source
+from konvene.testing import Konvene
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LOGS = Path(__file__).parents[2] / "vectors" / "logs"
+
+
+def read(spark: SparkSession, table: str, *paths: Path, **options: Any) -> DataFrame:
+    reader = spark.read.format("konvene-log").option("table", table).options(**options)
+    return reader.load([str(path) for path in paths]) if paths else reader.load()
+
+
+def without_spark(table: str, source: Source) -> pa.Table:
+    """The rows as the tasks make them, in order."""
+    how: Reading = reading(table)
+    places = source.places(how.wanted)
+    parts = source.slices(how.wanted, {}, {of: place.next for of, place in places.items()})
+    return pa.Table.from_batches([rows for part in parts for rows in how.batches(part)], how.schema)
+
+
+def rows(table: pa.Table) -> list[str]:
+    """In an order that does not depend on tasks."""
+    return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "table"),
+    [
+        ("share", "coordinator_record"),
+        ("classic", "offset_commit"),
+        ("streams", "streams_group_topology"),
+        ("share", "share_snapshot"),
+        ("transactions", "transaction_log"),
+    ],
+)
+def test_a_table_has_the_same_rows_as_without_spark(spark: SparkSession, scenario: str, table: str) -> None:
+    """Of Kafka's own logs: nested columns, nulls, bytes and all."""
+    frame = read(spark, table, LOGS / scenario)
+    expected = without_spark(table, Files((str(LOGS / scenario),)))
+    assert frame.columns == expected.column_names
+    assert expected.num_rows > 0
+    assert rows(frame.toArrow()) == rows(expected)
+
+
+def test_filters_hold_for_each_row(spark: SparkSession) -> None:
+    """Those that choose what is read as well as those that cannot."""
+    everything = read(spark, "coordinator_record", LOGS / "consumer", taskBytes=1)
+    some = everything.where("partition = 1 and offset > 10 and offset <= 20 and key_type <> 3")
+    expected = without_spark("coordinator_record", Files((str(LOGS / "consumer"),)))
+    partition, offset = pc.field("partition"), pc.field("offset")
+    wanted = (partition == 1) & (offset > 10) & (offset <= 20) & (pc.field("key_type") != 3)
+    assert rows(some.toArrow()) == rows(expected.filter(wanted))
+
+
+def test_columns_that_are_not_asked_for_do_not_reach_spark(spark: SparkSession) -> None:
+    reader = spark.read.format("konvene-log").schema("value binary, offset bigint")
+    frame = reader.load(str(LOGS / "consumer"))
+    assert frame.columns == ["value", "offset"]
+    expected = without_spark("coordinator_record", Files((str(LOGS / "consumer"),)))
+    assert rows(frame.toArrow()) == rows(expected.select(["value", "offset"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"table": "rebalance"}, "konvene-log has no table rebalance; it has audit_event, "),
+        ({"maxRecordsPerTriger": "1"}, "konvene-log has no option maxrecordspertriger"),
+        ({"kafka.bootstrap.servers": "localhost:1"}, "give one of them"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(spark: SparkSession, options: dict[str, str], says: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    reader = spark.read.format("konvene-log").options(**options)
+    with pytest.raises(AnalysisException, match=says):
+        reader.load(str(LOGS)).count()
+
+
+@pytest.mark.konvene(topics={"orders": 1}, folder=True)
+def test_a_live_broker_is_read_as_its_files_are(
+    spark: SparkSession, konvene: Konvene, tmp_path: Path
+) -> None:
+    """But for where in a file a record stands, which a fetch does not say."""
+    commit(konvene, GROUPS, 7)
+    konvene.produce("orders", [b"a", b"b"], partition=0)
+    live = read(spark, "coordinator_record", **{"kafka.bootstrap.servers": konvene.bootstrap})
+    files = read(spark, "coordinator_record", tmp_path / "konvene")
+    nowhere = ("segment_base_offset", "file_position")
+    assert rows(live.drop(*nowhere).toArrow()) == rows(files.drop(*nowhere).toArrow())
+    assert {(row.segment_base_offset, row.file_position) for row in live.collect()} == {(-1, -1)}
+    assert live.count() == len(GROUPS)
+    commits = read(spark, "offset_commit", **{"kafka.bootstrap.servers": konvene.bootstrap})
+    assert {(row.group, row.committed_offset) for row in commits.collect()} == {(g, 7) for g in GROUPS}
+    ends = read(spark, "log_end", tmp_path / "konvene").collect()
+    assert [(row.topic, row.base_offset, row.log_end_offset) for row in ends] == [("orders", 0, 2)]
+
+
+def test_a_source_of_nothing_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "__consumer_offsets-0").mkdir()
+    (tmp_path / "__consumer_offsets-0" / "00000000000000000000.log").touch()
+    assert read(spark, "coordinator_record", tmp_path).count() == 0
+
+
+def test_one_may_register_it_as_well(spark: SparkSession) -> None:
+    """Where the package that Spark looks for cannot be found."""
+    from konvene.pipeline.register import register
+
+    register(spark)
+    assert read(spark, "coordinator_record", LOGS / "consumer").count() == 350
