@@ -1,0 +1,139 @@
+"""Iceberg tables through `pyiceberg`: no JVM, no Spark.
+
+The catalogue is a SQLite file in the directory, `catalog.db`, in which all tables are in the namespace
+`konvene`; whoever reads opens it as a catalogue of type `sql`, or a table by its newest metadata file. The
+files of a table are added and removed by name, in one snapshot, whose summary says of which manifest of the
+warehouse it is. The catalogue lets one of two commits win; a commit that changes nothing is not made, and an
+older state never replaces a newer one. Files that were removed stay for readers of older snapshots.
+
+Columns of one and two bytes are numbers of four there: Iceberg has no shorter ones. Lists of structs that are
+null in our files (the values of tombstones) are shown as empty by `pyiceberg` itself (apache/iceberg-python,
+3833); other readers see what the files say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from konvene.pipeline.export.files import (
+    Exported,
+    ExportError,
+    MissingExtra,
+    chosen,
+    described,
+    meaning,
+    place,
+    wanted,
+)
+from konvene.pipeline.warehouse import Warehouse
+
+__all__ = ["MANIFEST", "NAMESPACE", "catalog", "export"]
+
+NAMESPACE = "konvene"
+MANIFEST = "konvene.manifest"
+_NO_RETRIES = {"commit.retry.num-retries": "0"}
+"""A commit that lost is not to be made on top of the one that won: that one may have added the same files."""
+
+
+def export(
+    warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None = None
+) -> Iterator[Exported]:
+    """Bring the Iceberg tables under a directory to what the warehouse is now, one after the other.
+
+    `MissingExtra` without `pyiceberg`; `ExportError` where a table is of a later state or has other columns.
+    """
+    library = _library()
+    home = Path(where).absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    found = catalog(home)
+    found.create_namespace_if_not_exists(NAMESPACE)
+    exported = [names[-1] for names in found.list_tables(NAMESPACE)]
+    for table in chosen(warehouse, tables, exported):
+        yield _table(library, found, warehouse, table, home / table)
+
+
+def catalog(where: str | Path) -> Any:
+    """The catalogue of a directory, to read from. `MissingExtra` without `pyiceberg`."""
+    home = Path(where).absolute()
+    return _library().SqlCatalog(NAMESPACE, uri=f"sqlite:///{home}/catalog.db", warehouse=home.as_uri())
+
+
+def _library() -> SimpleNamespace:
+    try:
+        from pyiceberg.catalog.sql import SqlCatalog
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+        from pyiceberg.table import TableProperties
+    except ImportError:
+        raise MissingExtra("iceberg") from None
+    return SimpleNamespace(
+        SqlCatalog=SqlCatalog, Lost=CommitFailedException, data_file=parquet_file_to_data_file,
+        name_mapping=TableProperties.DEFAULT_NAME_MAPPING,
+    )  # fmt: skip
+
+
+def _table(library: Any, found: Any, warehouse: Warehouse, table: str, home: Path) -> Exported:
+    schema = described(table, "doc")
+    number = warehouse.snapshot.number
+    properties = {"comment": meaning(table), **_NO_RETRIES}
+    there = found.create_table_if_not_exists(
+        (NAMESPACE, table), schema, location=home.as_uri(), properties=properties
+    )
+    known = _manifest(there)
+    if known > number:
+        raise ExportError(f"{home} is of manifest {known}, and the warehouse is at {number}")
+    if [field.name for field in there.schema().fields] != schema.names:
+        raise ExportError(f"{home} has other columns: drop the table, and export anew")
+    data = home / "data"
+    files = {(data / name).as_uri(): file for name, file in wanted(warehouse, table, data).items()}
+    present = {task.file.file_path: task.file for task in there.scan().plan_files()}
+    added = sorted(files.keys() - present.keys())
+    removed = sorted(present.keys() - files.keys())
+    if added or removed:
+        place((files[uri] for uri in added), data)
+        _commit(library, there, number, added, [present[uri] for uri in removed])
+    rows = sum(file.rows for file in files.values())
+    return Exported(table, str(home), len(files), rows, len(added), len(removed))
+
+
+def _manifest(there: Any) -> int:
+    """Of which manifest of a warehouse a table is; -1 of none."""
+    snapshot = there.current_snapshot()
+    summary = snapshot.summary if snapshot is not None else None
+    return int(summary.additional_properties.get(MANIFEST, -1)) if summary is not None else -1
+
+
+def _commit(library: Any, there: Any, number: int, added: Sequence[str], removed: Sequence[Any]) -> None:
+    try:
+        with there.transaction() as transaction:
+            if there.metadata.name_mapping() is None:
+                mapping = there.schema().name_mapping.model_dump_json()
+                transaction.set_properties(**{library.name_mapping: mapping})
+            update = transaction.update_snapshot({MANIFEST: str(number)})
+            with _quietly(), update.overwrite() if removed else update.fast_append() as change:
+                for uri in added:
+                    change.append_data_file(library.data_file(there.io, transaction.table_metadata, uri))
+                for file in removed:
+                    change.delete_data_file(file)
+    except library.Lost as error:
+        raise ExportError(f"{there.location()} was changed meanwhile: {error}") from None
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without a warning for each column of which our files keep no statistics, on purpose."""
+    logger = logging.getLogger("pyiceberg.io.pyarrow")
+    logger.addFilter(_tells_more)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_tells_more)
+
+
+def _tells_more(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("PyArrow statistics missing")

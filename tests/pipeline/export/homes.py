@@ -1,0 +1,36 @@
+"""Small warehouses to export from: made by hand, file by file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from konvene.pipeline.parquet import Sink
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse import DataFile, Warehouse
+
+TABLE = "topic_name"
+
+
+def add(
+    warehouse: Warehouse, *names: str, removed: tuple[DataFile, ...] = (), table: str = TABLE
+) -> DataFile:
+    """A step of the warehouse that writes a file with a row for each name."""
+    folder = f"bronze/{table}/in-0"
+    sink = Sink(warehouse.path / folder, TABLES[table].schema)
+    rows = [{"cluster": "c", "topic_id": f"id of {name}", "topic": name, "partitions": 3} for name in names]
+    sink.write(pa.RecordBatch.from_pylist(rows, schema=TABLES[table].schema))
+    written = sink.close(lambda digest: f"{names[0]}-v1-{digest}.parquet")
+    assert written is not None
+    file = DataFile(
+        table, f"{folder}/{written.name}", "c", "in", 0, 0, 0, written.rows, written.bytes, written.sha256
+    )
+    warehouse.commit("ingest", [file], removed)
+    return file
+
+
+def warehouse(path: Path) -> tuple[Warehouse, DataFile]:
+    """One with a file of two rows, and that file."""
+    made = Warehouse(path / "warehouse")
+    return made, add(made, "a", "b")

@@ -1,0 +1,91 @@
+"""Files come whole to their new place, whatever was there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.pipeline.export.homes import TABLE, add, warehouse
+
+from konvene.pipeline.export.files import RUNS, ExportError, chosen, described, meaning, place, wanted
+from konvene.pipeline.tables import TABLES
+
+
+def test_a_file_is_linked_not_copied(tmp_path: Path) -> None:
+    home, file = warehouse(tmp_path)
+    (one,) = wanted(home, TABLE, tmp_path / "out").values()
+    place([one], tmp_path / "out")
+    target = tmp_path / "out" / one.name
+    assert target.stat().st_ino == Path(home.where(file)).stat().st_ino
+
+
+def test_a_file_on_another_file_system_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    home, file = warehouse(tmp_path)
+    monkeypatch.setattr(os, "link", refuse)
+    (one,) = wanted(home, TABLE, tmp_path / "out").values()
+    place([one], tmp_path / "out")
+    assert (tmp_path / "out" / one.name).read_bytes() == Path(home.where(file)).read_bytes()
+
+
+def test_half_a_file_that_a_crash_left_is_replaced(tmp_path: Path) -> None:
+    home, file = warehouse(tmp_path)
+    (one,) = wanted(home, TABLE, tmp_path / "out").values()
+    target = tmp_path / "out" / one.name
+    target.parent.mkdir(parents=True)
+    for half in (target, target.with_name(f".{target.name}.part")):
+        half.write_bytes(b"PAR1")
+    place([one], tmp_path / "out")
+    assert target.read_bytes() == Path(home.where(file)).read_bytes()
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
+
+
+def test_a_file_that_the_warehouse_lost_is_named(tmp_path: Path) -> None:
+    home, file = warehouse(tmp_path)
+    Path(home.where(file)).unlink()
+    with pytest.raises(ExportError, match=r"a-v1-\w+\.parquet is not there any more; refresh the warehouse"):
+        place(wanted(home, TABLE, tmp_path / "out").values(), tmp_path / "out")
+
+
+def test_names_of_clusters_do_not_trouble_who_reads_urls(tmp_path: Path) -> None:
+    home, file = warehouse(tmp_path)
+    home.snapshot.files[file.path] = file._replace(path=f"bronze/{TABLE}/a%2Fb/in-0/x.parquet")
+    assert list(wanted(home, TABLE, tmp_path)) == ["a~2Fb/in-0/x.parquet"]
+
+
+def test_all_tables_with_rows_are_chosen_and_those_exported_before(tmp_path: Path) -> None:
+    home, _ = warehouse(tmp_path)
+    assert chosen(home, None, []) == [TABLE]
+    assert chosen(home, None, ["lag", "somebody_elses"]) == ["lag", TABLE]
+    assert chosen(home, ["lag", TABLE], []) == [TABLE]
+    with pytest.raises(ExportError, match="there is no table lags"):
+        chosen(home, ["lags"], [])
+
+
+def test_the_rows_of_runs_are_written(tmp_path: Path) -> None:
+    home, _ = warehouse(tmp_path)
+    home.commit("build", [], run=dict.fromkeys(TABLES[RUNS].schema.names, 0) | {
+        "run_id": "r", "step": "build", "engine": "local", "version": "1",
+    })  # fmt: skip
+    assert chosen(home, None, []) == [RUNS, TABLE]
+    (one,) = wanted(home, RUNS, tmp_path / "out").values()
+    assert (one.name, one.rows, one.source) == ("runs-00000000000000000002.parquet", 1, None)
+    assert (tmp_path / "out" / one.name).stat().st_size == one.bytes
+
+
+def test_columns_say_what_they_mean() -> None:
+    schema = described("lag", "doc")
+    assert schema.field("lag").metadata == {b"doc": b"The records between them."}
+    assert described("offset_commit", "doc").field("offset").metadata is None
+    assert meaning("lag") == TABLES["lag"].meaning
+    assert "group_metadata" in meaning("group_metadata")
+
+
+def test_a_second_file_beside_the_first_keeps_the_first(tmp_path: Path) -> None:
+    home, _ = warehouse(tmp_path)
+    add(home, "c")
+    files = wanted(home, TABLE, tmp_path / "out")
+    assert sorted(file.rows for file in files.values()) == [1, 2]
