@@ -69,6 +69,7 @@ class Model:
         self.owner: dict[tuple[str, int], str] = {}
         self.since: dict[tuple[str, int], tuple[int, int, int]] = {}
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
+        self.backlog = dict.fromkeys(self.units, 0.0)
         self.ends = {unit: 10_000 * (i + 1) for i, unit in enumerate(self.units)}
 
     def __repr__(self) -> str:
@@ -110,7 +111,8 @@ class Model:
     def commit(self, unit: tuple[str, int], ms: int) -> None:
         grown = self.rng.randrange(400, 800)
         self.ends[unit] += grown
-        behind = self.rng.randrange(0, 60) + (0 if unit in self.owner else 900)
+        behind = self.rng.randrange(0, 60) + round(self.backlog[unit])
+        self.backlog[unit] *= 0.7
         self.rows["lag"].append({
             "group_id": self.group, "topic": unit[0], "partition": unit[1],
             "minute_ms": ms // 60_000 * 60_000, "committed_offset": self.ends[unit] - behind,
@@ -194,6 +196,7 @@ class Model:
             if after == member_id and not self.eager:
                 continue
             to_ms = end if after is not None else None
+            self.backlog[unit] += (end - start) / 20
             total += end - start if to_ms is not None else 0
             self.rows["unavailability"].append({
                 "group_id": self.group, "group_type": self.group_type, "topic": unit[0], "partition": unit[1],
@@ -211,7 +214,8 @@ class Model:
         had = {u for u, m in before.items() if m == member_id}
         has = {u for u, m in self.owner.items() if m == member_id}
         part = "gone" if member_id in gone else "joined" if member_id in new else "stayed"
-        after = took_ms if client.client_id == slow or not slow else took_ms // 4
+        waits_too = bool(has - had)
+        after = took_ms if client.client_id == slow or not slow or waits_too else took_ms // 4
         waits = next((m for m, c in self.members.items() if c.client_id == slow), None)
         self.rows["rebalance_member"].append({
             "group_id": self.group, "group_type": self.group_type, "to_epoch": self.epoch,
@@ -283,6 +287,17 @@ def day() -> Gold:
             orders.wait(9_000)
             orders.join(pod, took_ms=3_100)
             orders.wait(14_000)
+        if hour in (1, 4):
+            orders.wait(600_000)
+            orders.join(Client("orders-6", "/10.0.0.16"), Client("orders-7", "/10.0.0.17"), took_ms=3_400)
+            orders.wait(2_700_000)
+            orders.leave("orders-6", "orders-7", took_ms=2_900)
+        if hour == 6:
+            for _ in range(4):
+                orders.leave("orders-3", kind="session-expired", took_ms=9_000)
+                orders.wait(41_000)
+                orders.join(pods[3], took_ms=3_300)
+                orders.wait(55_000)
     orders.wait(3_600_000)
 
     payments = Model("payments", "consumer", {"payments": 16}, seed=2)

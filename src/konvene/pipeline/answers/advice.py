@@ -9,7 +9,7 @@ protocol, and "may" of what the log cannot show: how long a client needs between
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -195,15 +195,12 @@ def subscriptions(group: str, facts: Facts) -> Advice | None:
 
 
 def stuck_client(group: str, facts: Facts) -> Advice | None:
-    """One client for which the others wait."""
-    places = {(r.log_partition, r.base_offset): r for r in facts.rebalances}
+    """One client for which the others wait, again and again."""
     waited: dict[str, list[tuple[Rebalance, int]]] = defaultdict(list)
-    for row in facts.members:
-        r = places.get((row["log_partition"], row["base_offset"]))
-        if r is None or row["member_id"] != r.last_member_id or row["acknowledged_ms"] is None:
-            continue
-        if row["part"] == "stayed" and row["acknowledged_ms"] >= SLOW_MS and r.members > 1:
-            waited[row["client_id"] or row["member_id"]].append((r, row["acknowledged_ms"]))
+    for r, rows in _followers(facts):
+        for row, ms in _waited_for(r, rows):
+            if ms >= SLOW_MS:
+                waited[row["client_id"] or row["member_id"]].append((r, ms))
     if not waited:
         return None
     client, found = max(sorted(waited.items()), key=lambda item: sum(ms for _, ms in item[1]))
@@ -213,12 +210,40 @@ def stuck_client(group: str, facts: Facts) -> Advice | None:
     ms = sum(each for _, each in found)
     chosen = [r for r, _ in found]
     text = (
-        f"{client} was the last to follow in {_were(len(chosen), facts.total)}, {duration(ms)} in all, "
+        f"Others waited for {client} in {_were(len(chosen), facts.total)}, {duration(ms)} in all, "
         f"{duration(ms // len(found))} each time. Look at how long it works between two polls: smaller "
-        "batches (max.poll.records) or work on another thread let it give up partitions sooner."
+        "batches (max.poll.records), or work on another thread, let it follow sooner."
     )
     numbers = {"rebalances": len(chosen), "of": facts.total, "waited_ms": ms}
     return Advice(group, "stuck-client", text, ms, _epochs(chosen), (client,), numbers)
+
+
+def _waited_for(r: Rebalance, rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
+    """For whom the others waited, and how long.
+
+    Of a classic group that is who rejoined last, for as long as it was later than all others; of the others,
+    who had what somebody was to have."""
+    if r.group_type == "classic":
+        ranked = sorted(rows, key=lambda row: (-row["acknowledged_ms"], row["member_id"]))
+        if len(ranked) > 1 and ranked[0]["part"] == "stayed":
+            yield ranked[0], ranked[0]["acknowledged_ms"] - ranked[1]["acknowledged_ms"]
+        return
+    awaited = {member_id for row in rows for member_id in row["waited_for"]}
+    for row in rows:
+        if row["member_id"] in awaited:
+            yield row, row["acknowledged_ms"]
+
+
+def _followers(facts: Facts) -> Iterator[tuple[Rebalance, list[Row]]]:
+    """Each rebalance with the members that had come to its end, those that were told when."""
+    by_place: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    for row in facts.members:
+        if row["acknowledged_ms"] is not None and row["part"] != "gone":
+            by_place[row["log_partition"], row["base_offset"]].append(row)
+    for r in facts.rebalances:
+        rows = by_place.get((r.log_partition, r.base_offset))
+        if rows:
+            yield r, rows
 
 
 def churn(group: str, facts: Facts) -> Advice | None:

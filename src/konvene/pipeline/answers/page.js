@@ -35,7 +35,7 @@
     if (ms < 7200000) return `${Math.floor(ms / 60000)} min ${Math.floor(ms % 60000 / 1000)} s`;
     return `${Math.floor(ms / 3600000)} h ${Math.floor(ms % 3600000 / 60000)} min`;
   }
-  const seconds = (ms) => (ms === null || ms === undefined ? "–" : number(ms < 100000 ? Math.round(ms / 100) / 10 : Math.round(ms / 1000)));
+  const seconds = (ms) => (ms === null || ms === undefined ? "–" : ms < 100000 ? (ms / 1000).toFixed(1) : number(Math.round(ms / 1000)));
   const iso = (ms) => (ms < 0 ? "unknown" : new Date(ms).toISOString().replace("T", " ").slice(0, 19));
   const FAMILIES = {
     join: ["joined", /^(member-joined|static-member-rejoins|upgraded|downgraded)/],
@@ -143,7 +143,8 @@
       for (let ms = Math.ceil(low / step) * step; ms <= high; ms += step) {
         const text = new Date(ms).toISOString();
         const shown = step >= 86400000 ? text.slice(0, 10) : step >= 60000 ? (ms % 86400000 === 0 ? text.slice(0, 10) : text.slice(11, 16)) : step >= 1000 ? text.slice(11, 19) : text.slice(11, 23);
-        svg.append(s("line", { x1: x(ms), x2: x(ms), y1: 2, y2: rows.axis, class: "axis" }), s("text", { x: x(ms), y: rows.axis + 16, "text-anchor": "middle" }, shown));
+        svg.append(s("line", { x1: x(ms), x2: x(ms), y1: 2, y2: rows.axis, class: "axis" }));
+        if (x(ms) > LEFT + 28) svg.append(s("text", { x: x(ms), y: rows.axis + 16, "text-anchor": "middle" }, shown));
       }
       label(`${new Date(low).toISOString().slice(0, 10)} UTC`, rows.axis + 12);
     }
@@ -350,9 +351,9 @@
       { head: "Time (UTC)", cls: "time", key: ({ r }) => r[at.at_ms], cell: ({ r, i }) => h("button", { type: "button", class: "link", onclick: () => drawn.pick(i) }, iso(r[at.at_ms])) },
       { head: row.type === "classic" ? "Generation" : "Epoch", num: true, key: ({ r }) => r[at.to_epoch], cell: ({ r }) => r[at.to_epoch] },
       { head: "What happened", cls: "wide", key: ({ r }) => r[at.cause], cell: ({ r }) => [h("span", { class: "dot", style: `background:var(--${family(r[at.cause])})` }), r[at.sentence], r[at.evidence] === "observed" ? null : h("span", { class: "note" }, r[at.note])] },
-      { head: "Took", num: true, key: ({ r }) => r[at.until_ms] - r[at.at_ms], cell: ({ r }) => lasting(r[at.until_ms] - r[at.at_ms]) },
+      { head: "Took", num: true, key: ({ r }) => r[at.duration_ms], cell: ({ r }) => lasting(r[at.duration_ms]) },
       { head: "Moved", num: true, key: ({ r }) => r[at.moved], cell: ({ r }) => number(r[at.moved]) },
-      { head: "Partition-s", num: true, key: ({ r }) => r[at.unavailable_ms], cell: ({ r }) => seconds(r[at.unavailable_ms]) },
+      { head: "Partition-seconds", num: true, key: ({ r }) => r[at.unavailable_ms], cell: ({ r }) => seconds(r[at.unavailable_ms]) },
       { head: "Lag", num: true, key: ({ r }) => r[at.lag_records], cell: ({ r }) => (r[at.lag_records] === null ? "–" : number(r[at.lag_records])) },
     ];
     const causes = [...new Set(detail.rebalances.map((r) => r[at.cause]))].sort();
@@ -384,7 +385,7 @@
       figure(number(data.rebalances), data.rebalances === 1 ? "rebalance" : "rebalances"), figure(number(many), many === 1 ? "group" : "groups"),
       figure(seconds(data.unavailable_ms), "partition-seconds without an owner"), figure(number(data.storms.length), data.storms.length === 1 ? "storm" : "storms")));
   if (data.advice.length) {
-    const items = data.advice.map(([id, , text]) => h("li", {}, h("b", {}, `${id}: `), text));
+    const items = data.advice.map(([id, rule, text]) => h("li", {}, h("div", {}, h("b", {}, id), h("span", { class: "tag" }, rule.replace(/-/g, " "))), text));
     const hidden = items.splice(6);
     const list = h("ul", { class: "advice" }, items);
     page.append(h("section", { id: "advice" }, h("h2", {}, "What would help"), list,
@@ -399,7 +400,7 @@
     { head: "Members", num: true, key: (row) => row.members, cell: (row) => number(row.members) },
     { head: "Median", num: true, key: (row) => row.median_ms, cell: (row) => lasting(row.median_ms) },
     { head: "Slowest", num: true, key: (row) => row.slowest_ms, cell: (row) => lasting(row.slowest_ms) },
-    { head: "Partition-s", num: true, key: (row) => row.unavailable_ms, cell: (row) => seconds(row.unavailable_ms) },
+    { head: "Partition-seconds", num: true, key: (row) => row.unavailable_ms, cell: (row) => seconds(row.unavailable_ms) },
     { head: "Moved", num: true, key: (row) => row.moved, cell: (row) => number(row.moved) },
     { head: "Storms", num: true, key: (row) => row.storms, cell: (row) => number(row.storms) },
   ], data.groups, { noun: "group", text: (row) => `${row.id} ${row.type} ${row.cluster}`, choices: [...new Set(data.groups.map((row) => row.type))].sort(), choiceName: "Type", choice: (row) => row.type, pick: (row) => { if (detailOf(row)) choose(row); }, current: (row) => row === chosen });

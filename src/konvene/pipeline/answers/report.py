@@ -46,8 +46,8 @@ Row = Mapping[str, Any]
 Key = tuple[str, str]
 
 COLUMNS = (
-    "at_ms", "until_ms", "from_epoch", "to_epoch", "cause", "who", "members", "units", "moved", "kept",
-    "unavailable_ms", "stopped", "lag_records", "evidence", "sentence", "note",
+    "at_ms", "until_ms", "duration_ms", "from_epoch", "to_epoch", "cause", "who", "members", "units", "moved",
+    "kept", "unavailable_ms", "stopped", "lag_records", "evidence", "sentence", "note",
 )  # fmt: skip
 """Of a rebalance in the page, which writes them as arrays."""
 
@@ -172,7 +172,7 @@ def _detail(
 def _row(r: Rebalance, cost: Cost | None) -> list[Any]:
     name = r.instance_id or r.client_id or r.member_id or ""
     return [
-        r.at_ms, r.until_ms, r.from_epoch, r.to_epoch, r.cause, name, r.members,
+        r.at_ms, r.until_ms, r.duration_ms, r.from_epoch, r.to_epoch, r.cause, name, r.members,
         r.units, r.moved, r.kept, r.unavailable_ms, cost.stopped if cost else None,
         cost.waiting if cost else None, r.evidence, sentence(r, cost), note(r),
     ]  # fmt: skip
