@@ -1,0 +1,105 @@
+"""The same files whoever does the work: this process, or Spark's workers, though they be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from konvene.pipeline import read
+from konvene.pipeline.build import build
+from konvene.pipeline.engine import Engine, Local, Spark
+from konvene.pipeline.frames import frames, views
+from konvene.pipeline.ingest import ingest
+from konvene.pipeline.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOGS = Path(__file__).parents[2] / "vectors" / "logs"
+TASK_BYTES = 4096
+"""Small, so that there are many tasks."""
+
+
+def made(folder: Path, engine: Engine, scenario: str = "consumer") -> Warehouse:
+    warehouse = Warehouse(folder)
+    ingest(warehouse, [LOGS / scenario], engine, cluster="golden", task_bytes=TASK_BYTES)
+    build(warehouse, engine)
+    return warehouse
+
+
+def checksums(warehouse: Warehouse) -> Mapping[str, str]:
+    return {file.path: file.sha256 for table in warehouse.tables() for file in warehouse.files(table)}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    return made(tmp_path_factory.mktemp("local"), Local())
+
+
+def test_spark_makes_the_same_files(spark: SparkSession, local: Warehouse, tmp_path: Path) -> None:
+    by_spark = made(tmp_path / "spark", Spark(spark))
+    assert checksums(by_spark) == checksums(local)
+    assert len(checksums(local)) > 10
+
+
+class DiesOnce:
+    """Work whose worker is killed in the middle of each task, the first time that it is tried."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, task: int) -> tuple[int, int]:
+        tried = self.folder / f"{task}"
+        if not tried.exists():
+            tried.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task, task * task
+
+
+def test_a_worker_that_is_killed_costs_no_result(spark: SparkSession, tmp_path: Path) -> None:
+    """Its tasks are done again by another."""
+    found = sorted(Spark(spark).run(DiesOnce(tmp_path), [1, 2]))
+    assert found == [(1, 1), (2, 4)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+
+
+def test_what_is_wrong_with_a_task_is_told(spark: SparkSession) -> None:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PythonException
+
+    with pytest.raises((PythonException, Py4JJavaError), match="invalid literal for int"):
+        list(Spark(spark).run(int, ["1", "x"]))
+    assert list(Spark(spark).run(int, [])) == []
+    assert repr(Spark(spark)) == "Spark(local[2,4])"
+
+
+def test_frames_have_the_rows_of_the_warehouse(spark: SparkSession, local: Warehouse) -> None:
+    """Each table; an empty one too."""
+    made = frames(spark, local)
+    for name in ("rebalance", "ownership", "topic_name", "pipeline_run", "share_delivery"):
+        expected = read.table(local, name)
+        assert made[name].columns == expected.column_names
+        assert sorted(map(repr, made[name].toArrow().to_pylist())) == sorted(map(repr, expected.to_pylist()))
+    assert made["rebalance"].count() > 0
+    assert made["share_delivery"].count() == 0
+
+
+def test_a_row_of_silver_holds_until_its_key_comes_again(spark: SparkSession, local: Warehouse) -> None:
+    """By Spark's window as by a walk from the end."""
+    name = "consumer_group_current_member_assignment"
+    expected = [row for batch in read.validity(local, name) for row in batch.to_pylist()]
+    found = frames(spark, local)[name].toArrow().to_pylist()
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    assert any(row["valid_to_ms"] is not None for row in found)
+
+
+def test_tables_can_be_asked_in_sql(spark: SparkSession, local: Warehouse) -> None:
+    assert "group_health" in views(spark, local)
+    (row,) = spark.sql("select count(distinct group_id) as groups from rebalance").collect()
+    groups = read.table(local, "rebalance", ["group_id"]).column("group_id").unique()
+    assert row.groups == len(groups)
