@@ -20,7 +20,17 @@ from konvene.pipeline.codec.records import Records, parse
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.tables.common import WHERE
 
-__all__ = ["QUARANTINE", "RECORDS", "Decoded", "blocks", "located", "quarantined", "texts"]
+__all__ = [
+    "QUARANTINE",
+    "RECORDS",
+    "Decoded",
+    "blocks",
+    "int16_at",
+    "located",
+    "quarantined",
+    "spans",
+    "texts",
+]
 
 _WHERE = {column.name for column in WHERE}
 
@@ -188,17 +198,24 @@ def texts(
     data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Texts that stand in `data`, in order and apart; and where there is one that is UTF-8. Else null."""
+    found = spans(data, at, length, there)
+    try:
+        return found.cast(pa.string()), there
+    except pa.ArrowInvalid:
+        there = there & np.array([_is_text(value) for value in found.to_pylist()], bool)
+        return spans(data, at, length, there).cast(pa.string()), there
+
+
+def spans(
+    data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
+) -> pa.Array:
+    """The same as bytes."""
     end = at + length
     if not there.all():
         empty = np.maximum.accumulate(np.where(there, end, 0))
         at, end = np.where(there, at, empty), np.where(there, end, empty)
     ends = np.stack([at, end], axis=1).astype(np.int32)
-    found = _every(data, ends.reshape(-1), 2, 0, ~there)
-    try:
-        return found.cast(pa.string()), there
-    except pa.ArrowInvalid:
-        there = there & np.array([_is_text(value) for value in found.to_pylist()], bool)
-        return _every(data, ends.reshape(-1), 2, 0, ~there).cast(pa.string()), there
+    return _every(data, ends.reshape(-1), 2, 0, ~there)
 
 
 def _is_text(value: bytes | None) -> bool:

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from konvene.codec.schema import Field, Primitive, Struct
 from konvene.codec.uuid import ZERO_UUID
 
-__all__ = ["column", "fields", "id_text", "type_of"]
+__all__ = ["column", "fields", "id_text", "list_of", "struct_of", "type_of"]
 
 _TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "uint16": pa.int32(), "int32": pa.int32(),
@@ -80,10 +81,7 @@ def _lists(element: Primitive | type[Struct], values: Sequence[Sequence[Any] | N
     np.cumsum(sizes, out=ends[1:])
     flat = [item for v in values if v for item in v]
     inner = _plain(element.name, flat) if isinstance(element, Primitive) else _structs(element, flat)
-    null = np.fromiter((v is None for v in values), bool, len(values))
-    return pa.ListArray.from_arrays(
-        pa.array(ends), inner, type=pa.list_(_element(element)), mask=pa.array(null) if null.any() else None
-    )
+    return list_of(element, ends, inner, np.fromiter((v is None for v in values), bool, len(values)))
 
 
 def _structs(cls: type[Struct], values: Sequence[Any]) -> pa.Array:
@@ -92,6 +90,23 @@ def _structs(cls: type[Struct], values: Sequence[Any]) -> pa.Array:
     if null.any():
         instead = cls()
         values = [instead if v is None else v for v in values]
-    made = [column(f, [getattr(v, f.name) for v in values]) for f in cls.__fields__]
+    return struct_of(cls, [column(f, [getattr(v, f.name) for v in values]) for f in cls.__fields__], null)
+
+
+def list_of(
+    element: Primitive | type[Struct],
+    ends: npt.NDArray[np.int32],
+    inner: pa.Array,
+    null: npt.NDArray[np.bool_],
+) -> pa.Array:
+    """Lists of what is `inner`, between `ends`."""
     mask = pa.array(null) if null.any() else None
-    return pa.StructArray.from_arrays(made, fields=fields(cls), mask=mask)
+    return pa.ListArray.from_arrays(pa.array(ends), inner, type=pa.list_(_element(element)), mask=mask)
+
+
+def struct_of(
+    cls: type[Struct], made: Sequence[pa.Array], null: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Structs of these columns."""
+    mask = None if null is None or not null.any() else pa.array(null)
+    return pa.StructArray.from_arrays(list(made), fields=fields(cls), mask=mask)

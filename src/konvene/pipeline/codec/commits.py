@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from konvene.pipeline.codec.batches import Bytes
 from konvene.pipeline.codec.bronze import int16_at, texts
-from konvene.pipeline.codec.columns import id_text
+from konvene.pipeline.codec.flat import Raw, ids_at, numbers_at
 
 __all__ = ["decode"]
 
@@ -29,28 +29,11 @@ _TAGGED = 27
 """Behind the metadata of version 4: the time, one tag, its number, its size, a topic's id."""
 
 
-class _Raw:
-    """A binary column as positions in its buffer."""
-
-    __slots__ = ("at", "data", "length", "null")
-
-    def __init__(self, column: pa.Array) -> None:
-        _, ends, data = column.buffers()
-        all_ends = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
-        self.at: Ints = all_ends[:-1].astype(np.int64)
-        self.length: Ints = np.diff(all_ends).astype(np.int64)
-        self.data: Bytes = np.frombuffer(data if data is not None else b"", np.uint8)
-        self.null: Bools = column.is_null().to_numpy(zero_copy_only=False)
-
-    def __repr__(self) -> str:
-        return f"<{len(self.at)} values in {len(self.data)} bytes>"
-
-
 def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]]:
     """Which rows are plain, and of these the columns of key and value in the order of their declarations."""
     if not len(records):
         records = records.slice(0, 0)
-    key, value = _Raw(records.column("key")), _Raw(records.column("value"))
+    key, value = Raw(records.column("key")), Raw(records.column("value"))
     plain, topic, partition = _keys(key)
     plain &= ~records.column("group_id").is_null().to_numpy(zero_copy_only=False)
     fits, columns = _values(value, legacy)
@@ -62,23 +45,23 @@ def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]
     return plain, every
 
 
-def _keys(key: _Raw) -> tuple[Bools, pa.Array, pa.Array]:
+def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
     """Which keys are plain, and topics and partitions."""
     group = int16_at(key.data, key.at + 2).astype(np.int64)
     at = key.at + 4 + group
     topic = int16_at(key.data, at).astype(np.int64)
-    fits = ~key.null & (group >= 0) & (topic >= 0) & (key.length == _KEY + group + topic)
+    fits = ~key.null & (group >= 0) & (topic >= 0) & (key.end - key.at == _KEY + group + topic)
     topics, is_text = texts(key.data, at + 2, topic, fits)
-    partition = _numbers(key.data, at + 2 + topic, ">i4")
+    partition = numbers_at(key.data, at + 2 + topic, ">i4")
     return fits & is_text, topics, pa.array(partition.astype(np.int32))
 
 
-def _values(value: _Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
+def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
     """Which values are plain (tombstones are), and their fields."""
     data, there = value.data, ~value.null
     version = int16_at(data, value.at)
     known = version == 0 if legacy else (version >= 0) & (version <= 4)
-    fits = there & known & (value.length >= 2)
+    fits = there & known & (value.end - value.at >= 2)
     late = fits & (version >= 3)
     at = value.at + np.where(late, 14, 10)
     length = int16_at(data, at).astype(np.int64)
@@ -89,7 +72,7 @@ def _values(value: _Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
         first = _byte(data, at - 2)
         length = np.where(flexible, np.where(first < 0x80, first - 1, -1), length)
         at = at - flexible
-    size = value.at + value.length - at - length
+    size = value.end - at - length
     tagged = np.zeros_like(fits)
     if flexible.any():
         tags = at + length + 8
@@ -102,17 +85,17 @@ def _values(value: _Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
     fits &= is_text | ~fits
     null = pa.array(~fits) if not fits.all() else None
     tail = at + length
-    offset = _masked(_numbers(data, value.at + 2, ">i8"), null)
-    time = _masked(_numbers(data, tail, ">i8"), null)
+    offset = _masked(numbers_at(data, value.at + 2, ">i8"), null)
+    time = _masked(numbers_at(data, tail, ">i8"), null)
     plain = value.null | (fits & is_text)
     if legacy:
         return plain, [offset, metadata, time]
-    epoch = np.where(late, _numbers(data, value.at + 10, ">i4"), -1).astype(np.int32)
+    epoch = np.where(late, numbers_at(data, value.at + 10, ">i4"), -1).astype(np.int32)
     expires = fits & (version == 1)
     expiry = np.full(len(fits), -1, np.int64)
     if expires.any():
-        expiry[expires] = _numbers(data, tail[expires] + 8, ">i8")
-    ids = _ids(data, tail + 11, tagged & fits)
+        expiry[expires] = numbers_at(data, tail[expires] + 8, ">i8")
+    ids = ids_at(data, tail + 11, tagged & fits)
     return plain, [offset, _masked(epoch, null), metadata, time, _masked(expiry, null), ids]
 
 
@@ -125,24 +108,3 @@ def _byte(data: Bytes, at: Ints) -> Ints:
     if not len(data):
         return np.zeros(len(at), np.int64)
     return data.take(at, mode="clip").astype(np.int64)
-
-
-def _numbers(data: Bytes, at: Ints, kind: str) -> npt.NDArray[Any]:
-    """The big-endian numbers that stand there; anything where there is none."""
-    width = np.dtype(kind).itemsize
-    if len(data) < width:
-        return np.zeros(len(at), kind[1:])
-    every = np.ndarray((len(data) - width + 1,), kind, buffer=data, strides=(1,))
-    return every[np.clip(at, 0, len(every) - 1)].astype(kind[1:])
-
-
-def _ids(data: Bytes, at: Ints, there: Bools) -> pa.Array:
-    """Ids as text, null where there is none. Few are different, so each is turned once."""
-    if not there.any():
-        return pa.nulls(len(at), pa.string())
-    raw = np.zeros((len(at), 16), np.uint8)
-    raw[there] = data[at[there][:, None] + np.arange(16)]
-    found = pa.Array.from_buffers(pa.binary(16), len(at), [None, pa.py_buffer(raw)]).dictionary_encode()
-    return pa.array([id_text(value) for value in found.dictionary.to_pylist()], pa.string()).take(
-        found.indices
-    )

@@ -23,7 +23,7 @@ from konvene.codec.errors import CodecError
 from konvene.codec.varint import write_varint
 from konvene.pipeline.codec.batches import MOST_RECORDS, Block, Bytes, Source, bad_batch
 
-__all__ = ["Records", "parse"]
+__all__ = ["Records", "parse", "unsigned"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -250,6 +250,22 @@ def _zigzag(data: Bytes, pos: Ints, most: int, wrong: npt.NDArray[np.bool_] | No
         value[many[malformed]] = -1
         if wrong is not None:
             wrong[many[malformed]] = True
+    return value
+
+
+def unsigned(data: Bytes, pos: Ints, wrong: npt.NDArray[np.bool_]) -> Ints:
+    """The unsigned numbers of at most five bytes at `pos`, which moves behind them; wrong ones are 0."""
+    if not len(data):
+        wrong[:] = True
+        return np.zeros(len(pos), np.int64)
+    byte = data.take(pos, mode="clip")
+    pos += 1
+    value = byte.astype(np.int64)
+    if byte.max(initial=0) >= 0x80:
+        many = np.flatnonzero(byte >= 0x80)
+        raw, malformed = _rest(data, pos, many, byte[many], 5)
+        value[many] = np.where(malformed, 0, raw).astype(np.int64)
+        wrong[many[malformed]] = True
     return value
 
 

@@ -4,10 +4,10 @@ The columns are where the record stands, whether it is a tombstone, the fields o
 value, all null in a tombstone. Names are the declarations', but for the offset of a commit, whose name the
 record's own offset has. All versions come to the same columns; what a version lacks is at its default.
 
-Commits, of which there are a hundred times as many as of all others, are read by `commits`, many at once. All
-others are read one by one with the broker's own reader. What cannot be read becomes a row of the quarantine
-that says why; a type that is in no table stays in bronze alone. The rows of `__konvene_audit` are not here:
-they are bronze (`audit_event`).
+Rows are read many at once: commits, of which there are a hundred times as many as of all others, by
+`commits`, those by `flat`. What these find odd, and few rows, are read one by one with the broker's own
+reader. What that cannot read becomes a row of the quarantine that says why; a type that is in no table stays
+in bronze alone. The rows of `__konvene_audit` are not here: they are bronze (`audit_event`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Field, Struct
-from konvene.pipeline.codec import columns, commits
+from konvene.pipeline.codec import columns, commits, flat
 from konvene.pipeline.codec.batches import HEAD
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.tables.common import CLUSTER
@@ -47,6 +47,9 @@ WHERE = (
     pa.field("tombstone", pa.bool_(), nullable=False),
 )
 """The columns in front of all tables of silver."""
+
+FEW = 64
+"""So many rows are read one by one just as fast."""
 
 _COMMITS = (OffsetCommitKey, LegacyOffsetCommitKey)
 _RENAMED: dict[tuple[type[Struct], str], str] = {(key, "offset"): "committed_offset" for key in _COMMITS}
@@ -80,9 +83,12 @@ class SilverTable:
     def decode(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """Rows of `coordinator_record`, all of this type, as rows of this table; and as rows of `quarantine`
         those that cannot be read."""
-        if self.kind.key not in _COMMITS:
+        if len(records) < FEW:
             return self._one_by_one(records)
-        plain, columns_ = commits.decode(records, self.kind.key is LegacyOffsetCommitKey)
+        if self.kind.key in _COMMITS:
+            plain, columns_ = commits.decode(records, self.kind.key is LegacyOffsetCommitKey)
+        else:
+            plain, columns_ = flat.decode(records, self.kind)
         fast = self._rows(records if plain.all() else records.filter(pa.array(plain)), columns_)
         if plain.all():
             return fast, None

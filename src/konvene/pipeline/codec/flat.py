@@ -1,0 +1,337 @@
+"""Any declared record, many at once: all rows' first field, then all rows' second, and so on.
+
+This is the broker's reader (`konvene.codec.compile`) turned by a right angle. A cursor has one position for
+each row, and a field moves them all. The k-th elements of all rows' arrays are read in one step, so arrays of
+thousands of structs are not for here.
+
+Nothing is decided that the broker's reader would decide otherwise: a row in which anything is odd (text that
+is not UTF-8, a length that does not fit, bytes left over, an array that is too long) is not `plain`. It is
+left to that reader, which reads it after all or says what is wrong. A test compares both on all that can be
+declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from konvene.codec.generated import MOST_TEXT
+from konvene.codec.schema import Field, Primitive, Struct, default_of
+from konvene.pipeline.codec.batches import Bytes
+from konvene.pipeline.codec.bronze import int16_at, spans, texts
+from konvene.pipeline.codec.columns import column, id_text, list_of, struct_of
+from konvene.pipeline.codec.records import unsigned
+from konvene.records.coordinator import RecordType
+
+__all__ = ["Raw", "decode", "ids_at", "numbers_at"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+MOST_STRUCTS = 64
+"""An array with more structs, or texts, is left to the other reader."""
+
+MOST_TAGS = 8
+
+_KINDS = {
+    "bool": ("i1", np.bool_), "int8": ("i1", np.int8), "int16": (">i2", np.int16),
+    "uint16": (">u2", np.int32), "int32": (">i4", np.int32), "int64": (">i8", np.int64),
+    "float64": (">f8", np.float64),
+}  # fmt: skip
+
+
+class Raw:
+    """A binary column as positions in its buffer."""
+
+    __slots__ = ("at", "data", "end", "null")
+
+    def __init__(self, values: pa.Array) -> None:
+        _, ends, data = values.buffers()
+        every = np.frombuffer(ends, np.int32)[values.offset : values.offset + len(values) + 1]
+        self.at: Ints = every[:-1].astype(np.int64)
+        self.end: Ints = every[1:].astype(np.int64)
+        self.data: Bytes = np.frombuffer(data if data is not None else b"", np.uint8)
+        self.null: Bools = values.is_null().to_numpy(zero_copy_only=False)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.at)} values in {len(self.data)} bytes>"
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Where each row stands, where it ends, and whether all was well with it so far."""
+
+    data: Bytes
+    pos: Ints
+    end: Ints
+    plain: Bools
+
+    def __len__(self) -> int:
+        return len(self.pos)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows, {int(self.plain.sum())} plain>"
+
+    def some(self, rows: Ints) -> _Cursor:
+        """A cursor of its own for some of the rows."""
+        return _Cursor(self.data, self.pos[rows], self.end[rows], self.plain[rows])
+
+    def join(self, rows: Ints, other: _Cursor) -> None:
+        """What became of these rows."""
+        self.pos[rows] = other.pos
+        self.plain[rows] = other.plain
+
+
+def decode(records: pa.RecordBatch, kind: RecordType) -> tuple[Bools, list[pa.Array]]:
+    """Which rows of `coordinator_record` are plain, and of these the columns of key and value."""
+    key, value = Raw(records.column("key")), Raw(records.column("value"))
+    cursor = _Cursor(key.data, key.at + 2, key.end, ~key.null)
+    columns = _struct(kind.key, 0, False, cursor)
+    plain = cursor.plain & (cursor.pos == key.end)
+    version = int16_at(value.data, value.at)
+    there = ~value.null
+    pieces: list[tuple[Ints, list[pa.Array]]] = []
+    for one in np.unique(version[there]).tolist():
+        rows = np.flatnonzero(there & (version == one))
+        if one not in kind.value.__versions__:
+            plain[rows] = False
+            continue
+        cursor = _Cursor(value.data, value.at[rows] + 2, value.end[rows], np.ones(len(rows), bool))
+        pieces.append((rows, _struct(kind.value, one, one in kind.value.__flexible__, cursor)))
+        plain[rows] &= cursor.plain & (cursor.pos == cursor.end)
+    for i, f in enumerate(kind.value.__fields__):
+        columns.append(_gathered([(rows, made[i]) for rows, made in pieces], len(plain), column(f, [None])))
+    if not plain.all():
+        columns = [each.filter(pa.array(plain)) for each in columns]
+    return plain, columns
+
+
+def _struct(cls: type[Struct], version: int, flexible: bool, cursor: _Cursor) -> list[pa.Array]:
+    """The columns of a struct that stands at each row; those of its tags come last in the bytes."""
+    made: dict[str, pa.Array] = {}
+    tagged = []
+    for f in cls.__fields__:
+        if version not in f.versions:
+            made[f.name] = _gathered([], len(cursor), column(f, [default_of(f)]))
+        elif f.is_tagged(version):
+            tagged.append(f)
+        else:
+            compact = flexible if f.flexible is None else version in f.flexible
+            made[f.name] = _field(f, version, compact, cursor)
+    if flexible:
+        made |= _tags(tagged, version, cursor)
+    return [made[f.name] for f in cls.__fields__]
+
+
+def _field(f: Field, version: int, compact: bool, cursor: _Cursor) -> pa.Array:
+    nullable = version in f.nullable
+    if f.kind == "array":
+        return _array(f, version, compact, nullable, cursor)
+    if f.kind != "struct":
+        return _primitive(f.kind, compact, nullable, cursor)
+    if nullable:
+        return _nullable_struct(f.element, version, compact, cursor, absent=255)
+    return struct_of(f.element, _struct(f.element, version, compact, cursor))
+
+
+def _primitive(kind: str, compact: bool, nullable: bool, cursor: _Cursor) -> pa.Array:
+    if kind in _KINDS:
+        layout, width = _KINDS[kind][0], np.dtype(_KINDS[kind][0]).itemsize
+        values = numbers_at(cursor.data, cursor.pos, layout)
+        cursor.pos += width
+        return pa.array(values.astype(_KINDS[kind][1]))
+    if kind == "uuid":
+        there = cursor.plain & (cursor.pos + 16 <= cursor.end)
+        found = ids_at(cursor.data, cursor.pos, there)
+        cursor.pos += 16
+        cursor.plain &= there
+        return found
+    length = _length(compact, 2 if kind == "string" else 4, cursor)
+    there = cursor.plain & (length >= 0) & (length <= cursor.end - cursor.pos)
+    if kind == "string":
+        there &= length <= MOST_TEXT
+    at = cursor.pos.copy()
+    null = length == -1 if nullable else np.zeros(len(length), bool)
+    if kind == "string":
+        values, is_text = texts(cursor.data, at, length, there)
+    else:
+        values, is_text = spans(cursor.data, at, length, there), there
+    cursor.plain &= is_text | null
+    cursor.pos += np.where(there, length, 0)
+    return values
+
+
+def _length(compact: bool, width: int, cursor: _Cursor) -> Ints:
+    """A length or count as it stands there, -1 for null."""
+    if compact:
+        wrong = np.zeros(len(cursor), bool)
+        length = unsigned(cursor.data, cursor.pos, wrong) - 1
+        cursor.plain &= ~wrong
+        return length
+    length = numbers_at(cursor.data, cursor.pos, f">i{width}").astype(np.int64)
+    cursor.pos += width
+    return length
+
+
+def _nullable_struct(
+    cls: type[Struct], version: int, flexible: bool, cursor: _Cursor, absent: int
+) -> pa.Array:
+    """Structs behind a byte that is 1; of another one there is none."""
+    marker = _byte(cursor)
+    cursor.plain &= (marker == 1) | (marker == absent)
+    rows = np.flatnonzero(cursor.plain & (marker == 1))
+    inner = cursor.some(rows)
+    parts = _struct(cls, version, flexible, inner)
+    cursor.join(rows, inner)
+    nothing = column_of_none(cls)
+    whole = [
+        _gathered([(rows, part)], len(cursor), instead) for part, instead in zip(parts, nothing, strict=True)
+    ]
+    null = np.ones(len(cursor), bool)
+    null[rows] = False
+    return struct_of(cls, whole, null)
+
+
+def column_of_none(cls: type[Struct]) -> list[pa.Array]:
+    """One row of what stands, unseen, where there is no struct."""
+    return [column(f, [getattr(cls(), f.name)]) for f in cls.__fields__]
+
+
+def _byte(cursor: _Cursor) -> Ints:
+    there = cursor.pos < cursor.end
+    cursor.plain &= there
+    byte = cursor.data.take(cursor.pos, mode="clip").astype(np.int64) if len(cursor.data) else cursor.pos * 0
+    cursor.pos += 1
+    return byte
+
+
+# arrays -------------------------------------------------------------------------------------------
+
+
+def _array(f: Field, version: int, compact: bool, nullable: bool, cursor: _Cursor) -> pa.Array:
+    count = _length(compact, 4, cursor)
+    null = (count == -1) if nullable else np.zeros(len(count), bool)
+    there = cursor.plain & (count >= 0) & (count <= cursor.end - cursor.pos)
+    element = f.element
+    if isinstance(element, Primitive) and element.name in _KINDS:
+        there &= count * np.dtype(_KINDS[element.name][0]).itemsize <= cursor.end - cursor.pos
+    else:
+        there &= count <= MOST_STRUCTS
+    cursor.plain &= there | null
+    count = np.where(there, count, 0)
+    ends = np.zeros(len(count) + 1, np.int64)
+    np.cumsum(count, out=ends[1:])
+    if isinstance(element, Primitive) and element.name in _KINDS:
+        inner = _run(element.name, count, ends, cursor)
+    else:
+        inner = _steps(element, version, compact, count, ends, cursor)
+    return list_of(element, ends.astype(np.int32), inner, null)
+
+
+def _run(kind: str, count: Ints, ends: Ints, cursor: _Cursor) -> pa.Array:
+    """Numbers that stand one behind the other."""
+    layout, kept = _KINDS[kind]
+    width = np.dtype(layout).itemsize
+    at = np.repeat(cursor.pos - ends[:-1] * width, count) + np.arange(int(ends[-1])) * width
+    cursor.pos += count * width
+    return pa.array(numbers_at(cursor.data, at, layout).astype(kept))
+
+
+def _steps(
+    element: Primitive | type[Struct], version: int, compact: bool, count: Ints, ends: Ints, cursor: _Cursor
+) -> pa.Array:
+    """The first elements of all rows, then the second ones of those that have one."""
+    pieces: list[tuple[Ints, pa.Array]] = []
+    for step in range(int(count.max(initial=0))):
+        rows = np.flatnonzero(count > step)
+        inner = cursor.some(rows)
+        if isinstance(element, Primitive):
+            made = _primitive(element.name, compact, False, inner)
+        else:
+            made = struct_of(element, _struct(element, version, compact, inner))
+        cursor.join(rows, inner)
+        pieces.append((ends[rows] + step, made))
+    if isinstance(element, Primitive):
+        instead = column(element("0+").named("element"), [element.zero])
+    else:
+        instead = struct_of(element, column_of_none(element))
+    return _gathered(pieces, int(ends[-1]), instead)
+
+
+# tags ---------------------------------------------------------------------------------------------
+
+
+def _tags(fields: Sequence[Field], version: int, cursor: _Cursor) -> dict[str, pa.Array]:
+    """The columns of tagged fields. Tags that are not declared are passed over."""
+    count = _length(True, 4, cursor) + 1
+    cursor.plain &= count <= MOST_TAGS
+    left = np.where(cursor.plain, count, 0)
+    last = np.full(len(cursor), -1, np.int64)
+    pieces: dict[str, list[tuple[Ints, pa.Array]]] = {f.name: [] for f in fields}
+    for step in range(int(left.max(initial=0))):
+        rows = np.flatnonzero(cursor.plain & (left > step))
+        inner = cursor.some(rows)
+        tag = _length(True, 4, inner) + 1
+        size = _length(True, 4, inner) + 1
+        inner.plain &= (tag > last[rows]) & (size <= inner.end - inner.pos)
+        last[rows] = tag
+        after = inner.pos + np.where(inner.plain, size, 0)
+        for f in fields:
+            told = np.flatnonzero(inner.plain & (tag == f.tag))
+            if len(told):
+                value = inner.some(told)
+                value.end = after[told]
+                pieces[f.name].append((rows[told], _tag(f, version, value)))
+                value.plain &= value.pos == value.end
+                inner.plain[told] = value.plain
+        inner.pos = after
+        cursor.join(rows, inner)
+    return {f.name: _gathered(pieces[f.name], len(cursor), column(f, [default_of(f)])) for f in fields}
+
+
+def _tag(f: Field, version: int, cursor: _Cursor) -> pa.Array:
+    """The value of a tagged field, where a struct that is null is a byte 0."""
+    if f.kind == "struct" and version in f.nullable:
+        return _nullable_struct(f.element, version, True, cursor, absent=0)
+    return _field(f, version, True, cursor)
+
+
+# pieces -------------------------------------------------------------------------------------------
+
+
+def _gathered(pieces: Sequence[tuple[Ints, pa.Array]], count: int, instead: pa.Array) -> pa.Array:
+    """A column of `count` rows: each piece has its rows, and all others the one value `instead`."""
+    if len(pieces) == 1 and len(pieces[0][0]) == count:
+        rows, made = pieces[0]
+        return made if (rows[1:] > rows[:-1]).all() else made.take(pa.array(np.argsort(rows)))
+    index = np.zeros(count, np.int64)
+    at = 1
+    for rows, made in pieces:
+        index[rows] = np.arange(at, at + len(made))
+        at += len(made)
+    return pa.concat_arrays([instead, *(made for _, made in pieces)]).take(pa.array(index))
+
+
+def numbers_at(data: Bytes, at: Ints, layout: str) -> npt.NDArray[Any]:
+    """The big-endian numbers that stand there; anything where there is none."""
+    width = np.dtype(layout).itemsize
+    if len(data) < width:
+        return np.zeros(len(at), np.dtype(layout).newbyteorder("="))
+    every = np.ndarray((len(data) - width + 1,), layout, buffer=data, strides=(1,))
+    return every[np.clip(at, 0, len(every) - 1)].astype(np.dtype(layout).newbyteorder("="))
+
+
+def ids_at(data: Bytes, at: Ints, there: Bools) -> pa.Array:
+    """Ids as text, null where there is none. Few are different, so each is turned once."""
+    if not there.any():
+        return pa.nulls(len(at), pa.string())
+    raw = np.zeros((len(at), 16), np.uint8)
+    raw[there] = data[at[there][:, None] + np.arange(16)]
+    found = pa.Array.from_buffers(pa.binary(16), len(at), [None, pa.py_buffer(raw)]).dictionary_encode()
+    told = [id_text(value) for value in found.dictionary.to_pylist()]
+    return pa.array(told, pa.string()).take(found.indices)

@@ -1,0 +1,230 @@
+"""Reading many batches at once is reading each of them plainly: the same records, the same refusals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bench.coordinator_log import segment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pipeline.codec.made import emptied, log, plain, read, rows, sealed
+
+from konvene.codec.batches import HEADER_SIZE, Record, build, build_simple, read_header, read_record
+from konvene.codec.compression import Compression, compress, decompress
+from konvene.codec.varint import read_varint, write_varint
+from konvene.pipeline.codec import records as parsing
+from konvene.pipeline.codec.bronze import Decoded
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+
+
+def assert_same(batches: list[bytes], found: list[Decoded]) -> None:
+    """Row by row as the plain decoder reads each batch; a batch that it refuses is one row of quarantine."""
+    got = [row for each in found for row in each.records.to_pylist()]
+    bad = [row for each in found if each.quarantine for row in each.quarantine.to_pylist()]
+    position = 0
+    for made in batches:
+        want = plain(made)
+        if isinstance(want, str):
+            told = bad.pop(0)
+            assert (told["file_position"], told["length"]) == (position, len(made))
+            assert told["bytes"] == made[:1024]
+            assert told["reason"]
+        else:
+            header, entries = want
+            for record in entries:
+                row = got.pop(0)
+                assert (row["offset"], row["timestamp_ms"]) == (record.offset, record.timestamp)
+                assert (row["key"], row["value"]) == (record.key, record.value)
+                assert headers_of(row["headers"]) == record.headers
+                assert row["batch_base_offset"] == header.base_offset
+                assert row["batch_last_offset"] == header.last_offset
+                assert row["batch_records"] == header.record_count
+                assert row["attributes"] == header.attributes
+                assert row["leader_epoch"] == header.partition_leader_epoch
+                assert (row["producer_id"], row["producer_epoch"]) == (
+                    header.producer_id,
+                    header.producer_epoch,
+                )
+                assert row["file_position"] == position
+        position += len(made)
+    assert (got, bad) == ([], [])
+    assert found[-1].next_position == position if found else position == 0
+
+
+def headers_of(data: bytes | None) -> Any:
+    """Headers as they stand behind the value, read by the plain decoder."""
+    if data is None:
+        return ()
+    body = b"\0\0\0\1\1" + data
+    return read_record(write_varint(len(body)) + body, 0, 0, 0, None)[0].headers
+
+
+@settings(max_examples=4000, deadline=None)
+@given(log(), st.sampled_from([9, 100, 32_768]))
+def test_as_the_plain_decoder(batches: list[bytes], most: int) -> None:
+    """All sorts of batches, in blocks of any size."""
+    assert_same(batches, read(b"".join(batches), most_records=most))
+
+
+@settings(max_examples=4000, deadline=None)
+@given(log(least=3), st.sampled_from([1, 96]))
+def test_either_way_of_finding_records(batches: list[bytes], thin: int) -> None:
+    """Following each batch and stepping through all at once come to the same."""
+    before, parsing._THIN = parsing._THIN, thin
+    try:
+        assert_same(batches, read(b"".join(batches)))
+    finally:
+        parsing._THIN = before
+
+
+@settings(max_examples=4000, deadline=None)
+@given(log(least=2), st.integers(0, 1 << 30), st.sampled_from([1, 96]))
+def test_refuses_what_the_plain_decoder_refuses(batches: list[bytes], seed: int, thin: int) -> None:
+    """Damage under a right checksum: of each batch the same records, or a row that says why not."""
+    chance = random.Random(seed)
+    batches = [sealed(damaged(chance, made)) if chance.random() < 0.5 else made for made in batches]
+    before, parsing._THIN = parsing._THIN, thin
+    try:
+        assert_same(batches, read(b"".join(batches)))
+    finally:
+        parsing._THIN = before
+
+
+def damaged(chance: random.Random, made: bytes) -> bytes:
+    """Some bytes changed, put in or left out, also within what is packed; the header now and then."""
+    kind = made[22] & 7
+    if kind and chance.random() < 0.7 and len(made) > HEADER_SIZE:
+        body = damaged_body(chance, decompress(kind, made[HEADER_SIZE:]))
+        return made[:HEADER_SIZE] + compress(Compression(kind), body)
+    if chance.random() < 0.3:
+        at = chance.choice([21, 22, 23, 24, 25, 26, *range(27, 43), 57, 58, 59, 60])
+        return made[:at] + bytes([made[at] ^ 1 << chance.randrange(8)]) + made[at + 1 :]
+    return made[:HEADER_SIZE] + damaged_body(chance, made[HEADER_SIZE:])
+
+
+def damaged_body(chance: random.Random, body: bytes) -> bytes:
+    out = bytearray(body)
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(min(len(out), chance.choice([8, 100, 100_000]))) if out else 0
+        what = chance.randrange(5)
+        if what == 0 and out:
+            out[at] ^= 1 << chance.randrange(8)
+        elif what == 1 and out:
+            out[at] = chance.choice([0, 1, 2, 3, 0x7F, 0x80, 0xFF])
+        elif what == 2:
+            out[at:at] = bytes(chance.choice([0, 1, 0x80, 0xFF]) for _ in range(chance.randint(1, 11)))
+        elif what == 3:
+            del out[at : at + chance.randint(1, 5)]
+        else:
+            out += bytes(chance.randint(1, 9))
+    return bytes(out)
+
+
+@pytest.mark.parametrize("raw", [b"\x80\x00", b"\x82\x80\x80\x80\x00", b"\xff\xff\xff\xff\x0f", b"\xff" * 5])
+@pytest.mark.parametrize("place", range(5))
+def test_numbers_of_any_length(raw: bytes, place: int) -> None:
+    """Where a number has more bytes than it needs, or more than it may, both decoders say the same of it."""
+    numbers = [b"\0", b"\0", b"\0", b"\0", b"\0"]
+    numbers[place] = raw
+    body = b"\0" + b"".join(numbers)
+    one = write_varint(len(body)) + body
+    made = build_simple([(b"", b"")], 1000)[:HEADER_SIZE] + one
+    assert_same([sealed(made)] * 3, read(sealed(made) * 3))
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\x80" * 9 + b"\x01", b"\xff" * 9 + b"\x01", b"\x80" * 9 + b"\x02", b"\xff" * 10]
+)
+def test_times_of_any_length(raw: bytes) -> None:
+    """A time may have ten bytes; one that leads beyond 64 bits is of no use to a table."""
+    body = b"\0" + raw + b"\0\0\0\0"
+    made = build_simple([(b"", b"")], -5)[:HEADER_SIZE] + write_varint(len(body)) + body
+    (found,) = read(sealed(made))
+    want = plain(sealed(made))
+    if isinstance(want, str) or not -(1 << 63) <= want[1][0].timestamp < 1 << 63:
+        assert (len(found.records), found.quarantine.num_rows) == (0, 1)
+    else:
+        assert rows([found])[0][1] == want[1][0].timestamp
+
+
+def test_batch_with_more_records_than_a_block() -> None:
+    """Comes in pieces, and only the last of them says that the batch is done."""
+    entries = [Record(3 * i, i, b"k%d" % i, None) for i in range(1000)]
+    data = build(entries)
+    found = read(data, most_records=64)
+    assert rows(found) == [(r.offset, r.timestamp, r.key, r.value) for r in entries]
+    assert max(len(each.records) for each in found) == 64
+    assert [each.next_position for each in found] == [0] * (len(found) - 1) + [len(data)]
+    twice = bytearray(data)
+    at = data.index(b"k777")
+    twice[at - 2] = twice[at - 2] - 2  # its offset is the one before by now
+    broken = sealed(bytes(twice))
+    (found_bad,) = read(broken, most_records=64)
+    assert (len(found_bad.records), found_bad.quarantine.num_rows) == (0, 1)
+
+
+def test_empty_batches() -> None:
+    """A batch without records has no rows, and its offsets are told all the same."""
+    made = emptied(build_simple([(b"a", b"b")] * 5, 1000, base_offset=7))
+    (found,) = read(made)
+    assert (len(found.records), found.quarantine) == (0, None)
+    assert (found.first_offset, found.last_offset, found.next_position) == (7, 11, len(made))
+    assert read(b"") == []
+
+
+def test_golden_batches() -> None:
+    """Kafka's own batches of every compression and kind."""
+    seen = set()
+    with gzip.open(VECTORS / "batches.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for case in map(json.loads, lines):
+            found = read(bytes.fromhex(case["hex"]))
+            assert [each.quarantine for each in found] == [None] * len(found)
+            want = [
+                (
+                    r["offset"],
+                    r["timestamp"],
+                    *(v if v is None else bytes.fromhex(v) for v in (r["key"], r["value"])),
+                )
+                for told in case["batches"]
+                for r in told["records"]
+            ]
+            assert rows(found) == want, case["label"]
+            seen.add(case["label"].partition("/")[0])
+    assert {"none", "gzip", "snappy", "lz4", "zstd"} <= seen
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+def test_a_large_log(kind: Compression) -> None:
+    """A hundred thousand records of a coordinator, in many blocks."""
+    data = segment(100_000, seed=3, per_batch=(1, 300), compression=kind)
+    got = rows(read(data))
+    want, at = [], 0
+    while at < len(data):
+        size = read_header(data, at).size
+        told = plain(data[at : at + size])
+        assert not isinstance(told, str)
+        want += [(r.offset, r.timestamp, r.key, r.value) for r in told[1]]
+        at += size
+    assert len(want) == 100_000
+    assert got == want
+
+
+def test_varints() -> None:
+    """The numbers of a buffer, read at once and one by one."""
+    chance = random.Random(5)
+    numbers = [chance.getrandbits(chance.randint(0, 31)) * chance.choice([1, -1]) for _ in range(2000)]
+    data = b"".join(write_varint(n) for n in numbers)
+    at, starts = 0, []
+    for _ in numbers:
+        starts.append(at)
+        at = read_varint(data, at)[1]
+    positions = np.array(starts)
+    assert parsing._zigzag(np.frombuffer(data, np.uint8), positions, 5).tolist() == numbers
+    assert positions.tolist() == [*starts[1:], len(data)]
