@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 TESTS ?= tests
-WORKERS ?= 2
+WORKERS ?= 3
 GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams
 SEEDS ?= 0..
 
@@ -47,6 +47,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m konvene.configs.reference docs/reference/configs.md
 	$(BIN)/python -m konvene.sim.reference docs/reference/simulator.md
 	$(BIN)/python -m konvene.broker.metrics.reference docs/reference/metrics.md
+	$(BIN)/python -m konvene.pipeline.reference docs/reference/tables.md
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "konvene needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (make PYTHON=... chooses another)")'

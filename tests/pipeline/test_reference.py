@@ -1,0 +1,59 @@
+"""The page of the tables says what they are; it is rendered and compared."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from konvene.pipeline.codec.typed import TYPED
+from konvene.pipeline.codec.typed import WHERE as SILVER_WHERE
+from konvene.pipeline.reference import SILVER, WHERE, ddl, render_reference, sql_type
+from konvene.pipeline.tables import TABLES
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
+
+
+def test_the_page_is_what_the_tables_render() -> None:
+    """`make docs` writes it."""
+    assert PAGE.read_text("utf-8") == render_reference()
+
+
+def test_each_table_has_a_section_and_each_column_a_line() -> None:
+    sections = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", render_reference(), re.M | re.S))
+    names = {*TABLES, *(silver.name for silver in TYPED.values())}
+    assert names <= sections.keys()
+    for table in TABLES.values():
+        assert re.findall(r"^\| `(\w+)`", sections[table.name], re.M) == table.schema.names
+    for silver in TYPED.values():
+        told = re.findall(r"^\| `(\w+)`", sections[silver.name], re.M)
+        assert told == silver.schema.names[len(SILVER_WHERE) :]
+
+
+def test_each_table_of_silver_has_its_sentence_and_no_other_has() -> None:
+    """A new type of record is told before it is read."""
+    assert set(SILVER) == {silver.name for silver in TYPED.values()}
+    assert list(WHERE) == [field.name for field in SILVER_WHERE]
+    for sentence in [*SILVER.values(), *WHERE.values()]:
+        assert sentence[0].isupper() or sentence.startswith(("its", "and")), sentence
+        assert sentence.endswith((".", ",")), sentence
+
+
+def test_types_are_sparks() -> None:
+    kind = pa.list_(pa.struct([pa.field("a", pa.int8()), pa.field("b", pa.map_(pa.string(), pa.bool_()))]))
+    assert sql_type(kind) == "array<struct<a:tinyint,b:map<string,boolean>>>"
+    schema = pa.schema([pa.field("a", pa.int16(), nullable=False), pa.field("b", pa.float64())])
+    assert ddl(schema) == "`a` smallint NOT NULL, `b` double"
+    with pytest.raises(KeyError):
+        sql_type(pa.timestamp("ms"))
+
+
+def test_sql_names_types_as_spark_itself_does() -> None:
+    """Of every table; no session is needed for it."""
+    types = pytest.importorskip("pyspark.sql.pandas.types")
+    schemas = [table.schema for table in TABLES.values()] + [silver.schema for silver in TYPED.values()]
+    for schema in schemas:
+        told = types.from_arrow_schema(schema)
+        assert [sql_type(field.type) for field in schema] == [field.dataType.simpleString() for field in told]
