@@ -129,8 +129,8 @@ def _cause(cause: Cause, rebalance: Rebalance) -> str:
 
 
 def _plain(kind: str, member: str, rebalance: Rebalance) -> str:
-    if not member:
-        return causes.OF_THE_GROUP.get(kind, causes.SENTENCES.get(kind, kind))
+    if not member or kind not in causes.SENTENCES:
+        return causes.OF_THE_GROUP.get(kind) or f"a member {causes.SENTENCES.get(kind, kind)}"
     text = causes.SENTENCES.get(kind, kind)
     if rebalance.group_type != "classic":
         text = causes.WHERE_IT_ASSIGNS.get(kind, text)

@@ -233,7 +233,7 @@ def _followed(members: Iterable[Row], names: Mapping[str, str], r: Rebalance) ->
 def _gaps(gaps: Sequence[Row], r: Rebalance) -> Iterable[Step]:
     ended = [gap for gap in gaps if gap["to_ms"] is not None]
     if ended:
-        longest = max(ended, key=lambda gap: (gap["gap_ms"] or 0, gap["topic"], gap["partition"]))
+        longest = min(ended, key=lambda gap: (-(gap["gap_ms"] or 0), gap["topic"], gap["partition"]))
         total = sum(gap["gap_ms"] or 0 for gap in ended)
         yield Step(
             max(gap["to_ms"] for gap in ended),
