@@ -101,6 +101,11 @@ def test_unavailability_is_a_part_of_the_time_of_all_units() -> None:
     assert column(rows, "minute_ms", "unavailable_pct", "score") == [(0, 100.0, 60), (MINUTE, 0.0, 100)]
 
 
+def test_gaps_count_in_their_minute_whatever_their_partition() -> None:
+    rows = health([rebalance(0, 10)], [gap(70_000, 76_000, partition=0), gap(0, 6_000, partition=1)])
+    assert column(rows, "minute_ms", "unavailable_pct") == [(0, 1.0), (MINUTE, 1.0)]
+
+
 def test_a_gap_that_no_rebalance_explains_is_told_as_well() -> None:
     """Where the log lost the rebalance nothing is known of the group but its gap; the next row is its end."""
     (row,) = health([], [gap(0, None)], until_ms=30_000)
@@ -167,6 +172,12 @@ def test_the_hour_is_the_one_that_ends_with_the_minute() -> None:
     assert column(health(runs), "rebalances_last_hour", "p99_rebalance_ms", "score") == [
         (1, 500, 100), (2, 500, 90), (2, 9, 90),
     ]  # fmt: skip
+
+
+def test_a_duration_that_the_log_does_not_tell_is_not_made_up() -> None:
+    """Kafka's log says of a classic group when a rebalance was over, and not when it began."""
+    (row,) = health([rebalance(None, 900, target_ms=400)])
+    assert (row["rebalances"], row["p99_rebalance_ms"]) == (1, None)
 
 
 def test_rebalances_whose_time_is_lost_make_no_rows() -> None:

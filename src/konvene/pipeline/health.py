@@ -47,15 +47,15 @@ _BUSY = {
 """The state of a group before its target is made, and behind it."""
 
 _REBALANCE = (
-    "cluster", "group_id", "group_type", "state", "start_ms", "target_ms", "end_ms", "members", "units",
-    "last_member_id", "log_partition", "base_offset",
+    "cluster", "group_id", "group_type", "state", "start_ms", "target_ms", "end_ms", "duration_ms",
+    "members", "units", "last_member_id", "log_partition", "base_offset",
 )  # fmt: skip
 _GAP = ("cluster", "group_id", "group_type", "topic", "partition", "role", "from_ms", "to_ms")
 _MEMBER = ("log_partition", "base_offset", "member_id", "part", "acknowledged_ms", "waited_for")
 
 
 class _Run(NamedTuple):
-    """A rebalance; `over_ms` is its end, or the log's."""
+    """A rebalance from the first time that is known of it; `over_ms` is its end, or the log's."""
 
     start_ms: int
     target_ms: int | None
@@ -141,7 +141,7 @@ def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Mapping[str, Any]
 def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[Any, ...]]:
     """The rows of a group, from the minute on."""
     runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
-    gaps = sorted(_gaps(group.gaps, until_ms))
+    gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.from_ms, gap.unit))
     by_start = _Starts([run.start_ms for run in runs])
     by_end = _Ends(runs)
     open_runs, open_gaps = _Open(runs), _Open(gaps)
@@ -223,7 +223,8 @@ class _Ends:
     """When rebalances were over, and how long they took."""
 
     def __init__(self, runs: Iterable[_Run]) -> None:
-        self._runs = sorted((run for run in runs if run.ended), key=lambda run: (run.over_ms, run.start_ms))
+        ended = (run for run in runs if run.ended)
+        self._runs = sorted(ended, key=lambda run: (run.over_ms, run.start_ms, run.row["base_offset"]))
         self._times = [run.over_ms for run in self._runs]
 
     def __repr__(self) -> str:
@@ -234,9 +235,9 @@ class _Ends:
         return self._runs[at - 1] if at else None
 
     def p99(self, from_ms: int, to_ms: int) -> int | None:
-        """The duration that 99 of 100 do not exceed: the nearest rank."""
+        """The duration that 99 of 100 do not exceed: the nearest rank. Of some the beginning is not known."""
         some = self._runs[bisect_left(self._times, from_ms) : bisect_left(self._times, to_ms)]
-        took = sorted(run.over_ms - run.start_ms for run in some)
+        took = sorted(run.row["duration_ms"] for run in some if run.row["duration_ms"] is not None)
         return took[(99 * len(took) + 99) // 100 - 1] if took else None
 
 

@@ -22,7 +22,7 @@ TABLE = Table(
         Column("rebalances", pa.int32(), "Rebalances that began in it."),
         Column("rebalances_last_hour", pa.int32(), "Those of the hour that ends with it."),
         Column("p99_rebalance_ms", pa.int64(), "How long 99 of 100 rebalances took at most that ended in "
-               "that hour, superseded ones too.", nullable=True),
+               "that hour, superseded ones too; of those whose duration is known.", nullable=True),
         Column("unavailable_pct", pa.float64(), "Which part of the time of all partitions (active tasks) in "
                "this minute nobody owned them; null where it had none.", nullable=True),
         Column("stuck_member_id", pa.string(), "A member that kept the group from being stable for all of "
