@@ -90,12 +90,16 @@ class History:
         """The group as the last record left it; of a classic one, that record."""
         return self._consumer.group(group_id) or self._streams.group(group_id) or self._classic.get(group_id)
 
+    def reach(self, offset: int, timestamp_ms: int) -> None:
+        """A record stands here; if nobody said where its batch begins, see whether it is in the last one."""
+        if offset > self._ends:
+            self._beside(offset, timestamp_ms)
+
     def take(self, offset: int, timestamp_ms: int, record: Any) -> Rebalance | None:
         """Take in what stands at an offset, and say why a group moved, if it did.
 
         What is no `Record` says nothing of groups."""
-        if offset > self._ends:
-            self._beside(offset, timestamp_ms)
+        self.reach(offset, timestamp_ms)
         if type(record) is not Record:
             return None
         key: Any = record.key

@@ -55,6 +55,8 @@ def take_generation(
         first = known + 1 if known >= 0 else 1
         if row.epoch > first:
             _skipped(track, first, row.epoch - 1, audit, at, put)
+    if row is None and now.generation != known:
+        track.made_ms = NOT_KNOWN
     track.epoch = now.generation
     people = {
         m.member_id: person_of(m.member_id, m.group_instance_id, m.client_id, m.client_host)

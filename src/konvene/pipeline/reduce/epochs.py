@@ -23,7 +23,16 @@ from konvene.pipeline.reduce.units import Names, changes, owners_of_wanted
 from konvene.pipeline.reduce.why import Audit, inferred, observed, ways_to_go
 from konvene.records.audit import RebalanceValue
 
-__all__ = ["converged", "group_ended", "take_current", "take_epoch", "take_member", "take_target", "waits"]
+__all__ = [
+    "converged",
+    "group_ended",
+    "is_quiet",
+    "take_current",
+    "take_epoch",
+    "take_member",
+    "take_target",
+    "waits",
+]
 
 Group = ConsumerGroup | StreamsGroup
 
@@ -37,6 +46,15 @@ there are no more than this."""
 
 def named(member: Any) -> Person:
     return person_of(member.member_id, member.instance_id, member.client_id, member.client_host)
+
+
+def is_quiet(group: Any) -> bool:
+    """Whether nothing is under way in a group that is seen for the first time: what members have is what they
+    are to have, and nobody is in it for whom an epoch is still to be raised."""
+    if group is None or not hasattr(group, "behind"):
+        return True
+    waits_for_regex = any(name not in group.regexes for name in getattr(group, "regex_users", ()))
+    return not (group.behind or group.epoch > group.assignment_epoch or waits_for_regex)
 
 
 def take_member(track: Track, before: Any, after: Any, names: Names, at: At, put: Put) -> None:

@@ -167,6 +167,7 @@ class Holdings:
     def gap_row(self, place: Place, unit: Unit, gap: Gap, end: At | None, to: str | None) -> Row:
         """A row of `unavailability`; without `end` it lasts."""
         sure = gap.at.whole and (end is None or end.stretch == gap.at.stretch)
+        sure = sure and gap.epoch != NOT_KNOWN
         evidence = INFERRED if gap.group_type == "classic" else OBSERVED
         return (
             place.cluster, self.group_id, gap.group_type, *unit, gap.at.ms, None if end is None else end.ms,

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from konvene.pipeline.reduce.at import MISSING, Person, Place
+from konvene.pipeline.reduce.at import Person, Place
 from konvene.pipeline.reduce.holdings import ACTIVE, Gap, Holdings
 from konvene.pipeline.reduce.why import Why
 
@@ -33,8 +33,8 @@ __all__ = [
     "Part",
     "counted",
     "member_row",
-    "missing_row",
     "rebalance_row",
+    "row_without_records",
     "still_without",
 ]
 
@@ -165,12 +165,13 @@ def rebalance_row(place: Place, group_id: str, it: Open, end: End, counts: Count
     )  # fmt: skip
 
 
-def missing_row(place: Place, group_id: str, it: Open, state: str) -> Row:
-    """A row of epochs of which the log says no more than that they were: its counts are 0."""
+def row_without_records(place: Place, group_id: str, it: Open, end: End, evidence: str) -> Row:
+    """A row of epochs of which the log says no more than that they were: what changed hands is not known, and
+    counted as nothing."""
     it.unavailable_ms = None
     it.joined, it.gone = {}, {}
     nothing = Counts(0, 0, 0, 0, 0, 0, 0, 0, {}, {})
-    return rebalance_row(place, group_id, it, End(state, None, 0), nothing, MISSING)
+    return rebalance_row(place, group_id, it, end, nothing, evidence)
 
 
 def member_row(

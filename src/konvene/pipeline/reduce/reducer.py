@@ -93,10 +93,11 @@ class PartitionReducer:
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
         self._begins = -1
         self._batch = 0
-        self._was_whole = True
-        """Whether nothing was missing where the batch begins."""
         self._is_whole = True
         self._stretch = 0
+        """How often sight of the log was lost,"""
+        self._era = 0
+        """and found again."""
         self._ended: set[str] = set()
 
     def __repr__(self) -> str:
@@ -143,16 +144,20 @@ class PartitionReducer:
         key: Any = record.key
         group_id: str = key.group if kind == _CLASSIC else key.group_id
         member_id: str = key.member_id if kind in (_MEMBER, _CURRENT) else ""
+        self._history.reach(offset, timestamp_ms)
+        self._see_batch()
         before: Any = self._history.group(group_id)
+        if before is None and record.value is None and group_id not in self._tracks:
+            self._history.take(offset, timestamp_ms, record)
+            self._see_whether_whole()
+            return
+        track = self._track(group_id, before)
         member = before.members.get(member_id) if member_id and hasattr(before, "behind") else None
         told = self._history.take(offset, timestamp_ms, record)
-        self._see_batch()
         self._see_whether_whole()
+        track.era = self._era
         at = At(timestamp_ms, offset, self._stretch, self._is_whole)
         group: Any = self._history.group(group_id)
-        if group is None and before is None and group_id not in self._tracks:
-            return
-        track = self._track(group_id)
         row = None if told is None else told.story
         if kind == _CLASSIC:
             self._take_classic(track, before, record, row, at)
@@ -198,12 +203,16 @@ class PartitionReducer:
     def _put(self, table: str, row: tuple[Any, ...]) -> None:
         self._rows[table].append(row)
 
-    def _track(self, group_id: str) -> Track:
+    def _track(self, group_id: str, group: Any) -> Track:
+        """The group's track; `group`: as it is before the record."""
         track = self._tracks.get(group_id)
         if track is None:
             track = self._tracks[group_id] = Track(group_id, self._place, Holdings(group_id))
         if track.batch != self._batch:
-            track.begin_batch(self._batch, whole=self._was_whole)
+            track.begin_batch(self._batch)
+            if not self._is_whole or track.era != self._era:
+                track.begin_anew(is_sure=epochs.is_quiet(group))
+            track.era = self._era
         return track
 
     def _take_classic(self, track: Track, before: Any, record: Record, row: Any, at: At) -> None:
@@ -232,7 +241,6 @@ class PartitionReducer:
                 self._tracks.pop(group_id, None)
         self._ended.clear()
         self._see_whether_whole()
-        self._was_whole = self._is_whole
 
     def _see_whether_whole(self) -> None:
         is_whole = self._history.whole
@@ -240,6 +248,7 @@ class PartitionReducer:
             self._stretch += 1
             for group_id in sorted(self._tracks):
                 self._tracks[group_id].lose_sight(self._put)
+        self._era += is_whole and not self._is_whole
         self._is_whole = is_whole
 
 

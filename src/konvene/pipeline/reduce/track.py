@@ -9,7 +9,7 @@ that, and what they had counts as lost in the new rebalance, not in the one befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,8 +20,8 @@ from konvene.pipeline.reduce.open import (
     Open,
     counted,
     member_row,
-    missing_row,
     rebalance_row,
+    row_without_records,
     still_without,
 )
 from konvene.pipeline.reduce.why import NOTHING_KNOWN, Why
@@ -29,6 +29,11 @@ from konvene.pipeline.reduce.why import NOTHING_KNOWN, Why
 __all__ = ["Track"]
 
 Row = tuple[Any, ...]
+AT_REST = ("Stable", "Empty")
+"""A group is that has all that it is to have, and nothing of a rebalance before is left."""
+SUPERSEDED = "Superseded"
+"""Of a generation that came to its end before anybody was given anything."""
+NO_REBALANCE = (NOT_KNOWN, NOT_KNOWN, "")
 Put = Callable[[str, Row], None]
 """Takes a row of a table."""
 
@@ -49,8 +54,14 @@ class Track:
     """Since the last epoch."""
     gone: dict[str, Person] = field(default_factory=dict)
     open: Open | None = None
-    last: tuple[int, int, str] = (NOT_KNOWN, NOT_KNOWN, "")
+    last: tuple[int, int, str] = NO_REBALANCE
     """The last rebalance: its epoch, where it began, its cause."""
+    era: int = 0
+    """When it was last looked at: rises each time that all is known again."""
+    is_sure: bool = True
+    """Whether nothing was under way when the log became whole, or it has come to rest since."""
+    is_first: bool = False
+    """Whether no rebalance was told since."""
     batch: int = -1
     size: int = 0
     """How many members there were when this batch began, or with the last epoch in it."""
@@ -130,30 +141,37 @@ class Track:
 
     # --- batches and gaps in the log ---
 
-    def begin_batch(self, batch: int, *, whole: bool) -> None:
+    def begin_batch(self, batch: int) -> None:
         """The group's first record of a batch."""
         self.batch = batch
         self.size = len(self.present)
         if self.departed:
             self._name_gaps()
-        if not whole:
-            self.holdings.begin_anew()
-            self.joined.clear()
-            self.gone.clear()
+
+    def begin_anew(self, *, is_sure: bool) -> None:
+        """The group is read from here on as it is; nothing is known of how it came to that.
+
+        `is_sure`: whether nothing was under way."""
+        self.is_sure, self.is_first = is_sure, True
+        self.holdings.begin_anew()
+        self.joined.clear()
+        self.gone.clear()
 
     def lose_sight(self, put: Put) -> None:
         """Something may be missing from here on: what is under way cannot be told to its end."""
         it, self.open = self.open, None
         if it is not None:
-            put("rebalance", missing_row(self.place, self.group_id, it, self._state_of(it)))
+            put(
+                "rebalance",
+                row_without_records(self.place, self.group_id, it, End(self._state_of(it), None, 0), MISSING),
+            )
         for unit, gap in self.holdings.gaps.items():
             row = self.holdings.gap_row(self.place, unit, gap, None, None)
             put("unavailability", (*row[:-1], MISSING))
         self.holdings.gaps.clear()
-        self.holdings.begin_anew()
         self.departed.clear()
-        self.joined.clear()
-        self.gone.clear()
+        self.begin_anew(is_sure=False)
+        self.last, self.made_ms = NO_REBALANCE, NOT_KNOWN
 
     # --- rebalances ---
 
@@ -165,20 +183,32 @@ class Track:
         for row in audit:
             if row["epoch"] > first:
                 self._missing(first, row["epoch"] - 1, NOTHING_KNOWN, at, put)
-            self._missing(row["epoch"], row["epoch"], why_of(row), at, put, row["group_type"])
+            self._missing(row["epoch"], row["epoch"], why_of(row), at, put, row)
             first = row["epoch"] + 1
         if first <= last:
             self._missing(first, last, NOTHING_KNOWN, at, put)
 
-    def _missing(self, first: int, last: int, why: Why, at: At, put: Put, group_type: str = "") -> None:
+    def _missing(
+        self, first: int, last: int, why: Why, at: At, put: Put, said: Mapping[str, Any] | None = None
+    ) -> None:
         known = first - 1 if first > 0 else NOT_KNOWN
-        it = Open(group_type or self.group_type, known, last, why, at.offset, at.offset, None)
-        put("rebalance", missing_row(self.place, self.group_id, it, "Unknown"))
+        it = Open(self.group_type, known, last, why, at.offset, at.offset, None)
+        end, evidence = End("Unknown", None, 0), MISSING
+        if said is not None:
+            it.group_type = said["group_type"]
+            it.start_ms, it.target_ms = _known(said["started_ms"]), _known(said["joined_ms"])
+            end_ms, count = _known(said["ended_ms"]), len(said["members"]) + said["members_left_out"]
+            end = End(said["state"], end_ms, count)
+            if said["state"] == SUPERSEDED:  # Nobody was given anything: no record of it is missing.
+                end, evidence = end._replace(superseded_by=last + 1), why.evidence
+        put("rebalance", row_without_records(self.place, self.group_id, it, end, evidence))
 
     def begin(self, it: Open) -> None:
         """A rebalance begins: what changed since the last one belongs to it."""
         it.joined, it.gone = self.joined, self.gone
         self.joined, self.gone = {}, {}
+        if not self.is_sure:
+            it.why = it.why._replace(evidence=MISSING)
         self.epoch = it.epoch
         self.open = it
         self.last = (it.epoch, it.base_offset, it.why.kind)
@@ -213,10 +243,16 @@ class Track:
             it.last_offset = at.offset
             self.tell(it, end, put, evidence)
             self.holdings.begin_anew()
+            self.is_sure |= end.state in AT_REST
+            self.is_first = False
 
     def tell(self, it: Open, end: End, put: Put, evidence: str = OBSERVED) -> None:
         """Its rows; `evidence` is that of what is said of members."""
         counts = counted(self.holdings)
+        if self.is_first and it.group_type == "classic" and counts.added:
+            it.why = it.why._replace(evidence=MISSING)  # Somebody may have had to give it up before.
+        if it.why.evidence == MISSING:
+            evidence = MISSING
         put("rebalance", rebalance_row(self.place, self.group_id, it, end, counts, it.why.evidence))
         for who in counts.got.keys() | counts.lost.keys() | it.joined.keys() | it.gone.keys():
             person = self.present.get(who) or it.gone.get(who) or self.gone.get(who)
@@ -251,3 +287,7 @@ class Track:
         for unit in sorted(self.holdings.gaps):
             gap = self.holdings.gaps[unit]
             put("unavailability", self.holdings.gap_row(self.place, unit, gap, None, None))
+
+
+def _known(ms: int) -> int | None:
+    return ms if ms >= 0 else None

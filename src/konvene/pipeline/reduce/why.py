@@ -113,13 +113,15 @@ class Audit:
         return None
 
     def lost(self, group_id: str, first: int, last: int, offset: int) -> list[Mapping[str, Any]]:
-        """Rows about epochs whose records are gone, or that left none, before this record."""
+        """Rows about epochs whose records are gone, or that left none, up to this record.
+
+        A decision that ends two generations leaves a record of the last one alone, and two rows."""
         epochs = self._rows.get(group_id, {})
         found = []
         for epoch in sorted(e for e in epochs if first <= e <= last):
-            some = [r for r in epochs[epoch] if r["last_offset"] < offset and not _is_over(r)]
+            some = [r for r in epochs[epoch] if r["base_offset"] <= offset and not _is_over(r)]
             found += some[:1]
-            epochs[epoch] = [r for r in epochs[epoch] if r["last_offset"] >= offset]
+            epochs[epoch] = [r for r in epochs[epoch] if r["base_offset"] > offset]
             self._tidy(group_id, epoch)
         return found
 
