@@ -1,7 +1,6 @@
-"""One session of Spark's for all tests of this folder: it takes seconds to start and a second one little.
+"""One session of Spark's for all tests of this folder that one process has: it takes seconds to start.
 
-Where there is no Java, or no pyspark, the tests are skipped and say so. With pytest-xdist they all go to one
-worker where `--dist loadgroup` is used; each test process has at most one session in any case.
+Where there is no Java, or no pyspark, the tests are skipped and say so.
 """
 
 from __future__ import annotations
@@ -41,13 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all tests share; tasks are tried again, as in a cluster."""
-    from konvene.pipeline.session import build
+    from tests.pipeline.spark.cluster import SHORT_LIVED
 
+    from konvene.pipeline.session import build, settings
+
+    java = settings()["spark.driver.extraJavaOptions"]
     folder = tmp_path_factory.mktemp("spark")
     session = build(
         "local[2]",
         app_name="konvene tests",
         spark_local_dir=str(folder / "local"),
+        spark_driver_extraJavaOptions=f"{java} {SHORT_LIVED}",
         spark_sql_warehouse_dir=str(folder / "warehouse"),
     )
     yield session

@@ -25,9 +25,9 @@ TASK_BYTES = 4096
 """Small, so that there are many tasks."""
 
 
-def made(folder: Path, engine: Engine, scenario: str = "consumer") -> Warehouse:
+def made(folder: Path, engine: Engine, task_bytes: int = TASK_BYTES) -> Warehouse:
     warehouse = Warehouse(folder)
-    ingest(warehouse, [LOGS / scenario], engine, cluster="golden", task_bytes=TASK_BYTES)
+    ingest(warehouse, [LOGS / "consumer"], engine, cluster="golden", task_bytes=task_bytes)
     build(warehouse, engine)
     return warehouse
 
