@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.pipeline.commit_logs import LOGS
 
+from konvene.pipeline import read
+from konvene.pipeline.build import build
 from konvene.pipeline.delivery import delivery_rows
+from konvene.pipeline.engine import Local
+from konvene.pipeline.ingest import ingest
 from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse import Warehouse
 
 BATCH = pa.struct(
     [
@@ -139,6 +145,21 @@ def test_figures_are_what_kafkas_clients_did() -> None:
         } == counts, key  # fmt: skip
         assert found["delivered"] == sum(counts.values()), key
         assert (found["in_flight"], found["untold"]) == (0, 0), key
+
+
+def test_a_warehouse_tells_the_same_by_the_names_that_share_groups_give_topics(tmp_path: Path) -> None:
+    """From the segments to gold. A topic's id is all that share states have; the group's log names it."""
+    warehouse = Warehouse(tmp_path)
+    ingest(warehouse, [LOGS / "share"], Local())
+    build(warehouse, Local())
+    rows = read.table(warehouse, "share_delivery").to_pylist()
+    told = {(row["group_id"], f"{row['topic']}-{row['partition']}"): row for row in rows}
+    expected = kafkas_rows()
+    assert told[("picky", "mails-0")]["deleted_ms"], "the topic is gone at the end, and so is its state"
+    for key in expected:
+        if key[1].startswith(("jobs", "extra")):
+            assert told[key] == expected[key] | {"cluster": ""}
+    assert {where.rsplit("-", 1)[0] for _, where in told} == {"jobs", "extra", "mails"}
 
 
 def test_a_whole_row() -> None:

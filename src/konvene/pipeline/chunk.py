@@ -31,7 +31,7 @@ from konvene.pipeline.ledger import WHOLE, Range, Span, spans_of
 from konvene.pipeline.parquet import VERSION, Sink
 from konvene.pipeline.splits import Split
 from konvene.pipeline.tables import TABLES
-from konvene.pipeline.topics import Named, names_in_commits, names_in_metadata
+from konvene.pipeline.topics import Named, names_in_commits, names_in_metadata, names_in_share_groups
 from konvene.pipeline.warehouse import DataFile, folder_of
 
 __all__ = ["COORDINATORS", "METADATA", "Chunk", "Done", "do"]
@@ -40,6 +40,11 @@ OFFSETS = "__consumer_offsets"
 COORDINATORS = (OFFSETS, "__share_group_state", "__transaction_state")
 METADATA = "__cluster_metadata"
 _COMMITS = pa.array([0, 1], pa.int16())
+_NAMES = {
+    "offset_commit": names_in_commits,
+    "share_group_state_partition_metadata": names_in_share_groups,
+}
+"""The tables of silver whose rows call topics by id and by name."""
 
 
 class Chunk(NamedTuple):
@@ -170,8 +175,9 @@ class _Coordinator:
             typed, bad = table.decode(rows)
             if typed.num_rows:
                 self._sink(table.name, table.schema).write(typed)
-                if table.name == "offset_commit":
-                    self.names.update(names_in_commits(typed, self.task.of.cluster))
+                names = _NAMES.get(table.name)
+                if names is not None:
+                    self.names.update(names(typed, self.task.of.cluster))
             if bad is not None and bad.num_rows:
                 self._quarantine(bad)
 

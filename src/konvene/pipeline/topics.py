@@ -1,9 +1,9 @@
 """What topics are called: names for the ids that records of coordinators have in their place.
 
-Three say so: the catalogue's own log and its snapshots, the folders of partitions, and commits that carry
-both. They come from many tasks in any order, so what is known is a set that only grows; of a topic that was
-made anew under its old name both ids are known. How many partitions a topic has is the most that anybody saw,
--1 if nobody did.
+Four say so: the catalogue's own log and its snapshots, the folders of partitions, commits that carry both,
+and share groups of the topics whose state they keep. They come from many tasks in any order, so what is known
+is a set that only grows; of a topic that was made anew under its old name both ids are known. How many
+partitions a topic has is the most that anybody saw, -1 if nobody did.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from konvene.pipeline.tables import TABLES
 from konvene.records.cluster_log import decode_cluster_record
 from konvene.records.metadata import PartitionRecord, TopicRecord
 
-__all__ = ["Named", "merged", "named_table", "names_in_commits", "names_in_folders", "names_in_metadata"]
+__all__ = [
+    "Named", "merged", "named_table", "names_in_commits", "names_in_folders", "names_in_metadata",
+    "names_in_share_groups",
+]  # fmt: skip
 
 
 class Named(NamedTuple):
@@ -52,6 +55,16 @@ def names_in_commits(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]:
         topic_id, topic = _text(row["topic_id"]), row["topic"]
         if topic_id is not None and topic is not None:
             yield Named(cluster, topic_id, topic, -1)
+
+
+def names_in_share_groups(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]:
+    """What share groups say of the topics whose state they keep; `rows` are silver's."""
+    for column in ("initializing_topics", "initialized_topics", "deleting_topics"):
+        for topics in rows.column(column).to_pylist():
+            for topic in topics or ():
+                if topic["topic_id"] is not None:
+                    partitions = max(topic.get("partitions") or (-2,)) + 1
+                    yield Named(cluster, topic["topic_id"], topic["topic_name"], partitions)
 
 
 def names_in_metadata(buf: Source, cluster: str) -> list[Named]:

@@ -8,9 +8,8 @@ from konvene.pipeline.tables.table import Column, Table
 TABLE = Table(
     "topic_name",
     "bronze",
-    "Names of topics by their ids: from the catalogue's log, the folders of partitions, and offset commits "
-    "that "
-    "say both.",
+    "Names of topics by their ids: from the catalogue's log, the folders of partitions, offset commits that "
+    "say both, and what share groups say of the topics whose state they keep.",
     (
         CLUSTER,
         Column("topic_id", pa.string(), "Kafka's text form: 22 letters of URL-safe base64."),
