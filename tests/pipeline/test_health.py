@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -189,3 +190,48 @@ def test_rows_are_sorted_and_do_not_depend_on_the_order_of_the_input() -> None:
     rows = health(runs)
     assert column(rows, "group_id", "minute_ms") == [("a", 0), ("a", 120_000), ("b", 0), ("b", 120_000)]
     assert health(runs[::-1]) == rows
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_figures_are_those_of_a_plain_count(seed: int) -> None:
+    """Every minute of random groups, with each formula written out over all rebalances and gaps."""
+    rng = random.Random(seed)
+    at, runs, gaps = 0, [], []
+    for number in range(rng.randrange(1, 25)):
+        at += rng.choice((1_000, 50_000, 130_000, 900_000))
+        end = at + rng.choice((0, 400, 70_000))
+        runs.append(rebalance(at, end, units=rng.randrange(1, 6), members=number, base_offset=number))
+        at = end
+    for partition in rng.sample(range(6), rng.randrange(6)):
+        begin = rng.randrange(at + 1)
+        gaps.append(gap(begin, rng.choice((None, begin + rng.randrange(200_000))), partition=partition))
+    until = at + 300_000
+    rows = health(runs, gaps, until_ms=until)
+    assert [row["minute_ms"] for row in rows] == sorted({row["minute_ms"] for row in rows})
+    for row in rows:
+        counted = plain_count(runs, gaps, until, row["minute_ms"])
+        assert {name: row[name] for name in counted} == counted
+
+
+def plain_count(
+    runs: Sequence[dict[str, Any]], gaps: Sequence[dict[str, Any]], until: int, minute: int
+) -> dict[str, Any]:
+    behind = minute + MINUTE
+    starts = [run["start_ms"] for run in runs]
+    over = [run for run in runs if run["end_ms"] < behind]
+    lengths = {}
+    for one in gaps:
+        end = until if one["to_ms"] is None else one["to_ms"]
+        length = min(end, behind) - max(one["from_ms"], minute)
+        if length > 0:
+            lengths[one["partition"]] = length
+    units = max(over[-1]["units"] if over else 0, len(lengths))
+    took = sorted(run["duration_ms"] for run in over if run["end_ms"] >= behind - 3_600_000)
+    within = [sum(ms - 600_000 < start <= ms for start in starts) for ms in range(minute, behind, 100)]
+    return {
+        "rebalances": sum(minute <= start < behind for start in starts),
+        "rebalances_last_hour": sum(behind - 3_600_000 <= start < behind for start in starts),
+        "p99_rebalance_ms": took[-1] if took else None,
+        "unavailable_pct": pytest.approx(100 * sum(lengths.values()) / (units * MINUTE)) if units else None,
+        "storm": max(within) >= 5,
+    }
