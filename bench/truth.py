@@ -118,19 +118,21 @@ def life(run: Run) -> tuple[World, _Listens, _Audits]:
     return world, listens, audits
 
 
-def truth(world: World, listens: _Listens) -> Iterator[Said]:
-    """What was said and is in the log: of what a crash took away, nothing is to be told."""
+def truth(world: World, listens: _Listens, audits: _Audits) -> Iterator[Said]:
+    """What was said and is in the log: of what a crash took away, nothing is to be told. A generation that
+    was superseded may leave no record; then it has been if the audit says so."""
     ends: dict[int, int] = {}
     offset = 0
     for batch in world.log.batches:
         offset += batch.size
         ends[id(batch)] = offset - 1
-    for batch, why in listens.said:
-        if id(batch) in ends:
-            for group_id, story in why:
-                if story.group_type != "classic" and story.state not in ("Assigning", "Empty"):
-                    continue  # The end of a rebalance repeats the causes of its epochs.
-                yield Said(group_id, story.epoch, ends[id(batch)], story.causes)
+    unwritten = [((story.rebalance,), -1) for story in audits.told if story.base_offset < 0]
+    written = [(why, ends[id(batch)]) for batch, why in listens.said if id(batch) in ends]
+    for why, offset in (*written, *unwritten):
+        for group_id, story in why:
+            if story.group_type != "classic" and story.state not in ("Assigning", "Empty"):
+                continue  # The end of a rebalance repeats the causes of its epochs.
+            yield Said(group_id, story.epoch, offset, story.causes)
 
 
 def score(said: Iterable[Said], rows: Sequence[dict[str, Any]]) -> Score:
@@ -178,7 +180,7 @@ def _meant(kinds: Sequence[str], member_id: str | None) -> Iterator[tuple[str, s
 def measure(run: Run) -> tuple[Score, Score]:
     """Of a life: with the audit, and without it."""
     world, listens, audits = life(run)
-    said = list(truth(world, listens))
+    said = list(truth(world, listens, audits))
     scores = []
     for explained in (audits.told, ()):
         table = tables_of("sim", world.log.batches, explained).get("rebalance")
