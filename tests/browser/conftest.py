@@ -1,0 +1,72 @@
+"""A real browser without a screen: Debian's Chromium, driven by Playwright.
+
+Where there is none the tests are skipped and say so; `KONVENE_CHROMIUM` names another one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def chromium() -> str | None:
+    named = os.environ.get("KONVENE_CHROMIUM")
+    return named or next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for the tests of a file."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="no playwright: pip install 'konvene[dev]'"
+    )
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium: apt install chromium, or name one with KONVENE_CHROMIUM")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Open]:
+    """Opens a file in a window of its own; whatever the page complains of fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_page(path: Path, scheme: str = "light", width: int = 1180, height: int = 900) -> Page:
+        context = browser.new_context(
+            color_scheme=scheme, viewport={"width": width, "height": height}, offline=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda asked: _only_the_file(asked.url, complaints))
+        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def _only_the_file(url: str, complaints: list[str]) -> None:
+    if not url.startswith(("file:", "data:")):
+        complaints.append(f"asked for {url}")

@@ -1,0 +1,195 @@
+"""The page of `konvene explain report`, in a browser: it opens without complaint and does what it offers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.pipeline.answers.sample import Client, Model, day, together
+
+from konvene.pipeline.answers.rebalance import Selection
+from konvene.pipeline.answers.report import MOST_BYTES, MOST_REBALANCES, page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    Open = Callable[..., Page]
+
+HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(2)>&lt;"'`{{7*7}}"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page(day(), Selection(), source="/var/kafka"), "utf-8")
+    return path
+
+
+def column(page: Page, table: str, n: int) -> list[str]:
+    return page.locator(f"#{table} tbody td:nth-child({n})").all_inner_texts()
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
+def test_it_opens_in_light_and_in_dark(opened: Open, report: Path, scheme: str, dark: bool) -> None:
+    """Nothing is fetched, nothing is complained of (the fixture sees to both), and text can be read."""
+    shown = opened(report, scheme)
+    assert shown.title() == "Why groups rebalanced"
+    assert shown.locator("h1").inner_text() == "Why groups rebalanced"
+    assert shown.locator(".figure b").all_inner_texts() == ["82", "4", "4,695", "4"]
+    ground, ink = (
+        shown.evaluate(f"getComputedStyle(document.body).{what}") for what in ("backgroundColor", "color")
+    )
+    assert (brightness(ground) < 128, brightness(ink) < 128) == (dark, not dark)
+    assert abs(brightness(ground) - brightness(ink)) > 150
+    assert shown.locator("#group svg path").count() > 5
+
+
+def brightness(colour: str) -> float:
+    return sum(int(part) for part in colour.strip("rgb()").split(",")[:3]) / 3
+
+
+def test_tables_sort_both_ways_and_say_so(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    assert column(shown, "groups", 1) == ["orders-app", "invoices", "wordcount", "payments"]
+    head = shown.locator("#groups th").nth(0)
+    for order, names in (("ascending", ["invoices", "orders-app", "payments", "wordcount"]),
+                         ("descending", ["wordcount", "payments", "orders-app", "invoices"])):  # fmt: skip
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == order
+        assert column(shown, "groups", 1) == names
+    shown.locator("#groups th").nth(2).locator("button").click()
+    assert column(shown, "groups", 3) == ["66", "10", "3", "3"]
+    assert head.get_attribute("aria-sort") is None
+
+
+def test_tables_are_filtered_by_words_and_by_kind(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    shown.locator("#groups-filter").fill("PAY")
+    assert column(shown, "groups", 1) == ["payments"]
+    assert shown.locator("#groups [role=status]").inner_text() == "1 of 4 groups"
+    shown.locator("#groups-filter").fill("")
+    shown.locator("#groups-choice").select_option("streams")
+    assert column(shown, "groups", 1) == ["wordcount"]
+    shown.locator("#rebalances-choice").select_option("session-expired")
+    assert shown.locator("#rebalances [role=status]").inner_text() == "4 of 66 rebalances"
+
+
+def test_another_group_is_drawn_when_it_is_chosen(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    shown.locator("#groups tbody button", has_text="invoices").click()
+    assert shown.locator("#group h2").inner_text().startswith("invoices")
+    assert len(column(shown, "rebalances", 1)) == 10
+    assert shown.locator("#groups tr[aria-current=true]").count() == 1
+
+
+def test_keys_step_through_rebalances_and_zoom(opened: Open, report: Path) -> None:
+    """The timeline has the focus: what a mouse can do, keys can."""
+    shown = opened(report)
+    told = shown.locator("#group .told")
+    shown.locator("#group svg").focus()
+    shown.keyboard.press("End")
+    assert "65 → 66" in told.inner_text() and "partitions moved" in told.inner_text()
+    assert shown.locator("#rebalances tr[aria-current=true] td:nth-child(2)").inner_text() == "66"
+    shown.keyboard.press("ArrowLeft")
+    assert "64 → 65" in told.inner_text()
+    shown.keyboard.press("Home")
+    assert "0 → 1" in told.inner_text()
+    shown.keyboard.press("ArrowRight")
+    assert "1 → 2" in told.inner_text()
+    ticks = shown.locator("#group svg text:not(.lane)").all_text_contents()
+    shown.keyboard.press("+")
+    shown.keyboard.press("+")
+    assert shown.locator("#group svg text:not(.lane)").all_text_contents() != ticks
+    shown.keyboard.press("0")
+    assert shown.locator("#group svg text:not(.lane)").all_text_contents() == ticks
+    assert told.get_attribute("aria-live") == "polite"
+
+
+def test_everything_can_be_reached_by_tab(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    reached = []
+    for _ in range(40):
+        shown.keyboard.press("Tab")
+        reached.append(
+            shown.evaluate(
+                "document.activeElement.tagName + ' ' + document.activeElement.textContent.slice(0, 20)"
+            )
+        )
+    assert any(each.lower().startswith("svg") for each in reached), reached
+    assert "BUTTON Rebalances" in reached and "BUTTON orders-app" in reached
+
+
+def test_the_mouse_says_who_had_a_partition_and_why_it_moved(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    shown.locator("#group svg").scroll_into_view_if_needed()
+    box = shown.locator("#group svg").bounding_box()
+    assert box is not None
+    shown.mouse.move(box["x"] + 132 + (box["width"] - 146) * 0.3, box["y"] + 100)
+    tip = shown.locator(".tip").inner_text()
+    assert "orders:" in tip and "orders-" in tip.partition("orders:")[2]
+    before = shown.locator("#group svg text:not(.lane)").all_text_contents()
+    shown.mouse.move(box["x"] + 300, box["y"] + 60)
+    shown.mouse.down()
+    shown.mouse.move(box["x"] + 420, box["y"] + 60)
+    shown.mouse.up()
+    assert shown.locator("#group svg text:not(.lane)").all_text_contents() != before
+    shown.get_by_role("button", name="Show all").click()
+    assert shown.locator("#group svg text:not(.lane)").all_text_contents() == before
+
+
+def test_names_from_the_log_are_text_and_never_markup(opened: Open, tmp_path: Path) -> None:
+    """A dialog, a request or a message on the console would fail this test."""
+    model = Model(HOSTILE, "consumer", {HOSTILE: 3})
+    model.join(Client(HOSTILE, HOSTILE))
+    model.wait(90_000)
+    model.join(Client(HOSTILE + "2", HOSTILE))
+    path = tmp_path / "hostile.html"
+    path.write_text(page(together(model), Selection(), title=HOSTILE, source=HOSTILE), "utf-8")
+    shown = opened(path)
+    shown.locator("#group svg").focus()
+    shown.keyboard.press("End")
+    assert shown.title() == shown.locator("h1").inner_text() == HOSTILE
+    assert column(shown, "groups", 1) == [HOSTILE]
+    assert HOSTILE in shown.locator("#group .told").inner_text()
+    assert shown.locator("img, #page script").count() == 0
+
+
+def test_thousands_of_rebalances_stay_small_and_quick(opened: Open, tmp_path: Path) -> None:
+    """Two hundred partitions, three thousand rebalances: below three megabytes, drawn within moments."""
+    model = Model("big", "consumer", {"orders": 200})
+    clients = [Client(f"c{i:02}", f"/10.0.0.{i}") for i in range(12)]
+    model.join(*clients)
+    for i in range(1_500):
+        model.at_ms += 20_000
+        model.leave(clients[i % 12].client_id, took_ms=500)
+        model.at_ms += 5_000
+        model.join(clients[i % 12], took_ms=500)
+    made = page(together(model), Selection())
+    path = tmp_path / "big.html"
+    path.write_text(made, "utf-8")
+    assert path.stat().st_size < MOST_BYTES
+    began = time.monotonic()
+    shown = opened(path)
+    assert shown.locator("#rebalances tbody tr").count() == 100, "the others come when somebody asks"
+    assert time.monotonic() - began < 20
+    assert f"{3_001 - MOST_REBALANCES:,} older rebalances not listed" in shown.locator("#group").inner_text()
+    assert "104 calmer partitions not drawn" in shown.locator("#group").inner_text()
+    shown.get_by_role("button", name="Show more").click()
+    assert shown.locator("#rebalances tbody tr").count() == 500
+
+
+@pytest.mark.parametrize("width", [420, 1600])
+def test_it_fits_small_and_large_windows(opened: Open, report: Path, width: int) -> None:
+    """Tables scroll within their frames; the page itself never scrolls sideways."""
+    shown = opened(report, width=width)
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_page_about_nothing_says_so(opened: Open, tmp_path: Path) -> None:
+    path = tmp_path / "empty.html"
+    path.write_text(page(together(), Selection()), "utf-8")
+    shown = opened(path)
+    assert "No rebalance was found." in shown.locator("header").inner_text()

@@ -1,0 +1,117 @@
+"""The page of a report, without a browser: what is in it, and what can never be in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from typing import Any
+
+import pytest
+from tests.pipeline.answers.sample import START_MS, Client, Model, day, gold, together
+
+from konvene.pipeline.answers import report
+from konvene.pipeline.answers.rebalance import Selection
+from konvene.pipeline.answers.report import SEVERAL, collect, page
+
+
+def data_of(made: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', made, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def detail(model: Model) -> Any:
+    (found,) = collect(together(model), Selection())["details"]
+    return found
+
+
+def test_a_page_is_the_same_each_time_and_needs_nothing_else() -> None:
+    made = page(day(), Selection(), source="/var/kafka")
+    assert made == page(day(), Selection(), source="/var/kafka")
+    assert not re.search(r"""(?:src|href)=["'](?!data:,)""", made)
+    assert "http://www.w3.org/2000/svg" in made and made.count("http") == 2
+    assert len(data_of(made)["groups"]) == 4
+
+
+def test_no_other_script_may_run() -> None:
+    """The policy names this very script by its digest."""
+    made = page(day(), Selection())
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', made)
+    assert policy is not None and policy[1].startswith("default-src 'none';")
+    script = made.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy[1]
+    assert "innerHTML" not in script and "eval(" not in script and "document.write" not in script
+
+
+@pytest.mark.parametrize("name", ["</script><b>", "<!--", "a&b", "\u2028", "@@DATA@@", "\\", "\x00", "Ω"])
+def test_names_cannot_leave_their_json(name: str) -> None:
+    model = Model(name, "consumer", {name: 2})
+    model.join(Client(name, name))
+    made = page(together(model), Selection(), title=name, source=name)
+    data = data_of(made)
+    assert data["groups"][0]["id"] == data["details"][0]["id"] == data["title"] == data["source"] == name
+    assert data["details"][0]["names"] == [name]
+    assert f"<title>{html.escape(name)}</title>" in made
+    assert made.count("</script>") == page(day(), Selection()).count("</script>")
+
+
+def test_lanes_have_who_had_what_from_when_to_when() -> None:
+    model = Model("app", "consumer", {"orders": 2})
+    model.join(Client("ann", "/a"), took_ms=1_000)
+    model.wait(599_000)
+    model.join(Client("bob", "/b"), took_ms=5_000)
+    model.wait(300_000)
+    found = detail(model)
+    ends = found["to_ms"]
+    at = START_MS
+    assert found["names"] == ["ann", "bob"]
+    assert found["lanes"] == [
+        ["orders:0", [at + 1_000, ends, 0], []],
+        ["orders:1", [at + 1_000, at + 600_000, 0, at + 605_000, ends, 1], [at + 600_000, at + 605_000]],
+    ]
+
+
+def test_members_that_share_a_client_id_have_names_of_their_own() -> None:
+    model = Model("app", "consumer", {"orders": 4})
+    model.join(Client("app", "/a"), Client("app", "/b"))
+    assert [name[:4] for name in detail(model)["names"]] == ["app-", "app-"]
+
+
+def test_what_is_too_short_to_be_seen_becomes_several() -> None:
+    model = Model("app", "consumer", {"orders": 1})
+    for i in range(30):
+        model.join(Client(f"c{i:02}", "/x"), took_ms=0)
+        model.leave(f"c{i:02}", took_ms=0)
+        model.at_ms += 1
+    model.join(Client("last", "/x"), took_ms=0)
+    model.at_ms += 10_000_000
+    model.leave("last", took_ms=0)
+    (lane,) = detail(model)["lanes"]
+    assert lane[1][2] == SEVERAL and len(lane[1]) < 12
+
+
+def test_curves_keep_the_worst_of_each_stretch() -> None:
+    model = Model("app", "consumer", {"orders": 1})
+    model.join(Client("ann", "/a"))
+    model.wait(90_000_000)
+    model.rows["lag"][700]["lag"] = 123_456
+    found = detail(model)
+    assert len(model.rows["lag"]) > 1_400 and len(found["lag"]) <= report.POINTS + 1
+    assert max(value for _, value in found["lag"]) == 123_456
+
+
+def test_details_are_given_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "DETAIL_BYTES", 30_000)
+    monkeypatch.setattr(report, "MOST_GROUPS", 3)
+    data = collect(day(), Selection())
+    assert [each["id"] for each in data["details"]] == ["orders-app"], "the worst always"
+    assert (len(data["groups"]), data["groups_left_out"]) == (3, 1)
+
+
+def test_nothing_to_tell_is_a_page_too() -> None:
+    data = data_of(page(gold(), Selection()))
+    assert (data["groups"], data["details"], data["from_ms"]) == ([], [], -1)
