@@ -1,8 +1,128 @@
-"""What holds for all tests: none fails for the time that it takes, on a machine with other things to do."""
+"""What holds for all tests: none fails for the time that it takes, on a machine with other things to do.
+
+With several workers (pytest-xdist, `--dist loadfile`) a file's tests are one worker's, since they share a
+broker or a JVM, and all who need Spark are one worker's. The longest files begin first, so that in the end
+nobody waits for one of them, and what waits takes turns with what computes: one worker more than there are
+processors then keeps a machine busy, and leaves those who measure time in peace.
+"""
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+HERE = Path(__file__).parent
+
+ONE_WORKERS = ("pipeline/spark/",)
+"""Folders that are one worker's as a whole."""
+
+WAIT = (
+    "against/test_held_heartbeats.py",
+    "differential/test_differential.py",
+    "against/streams_groups/test_held_heartbeats.py",
+    "against/consumer_groups/test_members.py",
+    "against/test_assignors.py",
+    "against/consumer_groups/test_migration.py",
+    "against/test_data.py",
+    "against/streams_groups/test_instances.py",
+    "against/test_stories.py",
+    "against/test_kills.py",
+    "against/test_offsets.py",
+    "test_bench.py",
+    "against/consumer_groups/test_topics.py",
+    "against/test_static.py",
+    "testing/test_real_clients.py",
+    "against/test_kafka_loads_streams.py",
+    "against/test_groups.py",
+    "against/test_history.py",
+    "against/test_streams.py",
+    "against/test_restart.py",
+    "against/consumer_groups/test_static_members.py",
+    "against/test_kafka_loads_consumers.py",
+    "against/test_trouble.py",
+    "against/test_admin.py",
+    "docs/test_examples.py",
+    "testing/test_page.py",
+    "testing/test_plugin.py",
+    "against/test_tools.py",
+    "against/test_group_tools.py",
+    "against/streams_groups/test_operators.py",
+    "against/streams_groups/test_topics.py",
+    "against/streams_groups/test_queries.py",
+    "broker/hostile/test_groups.py",
+)
+COMPUTE = (
+    "pipeline/spark/",
+    "sim/test_seeds_streams.py",
+    "sim/test_seeds_migration.py",
+    "broker/test_disk_faults.py",
+    "sim/test_seeds_consumer.py",
+    "sim/test_seeds_consumer_static.py",
+    "groups/test_promises_machine.py",
+    "sim/test_seeds_classic.py",
+    "sim/test_seeds_mixed.py",
+    "sim/test_exhaust_consumers.py",
+    "sim/test_whole.py",
+    "groups/assignors/test_task_contract.py",
+    "sim/test_seeds_static.py",
+    "codec/test_hostile.py",
+    "groups/test_transcripts.py",
+    "sim/test_exhaust.py",
+    "groups/assignors/test_contract.py",
+    "sim/test_run.py",
+    "codec/test_properties.py",
+    "groups/streams/test_promises_core.py",
+    "sim/test_record_streams.py",
+    "log/test_recovery.py",
+    "groups/history/test_streams.py",
+    "sim/test_whole_disk.py",
+)
+"""What takes a worker more than twelve seconds, the longest first. A file that is missing here costs a little
+time and nothing else; `--durations` tells."""
+
+PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, name in enumerate(COMPUTE)}
+"""Two that wait, then one that computes."""
+
+
+def unit(file: str) -> str:
+    """What a worker takes as a whole: a file, or the folder that it is in."""
+    return next((folder for folder in ONE_WORKERS if file.startswith(folder)), file)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The order in which workers take files; within a file nothing changes."""
+    last = 2 * len(PLACES)
+    items.sort(key=lambda item: PLACES.get(unit(item.path.relative_to(HERE).as_posix()), last))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the garbage collector need not look through it again and again,
+    nor come as often as in a small program."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByUnit(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit(super()._split_scope(nodeid).removeprefix("tests/"))
+
+    config.option.loadscopereorder = False  # Which would be by the number of tests.
+    return ByUnit(config, log)

@@ -151,7 +151,8 @@ class Kafka(Broker):
             raise RuntimeError(f"formatting Kafka's storage failed:\n{done.stdout}\n{done.stderr}")
 
     def java(self) -> list[str]:
-        return ["java", "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/*"]
+        modest = ["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        return ["java", *modest, "-cp", f"{self.jars}/*"]
 
     def command(self) -> list[str]:
         return [*self.java(), "kafka.Kafka", str(self.properties)]
