@@ -1,0 +1,98 @@
+"""What it costs to make tables of a coordinator's log, in records per second of CPU: no broker, and no Spark.
+
+The log is synthetic (`bench.coordinator_log`) and in memory. Each figure has the steps of the one before it,
+but for the first, which is what one does without a pipeline: a loop in Python that reads each batch, each
+record and its fields, and makes nothing of them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.coordinator_log import TOPIC, segment
+from bench.figures import Figure
+from bench.systems import Lab
+from konvene.codec.batches import batches, records
+from konvene.pipeline.codec.bronze import blocks, located
+from konvene.pipeline.codec.typed import TYPED
+from konvene.pipeline.parquet import Sink
+from konvene.pipeline.tables import TABLES
+from konvene.records.commits import decode_group_record
+
+RECORDS = 400_000
+BRONZE = TABLES["coordinator_record"].schema
+
+
+def loop(data: bytes) -> None:
+    """Record by record."""
+    for header, batch in batches(data):
+        for record in records(batch, header):
+            decode_group_record(record.key, record.value)
+
+
+def bronze(data: bytes) -> None:
+    for found in blocks(data, segment_base=0):
+        located(found.records, "cluster", TOPIC, 0)
+
+
+def typed(data: bytes, keep: Callable[[str, pa.RecordBatch], None] = lambda _name, _rows: None) -> None:
+    """Bronze, and of it a table for each type."""
+    for found in blocks(data, segment_base=0):
+        rows = located(found.records, "cluster", TOPIC, 0)
+        keep("coordinator_record", rows)
+        for kind in sorted(k for k in pc.unique(rows.column("key_type")).to_pylist() if k is not None):
+            table = TYPED[TOPIC, kind]
+            keep(table.name, table.decode(rows.filter(pc.equal(rows.column("key_type"), kind)))[0])
+
+
+def silver_files(data: bytes) -> None:
+    """The same, and what is typed goes into Parquet."""
+    _files(data, {table.name: table.schema for table in TYPED.values()})
+
+
+def all_files(data: bytes) -> None:
+    """And bronze as well."""
+    _files(data, {table.name: table.schema for table in TYPED.values()} | {"coordinator_record": BRONZE})
+
+
+def _files(data: bytes, schemas: dict[str, pa.Schema]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sinks = {name: Sink(folder, schema) for name, schema in schemas.items()}
+
+        def keep(name: str, rows: pa.RecordBatch) -> None:
+            if name in sinks:
+                sinks[name].write(rows)
+
+        typed(data, keep)
+        for name, sink in sinks.items():
+            sink.close(lambda _checksum, name=name: f"{name}.parquet")  # type: ignore[misc]
+
+
+STEPS: tuple[tuple[str, Callable[[bytes], None]], ...] = (
+    ("a loop in Python", loop),
+    ("bronze", bronze),
+    ("bronze, silver", typed),
+    ("bronze, silver to Parquet", silver_files),
+    ("both to Parquet", all_files),
+)
+
+
+def figures(lab: Lab, per_batch: tuple[int, int]) -> list[Figure]:
+    """Records per CPU second of each step, with so many records in a batch."""
+    count = lab.of(RECORDS)
+    data = segment(count, per_batch=per_batch)
+    return [
+        Figure(f"{what}, records per CPU s", tuple(_rate(step, data, count) for _ in range(lab.windows.runs)))
+        for what, step in STEPS
+    ]
+
+
+def _rate(step: Callable[[bytes], None], data: bytes, count: int) -> float:
+    began = time.process_time()
+    step(data)
+    return count / max(time.process_time() - began, 1e-6)
