@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from konvene.pipeline.codec.batches import Bytes
 from konvene.pipeline.codec.bronze import int16_at, texts
@@ -81,7 +82,10 @@ def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
         untagged = flexible & (size == 9) & (_byte(data, tags) == 0)
         fits &= ~flexible | tagged | untagged
     fits &= (length >= 0) & (flexible | (size == rest))
-    metadata, is_text = texts(data, at, length, fits)
+    if not length[fits].any():
+        metadata, is_text = pc.if_else(pa.array(fits), "", pa.scalar(None, pa.string())), fits
+    else:
+        metadata, is_text = texts(data, at, length, fits)
     fits &= is_text | ~fits
     null = pa.array(~fits) if not fits.all() else None
     tail = at + length
