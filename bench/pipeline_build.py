@@ -1,0 +1,113 @@
+"""From logs to answers: ten million records of ten thousand groups, taken in and made gold of.
+
+    ingest, all tables     bronze, silver and what belongs to them
+    ingest, commits only   silver's largest table alone
+    build                  gold: rebalances, owners, gaps, lag, health
+
+Wall time is that of two worker processes on as many cores, with their start; CPU is that of all of them. The
+logs are made from a seed (`pipeline_stories`). Run with `python -m bench.pipeline_build`; `--spark` has
+Spark's workers do it in place of plain processes."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.figures import Figure, less
+from bench.pipeline_stories import Written, write_stories
+from bench.systems import Lab
+from konvene.pipeline.build import build
+from konvene.pipeline.engine import Engine, Local, Processes
+from konvene.pipeline.ingest import Report, ingest
+from konvene.pipeline.warehouse import Warehouse
+
+RECORDS, GROUPS, PARTITIONS = 10_000_000, 10_000, 10
+
+
+class Took(NamedTuple):
+    """Seconds of wall and of CPU, of this process and those that it waited for."""
+
+    wall_s: float
+    cpu_s: float
+    report: Report
+
+
+def make(home: Path, records: int = RECORDS, groups: int = GROUPS, partitions: int = PARTITIONS) -> Written:
+    """The logs, in all partitions together."""
+    each = [
+        write_stories(home, partition=p, groups=max(2, groups // partitions), records=records // partitions)
+        for p in range(partitions)
+    ]
+    return Written(*(sum(column) for column in zip(*each, strict=True)))
+
+
+def took(step: Callable[[], Report]) -> Took:
+    began, used = time.perf_counter(), _cpu_s()
+    report = step()
+    return Took(time.perf_counter() - began, _cpu_s() - used, report)
+
+
+def _cpu_s() -> float:
+    spent = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(s.ru_utime + s.ru_stime for s in spent)
+
+
+def steps(logs: Path, home: Path, engine: Engine) -> dict[str, Took]:
+    """Each step once, in a warehouse of its own or after the one that it needs."""
+    whole, some = Warehouse(home / "whole"), Warehouse(home / "some")
+    return {
+        "ingest, all tables": took(lambda: ingest(whole, [logs], engine)),
+        "build": took(lambda: build(whole, engine)),
+        "ingest, commits only": took(lambda: ingest(some, [logs], engine, tables=["offset_commit"])),
+    }
+
+
+def figures(lab: Lab) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        small = lab.shrink > 1
+        written = make(home / "logs", lab.of(RECORDS), lab.of(GROUPS), 2 if small else PARTITIONS)
+        found = []
+        for what, each in steps(home / "logs", home, Local() if small else Processes(2)).items():
+            found += [less(f"{what}: s", [each.wall_s]), less(f"{what}: CPU s", [each.cpu_s])]
+            found.append(Figure(f"{what}: records per CPU s", (written.records / each.cpu_s,)))
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline_build", description=__doc__)
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--groups", type=int, default=GROUPS)
+    parser.add_argument("--partitions", type=int, default=PARTITIONS)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--spark", action="store_true", help="Spark's workers, as many")
+    parser.add_argument("--logs", type=Path, help="where the logs are kept from run to run")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        logs = asked.logs or Path(name, "logs")
+        if not logs.exists():
+            print(make(logs, asked.records, asked.groups, asked.partitions))
+        for what, each in steps(logs, Path(name), _engine(asked.spark, asked.processes)).items():
+            made = each.report
+            print(
+                f"{what:22} {each.wall_s:6.1f} s wall {each.cpu_s:6.1f} s CPU {made.tasks:4} tasks "
+                f"{made.files:5} files {made.rows:9} rows {made.bytes / 1e6:7.1f} MB"
+            )
+
+
+def _engine(spark: bool, count: int) -> Engine:
+    if not spark:
+        return Processes(count) if count > 1 else Local()
+    from konvene.pipeline import session
+    from konvene.pipeline.engine import Spark
+
+    return Spark(session.build(f"local[{count}]"))
+
+
+if __name__ == "__main__":
+    main()
