@@ -158,6 +158,37 @@ def test_partitions_change_hands_only_when_the_caller_comes_by_and_then_it_is_sa
     assert [t for t in told if t is not None] == [[], [[0, 1]], [[0]], [[0, 2]]]
 
 
+def test_of_two_targets_the_later_one_counts_also_if_it_comes_while_something_is_given_up() -> None:
+    """What only the first one granted may be another's by the time that its callback is done."""
+    slow: list[str] = []
+
+    async def life(member: ConsumerMember) -> None:
+        await until(lambda: member.assignment == (T0, T1), member)
+
+        async def hears_of_another(partitions: tuple[TopicPartition, ...]) -> None:
+            turn = member.membership.turn
+            while member.membership.turn == turn:
+                assert await member.hear(5_000)
+            slow.append(" ".join(map(str, partitions)))
+
+        given_up, member.on_revoked = member.on_revoked, hears_of_another
+        await until(lambda: bool(slow), member)
+        member.on_revoked = given_up
+        await until(lambda: not member.rejoin, member)
+        assert member.assignment == (T1,)
+        await member.leave()
+
+    answers = (
+        answer(2, t=(0, 1)), unchanged(2), answer(2, t=(1, 2)), answer(3, t=(1,)), unchanged(3, HELD),
+    )  # fmt: skip
+    with script(*answers) as broker:
+        happened = play(broker, life)
+    assert slow == ["t-0"]
+    assert happened == ["assigned t-0 t-1", "assigned", "revoked t-1"]
+    told = [[list(r.partitions) for r in b.topic_partitions] for b in beats(broker) if b.topic_partitions]
+    assert told == [[[0, 1]], [[1]]]
+
+
 @pytest.mark.parametrize("error", [Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID])
 def test_a_member_that_was_thrown_out_has_lost_its_partitions_and_joins_anew(error: Errors) -> None:
     async def life(member: ConsumerMember) -> None:

@@ -88,6 +88,8 @@ class ConsumerMember(HeartbeatMember[Membership]):
             await self._let_go(tuple(tp for tp in gone if tp not in found), self.on_revoked)
             if m.life != life or m.state not in (State.RECONCILING, State.ACKNOWLEDGING):
                 return
+            if m.turn != turn:
+                continue  # There is another target by now: what was granted by this one may be another's.
             new = tuple(sorted(tp for tp in found if tp not in self._owned))
             self._hold(found)
             if self.on_assigned is not None:

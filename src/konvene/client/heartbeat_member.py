@@ -93,9 +93,11 @@ class HeartbeatMember(ABC, Generic[M]):
 
     @property
     def rejoin(self) -> bool:
-        """Whether `ensure` has something to do that is new."""
+        """Whether `ensure` has something to do that is new. What it took over has to be told first."""
         m = self.membership
-        return m.state in (State.JOINING, State.LOST, State.FAILED) or m.turn != m.held_turn
+        if m.state is State.RECONCILING:
+            return m.turn != m.held_turn
+        return m.state in (State.JOINING, State.LOST, State.FAILED)
 
     # staying
 

@@ -111,6 +111,8 @@ class StreamsMember(HeartbeatMember[StreamsMembership]):
             await self._let_go(self.assignment - target, self.on_revoked)
             if m.life != life or m.state not in (State.RECONCILING, State.ACKNOWLEDGING):
                 return
+            if m.turn != turn:
+                continue  # There is another target by now: what was granted by this one may be another's.
             if self.assignment != target:
                 self.assignment = target
                 if self.on_assigned is not None:
