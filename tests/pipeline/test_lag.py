@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from tests.pipeline.commit_logs import LOGS, bronze, commit, final, golden, marker, silver
 
+from konvene.pipeline import read
+from konvene.pipeline.build import build
 from konvene.pipeline.commits import committed, of_files
 from konvene.pipeline.engine import Local
 from konvene.pipeline.ingest import ingest
@@ -147,6 +149,26 @@ def test_rows_are_those_of_a_plain_reading_however_the_log_is_cut(seed: int) -> 
     assert len(whole) == len(found), "a minute has one row"
     for size in (1, 4, 13):
         assert lag(rows, size=size) == whole
+
+
+@pytest.mark.parametrize("scenario", ["classic", "transactions"])
+def test_a_build_makes_the_rows_of_a_plain_reading(scenario: str, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path)
+    ingest(warehouse, [LOGS / scenario], Local())
+    build(warehouse, Local())
+    expected = {
+        (key, minute * MINUTE): (told["offset"], told["ms"], told["commits"])
+        for rows in golden(scenario).values()
+        for (key, minute), told in naive(rows).items()
+    }
+    found = {
+        (f"{r['group_id']}/{r['topic']}/{r['partition']}", r["minute_ms"]): (
+            r["committed_offset"], r["commit_ms"], r["commits"]
+        )
+        for r in read.table(warehouse, "lag").to_pylist()
+    }  # fmt: skip
+    assert expected
+    assert found == expected
 
 
 def test_without_logs_of_users_topics_only_the_commits_are_known() -> None:

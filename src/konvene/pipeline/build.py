@@ -90,12 +90,12 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
             told = tuple(f for f, explains in audits if f.cluster == of.cluster and of.partition in explains)
             read |= {"audit_event": told, "topic_name": tuple(names), "times": (*groups, *commits)}
             yield Task("groups", home, of, spans, read)
-        silver = inputs("offset_commit")
+        silver = (*inputs("offset_commit"), *inputs("legacy_offset_commit"))
         if silver:
             ends = tuple(warehouse.files("log_end", cluster=of.cluster))
             yield Task(
                 "lag", home, of, spans,
-                {"offset_commit": silver, "log_end": ends, "transactional": (*groups, *commits)},
+                {"commits": silver, "log_end": ends, "transactional": (*groups, *commits)},
             )  # fmt: skip
 
 

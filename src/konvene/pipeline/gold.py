@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from konvene.pipeline.commits import of_files as commits_of
 from konvene.pipeline.delivery import delivery_rows
 from konvene.pipeline.files import Partition
 from konvene.pipeline.health import health_rows
@@ -40,7 +41,6 @@ GOLD_OF = {
     "delivery": ("share_delivery",),
 }
 """The tables that a task of each kind makes."""
-_TRANSACTIONAL = 0x10
 
 
 class Task(NamedTuple):
@@ -193,11 +193,8 @@ def _until_ms(task: Task) -> int | None:
 
 
 def _lag(task: Task) -> list[DataFile]:
-    wanted = ds.field("attributes") >= _TRANSACTIONAL
-    columns = ("offset", "attributes", "producer_id", "timestamp_ms", "key")
-    marks = task.read("transactional", columns, wanted)
-    rows = lag_rows(task.read("offset_commit"), task.read("log_end"), marks)
-    return _table(task, "lag", rows)
+    commits, marks = commits_of(task.warehouse, [*task.inputs["commits"], *task.inputs["transactional"]])
+    return _table(task, "lag", lag_rows(commits, task.read("log_end"), marks))
 
 
 def _delivery(task: Task) -> list[DataFile]:
