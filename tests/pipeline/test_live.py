@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.against.brokers import Broker
 
 from konvene.client.cluster import Cluster, TopicPartition
 from konvene.client.errors import CannotConnect
@@ -17,6 +18,7 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from konvene.pipeline.live import LiveReader, LogWentBack, WrongCluster, in_turn, ranges, read_range
 from konvene.pipeline.sources.spool import Spool
@@ -25,7 +27,7 @@ from konvene.testing import Konvene
 TP = TopicPartition("__consumer_offsets", 0)
 
 
-def commit(konvene: Konvene, groups: Sequence[str], offset: int) -> None:
+def commit(konvene: Konvene | Broker, groups: Sequence[str], offset: int) -> None:
     """Each group commits, as who has no members may."""
 
     async def ask() -> None:
@@ -40,10 +42,14 @@ def commit(konvene: Konvene, groups: Sequence[str], offset: int) -> None:
                 def made(connection):  # type: ignore[no-untyped-def]
                     return request, 9  # noqa: B023
 
-                answer = await cluster.ask_coordinator(group, made, lambda answer: 0)
-                assert answer.topics[0].partitions[0].error_code == 0
+                answer = await cluster.ask_coordinator(group, made, _code)
+                assert _code(answer) == 0
 
     asyncio.run(ask())
+
+
+def _code(answer: OffsetCommitResponse) -> int:
+    return answer.topics[0].partitions[0].error_code
 
 
 def logs(directory: Path) -> dict[str, bytes]:
