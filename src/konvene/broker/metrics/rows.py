@@ -150,7 +150,8 @@ INSTEAD: Final[tuple[tuple[str, str], ...]] = (
     ("event-processing-time-ms-*", "`konvene_coordinator_decision_seconds`"),
     ("event-purgatory-time-ms-*, batch-flush-*, batch-linger-time-ms-*", "`konvene_log_sync_seconds`"),
     ("batch-buffer-cache-*, background-*", "There are no such caches and no such threads."),
-    ("streams-group-topology-description-*", "There is no plugin that keeps topologies."),
+    ("streams-group-topology-description-*",
+     "Descriptions are kept in memory, with their group, and go with it: no plugin has any to delete."),
     ("kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups…",
      "Deprecated in Kafka 4.4 in favour of the counts above."),
 )  # fmt: skip
