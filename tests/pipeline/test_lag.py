@@ -9,8 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.pipeline import segments
 from tests.pipeline.commit_logs import LOGS, bronze, commit, final, golden, marker, silver
+from tests.pipeline.segments import START_MS, write
 
+from konvene.codec.batches import Record
 from konvene.pipeline import read
 from konvene.pipeline.build import build
 from konvene.pipeline.commits import committed, of_files
@@ -19,6 +22,7 @@ from konvene.pipeline.ingest import ingest
 from konvene.pipeline.lag import Ends, lag_rows
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import Warehouse
+from konvene.records.coordinator import GROUP_RECORDS, encode_record
 
 MINUTE = 60_000
 SCENARIOS = ("classic", "consumer", "share", "streams", "transactions")
@@ -169,6 +173,30 @@ def test_a_build_makes_the_rows_of_a_plain_reading(scenario: str, tmp_path: Path
     }  # fmt: skip
     assert expected
     assert found == expected
+
+
+def test_beside_a_users_log_lag_is_what_it_was_at_the_end_of_each_minute(tmp_path: Path) -> None:
+    """A record a second, and a commit every seven that is half a minute behind; both logs as segments."""
+    length, behind = 400, 30
+    records = [[Record(n, START_MS + 1000 * n, None, b"x")] for n in range(length)]
+    write(tmp_path / "logs", records, topic="orders")
+    made = []
+    for n in range(behind, length, 7):
+        key, value = encode_record(segments.commit("g", "orders", 0, n - behind), GROUP_RECORDS)
+        made.append([Record(len(made), START_MS + 1000 * n + 500, key, value)])
+    write(tmp_path / "logs", made)
+    warehouse = Warehouse(tmp_path / "warehouse")
+    ingest(warehouse, [tmp_path / "logs"], Local())
+    build(warehouse, Local())
+    rows = read.table(warehouse, "lag").to_pylist()
+    assert len(rows) == length // 60 + 1
+    for row in rows:
+        grown = min(length, (row["minute_ms"] + MINUTE - START_MS) // 1000)
+        assert (row["log_end_offset"], row["lag"]) == (grown, grown - row["committed_offset"])
+        age_ms = row["minute_ms"] + MINUTE - START_MS - 1000 * row["committed_offset"]
+        assert age_ms - MINUTE < row["time_lag_ms"] <= age_ms
+    told = {row["minute_ms"]: row["evidence"] for row in rows}
+    assert [told[minute] for minute in sorted(told)] == ["observed"] * 6 + ["inferred"]
 
 
 def test_without_logs_of_users_topics_only_the_commits_are_known() -> None:
