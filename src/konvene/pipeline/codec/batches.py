@@ -172,46 +172,39 @@ class _Walker:
 
     def block(self, most_records: int, most_bytes: int) -> Block:
         """The next batches, up to so many records and bytes. A batch costs about a microsecond here."""
-        view, total, stop, pos = self.view, self.total, self.stop, self.pos
+        view, total, pos = self.view, self.total, self.pos
         bodies: dict[int, bytes] = {}
         positions: list[int] = []
         bad: list[Bad] = []
-        records = unpacked = 0
-        first = pos
-        read, checksum = _FRONT.unpack_from, crc32c
-        while pos < stop and records < most_records and len(bad) < MOST_BAD:
-            if pos - first + unpacked >= most_bytes:
-                break
-            if total - pos < HEADER_SIZE:
-                self.done = True
-                break
+        records = 0
+        edge = min(self.stop, total - HEADER_SIZE + 1, pos + most_bytes)
+        read, checksum, keep, limit = _FRONT.unpack_from, crc32c, positions.append, self.limit
+        while pos < edge:
             length, magic, crc, attributes, count = read(view, pos)
             after = pos + PREFIX_SIZE + length
-            if (
-                magic != 2
-                or length < _SHORTEST
-                or after > total
-                or checksum(view[pos + _COVERED_AT : after]) != crc
-            ):
+            if magic != 2 or length < 49 or after > total or checksum(view[pos + 21 : after]) != crc:
                 pos = self._astray(pos, bad)
-                if self.done:
+                if self.done or len(bad) >= MOST_BAD:
                     break
                 continue
-            if attributes & 7 or length > self.limit:
+            if attributes & 7 or length > limit:
                 try:
-                    body = self._body(pos, after, attributes, count)
+                    body = bodies[len(positions)] = self._body(pos, after, attributes, count)
+                    edge -= len(body)
                 except CodecError as error:
                     bad.append(self._bad(pos, after, str(error)))
                     pos = after
+                    if len(bad) >= MOST_BAD:
+                        break
                     continue
-                bodies[len(positions)] = body
-                unpacked += len(body)
-            positions.append(pos)
+            keep(pos)
+            pos = after
             if count > 0:
                 records += count
-            pos = after
+                if records >= most_records:
+                    break
         self.pos = pos
-        self.done = self.done or pos >= stop
+        self.done = self.done or pos >= self.stop or total - pos < HEADER_SIZE
         return self._made(positions, bodies, bad)
 
     def leaps(self, most: int) -> list[int]:
