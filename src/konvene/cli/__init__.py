@@ -1,5 +1,5 @@
 """The command line: `konvene serve`, `groups`, `topics`, `configs`, `produce`, `consume`, `log`, `wire`,
-`sim`.
+`sim`, `explain`.
 
 Options are named as Kafka's own tools name them and tables have Kafka's columns, so that nobody has to learn
 twice; `--json` gives one JSON document with snake_case keys instead (`log dump`: one for each record, on a
