@@ -35,7 +35,8 @@ RECORDED_SEEDS = range(1, 21)
 RECORDED_STREAMS_SEEDS = range(1, 17)
 TIMED = ["plain", "delayed", "expiring", "crowded", "restart"]
 TIMED_STREAMS = ["streams-timed", "streams-delayed", "streams-interval", "streams-expiring"]
-"""Profiles with timeouts of tenths of a second, or of two: they have the machine for themselves."""
+"""Profiles with timeouts of tenths of a second, or of two. What differs there from a recording is played once
+more, alone: a machine that was busy for as long differs from an idle one, not konvene from Kafka."""
 
 BROKERS_AT_ONCE = len(TIMED)
 
@@ -108,8 +109,8 @@ def compared(theatre: Theatre, name: str, steps: list[Step]) -> str | None:
         return difference(theatre.stage(BESIDE, name, closing), name, steps)
 
 
-def judged(theatre: Theatre, conversation: Conversation) -> str | None:
-    """The first difference of a conversation, if there is one."""
+def judged(theatre: Theatre, conversation: Conversation, again: str = "") -> str | None:
+    """The first difference of a conversation, if there is one. Who is played again has new names."""
     if MODE == "recorded":
         if not conversation.recording.exists():
             return f"{conversation.id} is not recorded"
@@ -117,7 +118,7 @@ def judged(theatre: Theatre, conversation: Conversation) -> str | None:
         said = tuple(line for line, _ in steps)
         if conversation.lines[0].split()[0] not in WALKS and said != conversation.lines:
             return f"{conversation.id} was changed and not recorded again"
-        return compared(theatre, conversation.name, steps)
+        return compared(theatre, conversation.name + again, steps)
     for attempt in range(TRIES):
         name = f"{conversation.name}.{attempt}"
         try:
@@ -140,7 +141,11 @@ def differences(directory: Path, profile: str) -> list[str]:
     theatre = Theatre(directory / profile, profile)
     with theatre.exit:
         theatre.begin()
-        return [found for found in at_once(partial(judged, theatre), played, AT_ONCE) if found]
+        found = at_once(partial(judged, theatre), played, AT_ONCE)
+        if MODE == "recorded" and profile in TIMED + TIMED_STREAMS:
+            differ = [c for c, told in zip(played, found, strict=True) if told]
+            found = [judged(theatre, conversation, ".again") for conversation in differ]
+        return [told for told in found if told]
 
 
 def test_konvene_answers_as_kafka(tmp_path: Path) -> None:
