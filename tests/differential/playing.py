@@ -120,7 +120,7 @@ class Player:
     tag: str
     settle_s: float = 0.0
     """How much longer than needed to listen after each line; for a recording."""
-    restart: Callable[[bool], None] | None = None
+    restart: Callable[[bool, dict[str, str]], None] | None = None
     wires: dict[str, Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -244,17 +244,17 @@ class Player:
     def _do_wait(self, ms: str) -> None:
         time.sleep(int(ms) / 1000)
 
-    def _do_restart(self) -> None:
-        self._again(gently=True)
+    def _do_restart(self, *settings: str) -> None:
+        self._again(gently=True, settings=dict(each.split("=", 1) for each in settings))
 
     def _do_kill(self) -> None:
-        self._again(gently=False)
+        self._again(gently=False, settings={})
 
-    def _again(self, *, gently: bool) -> None:
+    def _again(self, *, gently: bool, settings: dict[str, str]) -> None:
         assert self.restart is not None, "this conversation has no broker of its own"
         self.close()
         self.wires.clear()
-        self.restart(gently)
+        self.restart(gently, settings)
         ready(self.port)
         self._meet()
 

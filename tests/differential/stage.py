@@ -58,12 +58,13 @@ PROFILES = {
     "streams-small": STREAMS | {"group.streams.max.size": "2"},
     "streams-standby": STREAMS | {"group.streams.num.standby.replicas": "1"},
     "streams-restart": STREAMS,
+    "streams-limits": STREAMS,
     "streams-timed": STREAMS,
     "streams-expiring": STREAMS | {"offsets.retention.check.interval.ms": "500"},
 }
 """The settings under which a conversation is played. Those of `ALONE` have a broker of their own."""
 
-ALONE = {"restart", "streams-restart"}
+ALONE = {"restart", "streams-restart", "streams-limits"}
 
 ONLY = {
     Kafka: {"num.io.threads": "1", "num.network.threads": "1", "group.coordinator.append.linger.ms": "0"},
@@ -101,11 +102,14 @@ class Stage:
     def player(self, name: str) -> Player:
         return Player(self.broker.port, f"{name}.", self.settle_s, self._restart)
 
-    def _restart(self, gently: bool) -> None:
+    def _restart(self, gently: bool, settings: dict[str, str]) -> None:
         if gently:
             self.broker.stop()
         else:
             self.broker.kill9()
+        if settings:
+            self.broker.settings |= settings
+            self.broker.prepare()
         self.broker.start()
 
 
