@@ -386,7 +386,7 @@
       figure(seconds(data.unavailable_ms), "partition-seconds without an owner"), figure(number(data.storms.length), data.storms.length === 1 ? "storm" : "storms")));
   if (data.advice.length) {
     const items = data.advice.map(([id, rule, text]) => h("li", {}, h("div", {}, h("b", {}, id), h("span", { class: "tag" }, rule.replace(/-/g, " "))), text));
-    const hidden = items.splice(6);
+    const hidden = items.splice(4);
     const list = h("ul", { class: "advice" }, items);
     page.append(h("section", { id: "advice" }, h("h2", {}, "What would help"), list,
       hidden.length ? h("p", {}, h("button", { type: "button", onclick: (event) => { list.append(...hidden); event.target.parentNode.remove(); } }, `Show ${hidden.length} more`)) : null));
