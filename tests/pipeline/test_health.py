@@ -94,6 +94,11 @@ def test_a_classic_group_counts_who_was_in_before_until_all_are_in() -> None:
     ]  # fmt: skip
 
 
+def test_a_group_that_was_converted_is_in_each_minute_of_the_type_that_it_was_then() -> None:
+    runs = [rebalance(0, 10, group_type="classic"), rebalance(MINUTE, MINUTE + 10, group_type="consumer")]
+    assert column(health(runs), "group_type") == ["classic", "consumer"]
+
+
 def test_unavailability_is_a_part_of_the_time_of_all_units() -> None:
     """Half a minute of one of ten partitions is a twentieth; it takes two points, rounded up."""
     rows = health([rebalance(0, 10)], [gap(30_000, 90_000)])

@@ -76,7 +76,15 @@ def test_commits_of_before_2013_count_as_well() -> None:
     """Their table lacks the leader epoch; everything else is alike."""
     old = silver([commit(0, 0, 3)]).drop_columns(["leader_epoch", "expire_timestamp"])
     (row,) = committed(old.to_batches()).to_pylist()
-    assert (row["committed_offset"], row["leader_epoch"]) == (3, -1)
+    assert (row["committed_offset"], row["leader_epoch"], row["expire_ms"]) == (3, -1, -1)
+
+
+def test_a_tombstone_does_not_wait_for_a_transaction() -> None:
+    """It ends what was committed before and what is open; Kafka's coordinator reads it so."""
+    rows = [commit(0, 0, 3), commit(1, 0, 4, producer=7), commit(2, 0, None, producer=7)]
+    rows.append(marker(3, 0, 7, "COMMIT"))
+    for some in (rows[:3], rows):
+        assert committed(cut(silver(some), 10), cut(bronze(some), 10)).num_rows == 0
 
 
 def naive(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:

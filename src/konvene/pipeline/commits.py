@@ -3,7 +3,8 @@
 A plain commit counts where it stands. One of a transaction counts where the transaction's marker stands, and
 only if that says COMMIT; until then it is kept, so what is open needs memory. Of two commits of a partition
 the one that stands later in the log wins, also if the marker of the other comes after it, as in Kafka. A
-tombstone ends a key, whatever is open for it.
+tombstone ends a key, whatever is open for it; so does the one that the coordinator writes when a commit has
+expired.
 
 Silver's commits do not tell whose transaction they belong to: the batches of bronze do. So there are two
 streams, both in the order of the log; of the second one only offset, attributes, producer id, timestamp and
@@ -45,6 +46,7 @@ COMMITTED_SCHEMA = pa.schema(
         pa.field("leader_epoch", pa.int32(), nullable=False),
         pa.field("metadata", pa.string(), nullable=False),
         pa.field("commit_ms", pa.int64(), nullable=False),
+        pa.field("expire_ms", pa.int64(), nullable=False),
         pa.field("log_offset", pa.int64(), nullable=False),
     ]
 )
@@ -135,6 +137,7 @@ _COLUMNS = pa.schema(
         pa.field("leader_epoch", pa.int32()),
         pa.field("metadata", pa.string()),
         pa.field("commit_timestamp", pa.int64()),
+        pa.field("expire_timestamp", pa.int64()),
     ]
 )
 """What is read of silver, be it today's commits or those of before 2013, which have no leader epoch."""
@@ -166,7 +169,7 @@ def of_files(
     return read.merged(commits), read.merged(marks)
 
 
-_LEGACY = [name for name in _COLUMNS.names if name != "leader_epoch"]
+_LEGACY = [name for name in _COLUMNS.names if name not in ("leader_epoch", "expire_timestamp")]
 
 
 def _aligned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -280,7 +283,8 @@ class _State:
             keys = self.keys.of(rows)
             commits = marks.kind == -1
             offsets = ints(rows["offset"])
-            found = np.isin(offsets, marks.offset[commits])
+            # Kafka writes no tombstone in a transaction, and would not wait with one.
+            found = np.isin(offsets, marks.offset[commits]) & ~_bools(rows["tombstone"])
             if found.any():
                 at = np.searchsorted(marks.offset, offsets[found])
                 self._wait(rows.filter(pa.array(found)), marks.producer[at], keys[found])
@@ -327,7 +331,7 @@ class _State:
             order = order[self._winning(key[order], log_offset[order])]
             rows, key, ms, log_offset = rows.take(pa.array(order)), key[order], ms[order], log_offset[order]
         np.maximum.at(self.last, key, log_offset)
-        tombstone = rows["tombstone"].to_numpy().astype(np.bool_)
+        tombstone = _bools(rows["tombstone"])
         offset = ints(rows["committed_offset"], null=-1)
         return Effects(self.cluster, self.keys, key, offset, ms, tombstone, log_offset, rows)
 
@@ -360,10 +364,16 @@ def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.Reco
 
 
 def _told(some: Effects, at: int) -> tuple[Any, ...]:
-    row = {name: some.rows[name][at].as_py() for name in ("leader_epoch", "metadata", "commit_timestamp")}
-    epoch = -1 if row["leader_epoch"] is None else row["leader_epoch"]
-    when = int(some.ms[at]) if row["commit_timestamp"] is None else row["commit_timestamp"]
-    return int(some.offset[at]), epoch, row["metadata"] or "", when, int(some.log_offset[at])
+    names = ("leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
+    epoch, metadata, commit_ms, expire_ms = (some.rows[name][at].as_py() for name in names)
+    return (
+        int(some.offset[at]),
+        -1 if epoch is None else epoch,
+        metadata or "",
+        int(some.ms[at]) if commit_ms is None else commit_ms,
+        -1 if expire_ms is None else expire_ms,
+        int(some.log_offset[at]),
+    )
 
 
 def _last_of_each(key: Ints) -> Ints:
@@ -421,6 +431,11 @@ def grown(values: Ints, length: int, fill: int) -> Ints:
     more = np.full(max(length, 2 * len(values)), fill, np.int64)
     more[: len(values)] = values
     return more
+
+
+def _bools(column: Any) -> Bools:
+    found: Bools = column.to_numpy().astype(np.bool_)
+    return found
 
 
 def ints(column: Any, null: int | None = None) -> Ints:

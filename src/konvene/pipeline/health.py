@@ -74,6 +74,7 @@ class _Gap(NamedTuple):
 @dataclass(slots=True)
 class _Group:
     type: str
+    """Before its first rebalance."""
     rebalances: list[Mapping[str, Any]] = field(default_factory=list)
     gaps: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -97,7 +98,7 @@ def health_rows(
     held: list[tuple[Any, ...]] = []
     for (cluster, group_id), group in sorted(groups.items()):
         for row in _health(group, members, until_ms):
-            held.append((cluster, group_id, group.type, *row))
+            held.append((cluster, group_id, *row))
             if len(held) == _ROWS:
                 yield _batch(held)
                 held = []
@@ -109,7 +110,6 @@ def _groups(rebalance: pa.Table, unavailability: pa.Table) -> dict[tuple[str, st
     groups: dict[tuple[str, str], _Group] = {}
     for row in _rows(rebalance, _REBALANCE):
         group = groups.setdefault((row["cluster"], row["group_id"]), _Group(row["group_type"]))
-        group.type = row["group_type"]
         group.rebalances.append(row)
     for row in _rows(unavailability, _GAP):
         if row["role"] == "active":
@@ -139,7 +139,7 @@ def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Mapping[str, Any]
 
 
 def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[Any, ...]]:
-    """The rows of a group, from the minute on."""
+    """The rows of a group, from its type on."""
     runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
     gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.from_ms, gap.unit))
     by_start = _Starts([run.start_ms for run in runs])
@@ -150,14 +150,15 @@ def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[An
         running = open_runs.within(minute_ms, end_ms)
         latest = by_start.last_before(end_ms)
         over = by_end.last_before(end_ms)
-        state, count = _state(group.type, runs[latest] if latest >= 0 else None, over, end_ms)
+        kind = runs[latest].row["group_type"] if latest >= 0 else group.type
+        state, count = _state(kind, runs[latest] if latest >= 0 else None, over, end_ms)
         units = over.row["units"] if over is not None else 0
         unavailable = _unavailable(open_gaps.within(minute_ms, end_ms), units, minute_ms)
         stuck = _stuck(running, members, minute_ms)
         storm = by_start.storm(minute_ms)
         last_hour = by_start.between(end_ms - HOUR_MS, end_ms)
         yield (
-            minute_ms, state, count, by_start.between(minute_ms, end_ms), last_hour,
+            kind, minute_ms, state, count, by_start.between(minute_ms, end_ms), last_hour,
             by_end.p99(end_ms - HOUR_MS, end_ms), unavailable, stuck, storm,
             _score(unavailable, storm, stuck is not None, last_hour),
         )  # fmt: skip
