@@ -14,6 +14,7 @@ from tests.pipeline.commit_logs import LOGS, bronze, commit, final, golden, mark
 from tests.pipeline.segments import START_MS, write
 
 from konvene.codec.batches import Record
+from konvene.groups.offsets.committed import Offsets, replay
 from konvene.pipeline import read
 from konvene.pipeline.build import build
 from konvene.pipeline.commits import committed, of_files
@@ -22,6 +23,7 @@ from konvene.pipeline.ingest import ingest
 from konvene.pipeline.lag import Ends, lag_rows
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import Warehouse
+from konvene.records.commits import OffsetCommitted, decode_group_record
 from konvene.records.coordinator import GROUP_RECORDS, encode_record
 
 MINUTE = 60_000
@@ -70,6 +72,27 @@ def test_so_they_do_from_kafkas_segments_to_the_end(scenario: str, tmp_path: Pat
             key = f"{row['group_id']}/{row['topic']}/{row['partition']}"
             found[key] = (row["committed_offset"], row["metadata"])
     assert found == final(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_committed_offsets_are_those_that_the_brokers_own_replay_comes_to(seed: int, tmp_path: Path) -> None:
+    batches = segments.log(seed, 200)
+    write(tmp_path / "logs", batches)
+    warehouse = Warehouse(tmp_path / "warehouse")
+    ingest(warehouse, [tmp_path / "logs"], Local())
+    files = [file for name in ("offset_commit", "coordinator_record") for file in warehouse.files(name)]
+    rows = committed(*of_files(warehouse.path, files)).to_pylist()
+    found = {(r["group_id"], r["topic"], r["partition"]): r["committed_offset"] for r in rows}
+    groups: dict[str, Offsets] = {}
+    for record in (decode_group_record(r.key, r.value) for batch in batches for r in batch):
+        if isinstance(record, OffsetCommitted):
+            replay(groups, record)
+    assert found == {
+        (group, topic, partition): told.offset
+        for group, topics in groups.items()
+        for topic, partitions in topics.items()
+        for partition, told in partitions.items()
+    }
 
 
 def test_commits_of_before_2013_count_as_well() -> None:
