@@ -170,6 +170,16 @@ def test_batch_with_more_records_than_a_block() -> None:
     assert (len(found_bad.records), found_bad.quarantine.num_rows) == (0, 1)
 
 
+def test_a_large_batch_is_not_read_twice_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "_EXPLAINED", 2)
+    for count, reason in ((2, "has offset delta 0"), (3, "a record of the batch at offset 5 does not fit")):
+        entries = [Record(5 + i, 0, None, None) for i in range(count)]
+        made = bytearray(build(entries))
+        made[HEADER_SIZE + 7 + 3] = 0
+        (found,) = read(sealed(bytes(made)))
+        assert reason in found.quarantine.column("reason").to_pylist()[0]
+
+
 def test_empty_batches() -> None:
     """A batch without records has no rows, and its offsets are told all the same."""
     made = emptied(build_simple([(b"a", b"b")] * 5, 1000, base_offset=7))

@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from bench.coordinator_log import segment
 from tests.pipeline.codec.logs import STORIES, segments, told
 
-from konvene.codec.batches import build_simple
+from konvene.codec.batches import batches, build_simple
+from konvene.codec.batches import records as plain
 from konvene.codec.compile import encode
 from konvene.codec.json import to_json
 from konvene.codec.schema import Field, Primitive, Struct
@@ -20,6 +22,7 @@ from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.pipeline.codec.bronze import blocks, located
 from konvene.pipeline.codec.typed import TYPED, SilverTable
 from konvene.pipeline.tables import TABLES
+from konvene.records.coordinator import GROUP_RECORDS, decode_record
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 
@@ -182,3 +185,22 @@ def test_no_rows() -> None:
         rows, bad = table.decode(bronze(table.log_topic, [(b"", b"")]).slice(0, 0))
         assert (len(rows), bad) == (0, None)
         assert rows.schema == table.schema
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_large_log(version: int) -> None:
+    """Fifty thousand records of a coordinator, most of them commits, as the broker itself reads them."""
+    data = segment(50_000, seed=version, commit_version=version)
+    told: dict[int, tuple[Struct, Struct | None]] = {}
+    for found in blocks(data, segment_base=0):
+        records = located(found.records, "c", "__consumer_offsets", 0)
+        for kind in (1, 8):
+            table = TYPED["__consumer_offsets", kind]
+            rows, bad = table.decode(of_type(records, kind))
+            assert bad is None
+            told |= zip(rows.column("offset").to_pylist(), records_of(table, rows), strict=True)
+    for header, batch in batches(data):
+        for record in plain(batch, header):
+            want = decode_record(record.key or b"", record.value, GROUP_RECORDS)
+            assert told.pop(record.offset) == want
+    assert told == {}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from konvene.codec.batches import PREFIX_SIZE, read_record, records
+from konvene.codec.batches import PREFIX_SIZE, read_header, read_record, records
 from konvene.codec.errors import CodecError
 from konvene.codec.varint import write_varint
 from konvene.pipeline.codec.batches import MOST_RECORDS, Block, Bytes, Source, bad_batch
@@ -29,6 +29,9 @@ Ints = npt.NDArray[np.int64]
 
 _THIN = 96
 """With fewer batches than this a step for all of them costs more than following each."""
+
+_EXPLAINED = 20_000
+"""A wrong batch of more records is not read once more to say what is wrong with it."""
 
 _LOG_APPEND_TIME = 0x08
 _ZIGZAG = np.array([n >> 1 ^ -(n & 1) for n in range(256)], np.int64)
@@ -109,14 +112,20 @@ def _without(block: Block, right: npt.NDArray[np.bool_], buf: Source) -> Block:
     for i in np.flatnonzero(~right).tolist():
         position = int(block.positions[i])
         after = position + PREFIX_SIZE + int(block.headers["batch_length"][i])
-        reason = "a time of the batch is beyond 64 bits"
-        try:
-            records(view[position:after])
-        except CodecError as error:
-            reason = str(error)
-        block.bad.append(bad_batch(buf, position, after, reason))
+        block.bad.append(bad_batch(buf, position, after, _reason(view[position:after])))
     block.bad.sort()
     return block.only(right)
+
+
+def _reason(batch: memoryview) -> str:
+    header = read_header(batch)
+    if header.record_count > _EXPLAINED:
+        return f"a record of the batch at offset {header.base_offset} does not fit"
+    try:
+        records(batch)
+    except CodecError as error:
+        return str(error)
+    return f"a time of the batch at offset {header.base_offset} is beyond 64 bits"
 
 
 # where records are --------------------------------------------------------------------------------
