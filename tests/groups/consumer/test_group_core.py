@@ -261,6 +261,16 @@ def test_results_that_nobody_waits_for_change_nothing(monkeypatch: pytest.Monkey
         assert not room.shard.handle(news, room.context()).records
 
 
+@pytest.mark.parametrize(("partitions", "elsewhere"), [(19_998, False), (19_999, True)])
+def test_what_is_large(partitions: int, elsewhere: bool) -> None:
+    """A target of twenty thousand partitions and members is computed elsewhere, a smaller one at once."""
+    room = Room()
+    room.topics = topics(orders=partitions)
+    room.beat("ann")
+    assert bool(room.wanted) is elsewhere
+    assert bool(room.group.targets) is not elsewhere
+
+
 def test_a_large_target_says_the_same_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Computed at once or elsewhere: targets and epochs are the same."""
     told = []
