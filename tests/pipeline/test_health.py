@@ -186,6 +186,12 @@ def test_a_duration_that_the_log_does_not_tell_is_not_made_up() -> None:
     assert (row["rebalances"], row["p99_rebalance_ms"]) == (1, None)
 
 
+def test_a_rebalance_that_ended_before_it_began_took_no_time_that_counts() -> None:
+    """The coordinator's clock was set back, or another coordinator with another clock went on."""
+    (row,) = health([rebalance(900, 400)])
+    assert (row["rebalances"], row["p99_rebalance_ms"], row["state"]) == (1, None, "Stable")
+
+
 def test_rebalances_whose_time_is_lost_make_no_rows() -> None:
     assert health([rebalance(None, None, target_ms=None)]) == []
 

@@ -184,8 +184,10 @@ def _minutes(runs: Sequence[_Run], gaps: Sequence[_Gap]) -> list[int]:
     """The minutes in which something moved."""
     found: set[int] = set()
     for run in runs:
-        over_ms = run.over_ms if run.ended else min(run.over_ms, run.start_ms + DAY_MS)
+        over_ms = min(run.over_ms, run.start_ms + DAY_MS)
         found.update(range(run.start_ms // MINUTE_MS, over_ms // MINUTE_MS + 1))
+        if run.ended:
+            found.add(run.over_ms // MINUTE_MS)
     for gap in gaps:
         found.add(gap.from_ms // MINUTE_MS)
         if gap.ended:
@@ -238,7 +240,8 @@ class _Ends:
     def p99(self, from_ms: int, to_ms: int) -> int | None:
         """The duration that 99 of 100 do not exceed: the nearest rank. Of some the beginning is not known."""
         some = self._runs[bisect_left(self._times, from_ms) : bisect_left(self._times, to_ms)]
-        took = sorted(run.row["duration_ms"] for run in some if run.row["duration_ms"] is not None)
+        told = (run.row["duration_ms"] for run in some)
+        took = sorted(ms for ms in told if ms is not None and ms >= 0)  # A clock can be set back.
         return took[(99 * len(took) + 99) // 100 - 1] if took else None
 
 
