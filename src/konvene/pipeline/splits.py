@@ -105,9 +105,12 @@ def cut(
         if each.offset > last:
             end = each
             break
+    size = end.position - begin.position
+    share = size / max(1, round(size / task_bytes))
     parts = [begin]
     for each in found.cuts:
-        if begin.position < each.position < end.position and each.position - parts[-1].position >= task_bytes:
+        due = begin.position + share * len(parts)
+        if due - share < each.position < end.position and due <= each.position:
             parts.append(each)
     for at, behind in zip(parts, [*parts[1:], end], strict=True):
         yield Split(
