@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from konvene.pipeline.reduce.at import INFERRED, NOT_KNOWN, OBSERVED, At, Person, person_of
-from konvene.pipeline.reduce.epochs import group_ended
-from konvene.pipeline.reduce.holdings import Gap, Held, Unit
+from konvene.pipeline.reduce.epochs import group_ended, skipped
+from konvene.pipeline.reduce.holdings import Belongs, Gap, Held, Unit
 from konvene.pipeline.reduce.open import End, Open
 from konvene.pipeline.reduce.track import Put, Track
 from konvene.pipeline.reduce.units import classic_units
@@ -44,19 +44,8 @@ def take_generation(
     if now is None:
         group_ended(track, at, put)
         return
-    known, had = track.epoch, dict(track.holdings.owners)
-    if row is None and not at.whole and now.generation > 0 and now.generation != known:
-        _skipped(
-            track, known + 1 if 0 <= known < now.generation else NOT_KNOWN, now.generation, audit, at, put
-        )
-    if row is not None:
-        if known > row.epoch:
-            known = NOT_KNOWN  # It was deleted and made anew.
-        first = known + 1 if known >= 0 else 1
-        if row.epoch > first:
-            _skipped(track, first, row.epoch - 1, audit, at, put)
-    if row is None and now.generation != known:
-        track.made_ms = NOT_KNOWN
+    had = dict(track.holdings.owners)
+    _see_what_was_skipped(track, now, row, audit, at, put)
     track.epoch = now.generation
     people = {
         m.member_id: person_of(m.member_id, m.group_instance_id, m.client_id, m.client_host)
@@ -67,7 +56,7 @@ def take_generation(
         return
     said = audit.of(track.group_id, row.epoch, at.offset)
     it = _rebalance(track, previous, now, row, said)
-    track.last = (it.epoch, it.base_offset, it.why.kind)
+    track.last = Belongs(it.epoch, it.base_offset, it.why.kind, True)
     it.unavailable_ms = 0 if it.start_ms is not None else None
     track.open = it  # Gaps that end with this record belong to it.
     _hand_out(track, now, people, at, put)
@@ -81,6 +70,21 @@ def take_generation(
         End(row.state, at.ms, len(people), converged=True, last_member_id=_last(it, said)), at, put,
         OBSERVED if said is not None else INFERRED,
     )  # fmt: skip
+
+
+def _see_what_was_skipped(
+    track: Track, now: GroupMetadataValue, row: RebalanceValue | None, audit: Audit, at: At, put: Put
+) -> None:
+    """Generations before the one that is told; and this one, if it is not told."""
+    known = now.generation if row is None else row.epoch - 1
+    is_behind = track.epoch > known > 0 and row is None  # It was deleted and made anew.
+    if track.epoch >= known and not is_behind:
+        return
+    if not track.is_first:
+        track.epoch = max(track.epoch, 0)  # A group begins with none.
+    if known > 0:
+        skipped(track, known, audit, at, put)
+    track.made_ms = NOT_KNOWN
 
 
 def _rebalance(
@@ -146,7 +150,7 @@ def _stood_still(
         since_ms = max(back.get(held.person.member_id, it.start_ms), it.start_ms)
         if since_ms >= at.ms:
             continue
-        gap = Gap(held.person, "classic", held.at._replace(ms=since_ms, whole=at.whole), *track.last)
+        gap = Gap(held.person, "classic", held.at._replace(ms=since_ms, whole=at.whole), track.last)
         row = track.holdings.gap_row(
             track.place, unit, gap, at._replace(stretch=held.at.stretch), now.person.member_id
         )
@@ -161,7 +165,9 @@ def _forget_gaps(track: Track, now: GroupMetadataValue) -> None:
         return
     gaps = track.holdings.gaps
     eager = now.protocol in EAGER
-    for unit in [unit for unit, gap in gaps.items() if eager or gap.epoch != now.generation]:
+    for unit in [
+        unit for unit, gap in gaps.items() if eager or gap.of is None or gap.of.epoch != now.generation
+    ]:
         del gaps[unit]
 
 
@@ -178,8 +184,3 @@ def _last(it: Open, said: Mapping[str, Any] | None) -> str | None:
     known = [(m["joined_ms"], m["member_id"]) for m in (said["members"] if said is not None else ())]
     known = [each for each in known if each[0] >= 0]
     return max(known)[1] if known else None
-
-
-def _skipped(track: Track, first: int, last: int, audit: Audit, at: At, put: Put) -> None:
-    said = audit.lost(track.group_id, max(first, 0), last, at.offset)
-    track.skip(first, last, said, observed, at, put)

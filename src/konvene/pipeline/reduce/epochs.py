@@ -16,6 +16,7 @@ from typing import Any
 
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.step import settled_state
 from konvene.pipeline.reduce.at import NOT_KNOWN, At, Person, person_of
 from konvene.pipeline.reduce.open import End, Open
 from konvene.pipeline.reduce.track import Put, Track
@@ -27,6 +28,7 @@ __all__ = [
     "converged",
     "group_ended",
     "is_quiet",
+    "skipped",
     "take_current",
     "take_epoch",
     "take_member",
@@ -49,10 +51,17 @@ def named(member: Any) -> Person:
 
 
 def is_quiet(group: Any) -> bool:
-    """Whether nothing is under way in a group that is seen for the first time: what members have is what they
-    are to have, and nobody is in it for whom an epoch is still to be raised."""
+    """Whether nothing is under way in a group that is seen for the first time: it has members that have what
+    they are to have, and nobody for whom an epoch is still to be raised; or it is new."""
     if group is None or not hasattr(group, "behind"):
         return True
+    if (
+        isinstance(group, StreamsGroup)
+        and settled_state(group.topology, group.validated_topology_epoch) != "Stable"
+    ):
+        return False
+    if not group.members:
+        return False
     waits_for_regex = any(name not in group.regexes for name in getattr(group, "regex_users", ()))
     return not (group.behind or group.epoch > group.assignment_epoch or waits_for_regex)
 
@@ -60,7 +69,12 @@ def is_quiet(group: Any) -> bool:
 def take_member(track: Track, before: Any, after: Any, names: Names, at: At, put: Put) -> None:
     """What a member said of itself, or its end; as it was before and as it is now."""
     if after is not None:
-        track.add(named(after))
+        person = named(after)
+        known = person if before is None else named(before)
+        if known.who != person.who:  # In a compacted log what it has may stand before who it is.
+            track.holdings.rename(known, person)
+            track.drop(known)
+        track.add(person)
         return
     if before is not None:
         _lets_go(track, before, names, at, put)
@@ -116,19 +130,15 @@ def take_epoch(
     """The record of an epoch; `row`: what the history says, if it raises it."""
     if row is None:
         if group.epoch != track.epoch:
-            if not at.whole:
-                _skipped(
-                    track, track.epoch + 1 if track.epoch >= 0 else NOT_KNOWN, group.epoch, audit, at, put
-                )
+            skipped(track, group.epoch, audit, at, put)
+            track.untold(group.epoch)
+            track.is_sure = False
             track.epoch = group.epoch
         return
     track.supersede(row.epoch, _behind(track, group), _state(track), at, put)
-    known = track.epoch
-    if 0 <= known < row.epoch - 1:
-        _skipped(track, known + 1, row.epoch - 1, audit, at, put)
-        known = row.epoch - 1
-    elif not 0 <= known < row.epoch:
-        known = row.epoch - 1
+    known = row.epoch - 1
+    if 0 <= track.epoch < known or (track.is_first and not 0 <= track.epoch <= known):
+        skipped(track, known, audit, at, put)
     said = audit.of(track.group_id, row.epoch, at.offset)
     why = observed(said) if said is not None else inferred(row, track.ways)
     track.ways.clear()
@@ -200,6 +210,8 @@ def _state(track: Track) -> str:
     return "Assigning" if it is None or it.target_ms is None else "Reconciling"
 
 
-def _skipped(track: Track, first: int, last: int, audit: Audit, at: At, put: Put) -> None:
-    said = audit.lost(track.group_id, max(first, 0), last, at.offset)
-    track.skip(first, last, said, observed, at, put)
+def skipped(track: Track, epoch: int, audit: Audit, at: At, put: Put) -> None:
+    """The last epoch that is known from before a record is this one: those up to it left no row."""
+    first = track.epoch + 1 if 0 <= track.epoch < epoch else NOT_KNOWN
+    said = audit.lost(track.group_id, max(first, 0), epoch, at.offset)
+    track.skip(first, epoch, said, observed, at, put)

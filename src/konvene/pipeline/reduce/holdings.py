@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from konvene.pipeline.reduce.at import INFERRED, MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
 
-__all__ = ["ACTIVE", "Gap", "Holdings", "Unit"]
+__all__ = ["ACTIVE", "Belongs", "Gap", "Holdings", "Unit"]
 
 ACTIVE = "active"
 
@@ -41,6 +41,15 @@ class Held(NamedTuple):
     at: At
 
 
+class Belongs(NamedTuple):
+    """The rebalance that a gap belongs to."""
+
+    epoch: int = NOT_KNOWN
+    base_offset: int = NOT_KNOWN
+    cause: str = ""
+    is_sure: bool = False
+
+
 @dataclass(slots=True)
 class Gap:
     """Nobody has what somebody had."""
@@ -49,10 +58,14 @@ class Gap:
     """Who had it last."""
     group_type: str
     at: At
-    epoch: int = NOT_KNOWN
-    """The rebalance that it belongs to, where that is known by now."""
-    base_offset: int = NOT_KNOWN
-    cause: str = ""
+    of: Belongs | None = None
+    """None: that is to be seen."""
+    is_handed_on: bool = True
+    """Whether who has it next has it from the last owner: not if the group was at rest without it."""
+
+    def belongs_to(self, rebalance: Belongs) -> None:
+        if self.of is None:
+            self.of = rebalance
 
 
 @dataclass(slots=True)
@@ -145,6 +158,13 @@ class Holdings:
         else:
             self.counts.pop(who, None)
 
+    def rename(self, old: Person, new: Person) -> None:
+        """Who somebody is became known after what it has."""
+        for unit in self.units_of(old):
+            held = self.lose(unit, old)
+            if held is not None:
+                self.gain(unit, new, held.group_type, held.epoch, held.at)
+
     def begin_anew(self) -> None:
         """Changes are counted from here on."""
         self.changed = {}
@@ -153,10 +173,12 @@ class Holdings:
 
     # --- rows ---
 
-    def interval(self, place: Place, unit: Unit, held: Held, end: At | None, epoch: int) -> Row:
-        """A row of `ownership`; without `end` it has it still."""
+    def interval(
+        self, place: Place, unit: Unit, held: Held, end: At | None, epoch: int, stretch: int = NOT_KNOWN
+    ) -> Row:
+        """A row of `ownership`; without `end` it has it still, in this stretch."""
         person = held.person
-        sure = held.at.whole and (end is None or end.stretch == held.at.stretch)
+        sure = held.at.whole and (stretch if end is None else end.stretch) == held.at.stretch
         return (
             place.cluster, self.group_id, held.group_type, *unit, person.member_id, person.instance_id,
             person.client_id, held.at.ms, None if end is None else end.ms, held.epoch,
@@ -167,12 +189,13 @@ class Holdings:
     def gap_row(self, place: Place, unit: Unit, gap: Gap, end: At | None, to: str | None) -> Row:
         """A row of `unavailability`; without `end` it lasts."""
         sure = gap.at.whole and (end is None or end.stretch == gap.at.stretch)
-        sure = sure and gap.epoch != NOT_KNOWN
+        of = gap.of or Belongs()
+        sure = sure and of.is_sure
         evidence = INFERRED if gap.group_type == "classic" else OBSERVED
         return (
             place.cluster, self.group_id, gap.group_type, *unit, gap.at.ms, None if end is None else end.ms,
-            None if end is None else end.ms - gap.at.ms, gap.owner.member_id, to, gap.epoch, place.partition,
-            gap.base_offset, gap.cause, evidence if sure else MISSING,
+            None if end is None else end.ms - gap.at.ms, gap.owner.member_id, to, of.epoch, place.partition,
+            of.base_offset, of.cause, evidence if sure else MISSING,
         )  # fmt: skip
 
     # --- gaps ---
@@ -180,17 +203,22 @@ class Holdings:
     def has_again(self, unit: Unit) -> Gap | None:
         """A unit has an owner again: the gap that was there."""
         gap = self.gaps.pop(unit, None)
-        if gap is not None and self.changed.get(unit, "") is None:
+        if gap is not None and gap.is_handed_on and self.changed.get(unit, "") is None:
             self.handed_on[unit] = gap.owner.who
         return gap
 
-    def name_gaps(self, units: Iterable[Unit], epoch: int, base_offset: int, cause: str) -> None:
+    def name_gaps(self, units: Iterable[Unit], belongs_to: Belongs) -> None:
         """The rebalance that these gaps belong to is known."""
         for unit in units:
             gap = self.gaps.get(unit)
-            if gap is not None and gap.epoch == NOT_KNOWN:
-                gap.epoch, gap.base_offset, gap.cause = epoch, base_offset, cause
+            if gap is not None:
+                gap.belongs_to(belongs_to)
 
     def at_rest(self) -> None:
         """All members have what they are meant to have: what nobody has, nobody is meant to have."""
         self.gaps.clear()
+
+    def idle(self) -> None:
+        """The group has nobody to have anything, or cannot run. What comes next begins anew."""
+        for gap in self.gaps.values():
+            gap.is_handed_on = False

@@ -66,6 +66,8 @@ class Open:
     target_ms: int | None = None
     unavailable_ms: int | None = 0
     """As far as it is over."""
+    is_told: bool = True
+    """Whether a row comes of it: not where the log has lost how it began."""
     joined: dict[str, Person] = field(default_factory=dict)
     gone: dict[str, Person] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)

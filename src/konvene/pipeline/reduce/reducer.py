@@ -30,7 +30,7 @@ from typing import Any
 from konvene.codec.errors import CodecError
 from konvene.groups.history import History
 from konvene.pipeline.reduce import classic, epochs
-from konvene.pipeline.reduce.at import At, Place
+from konvene.pipeline.reduce.at import NOT_KNOWN, At, Place
 from konvene.pipeline.reduce.holdings import Holdings
 from konvene.pipeline.reduce.track import Track
 from konvene.pipeline.reduce.units import Names
@@ -187,7 +187,7 @@ class PartitionReducer:
     def finish(self) -> None:
         """The log ends here: rows of what is not over. What was fed may be gone on with nevertheless."""
         for group_id in sorted(self._tracks):
-            self._tracks[group_id].finish(self._put)
+            self._tracks[group_id].finish(self._stretch, self._put)
 
     def drain(self) -> dict[str, list[tuple[Any, ...]]]:
         """Rows by table since the last time, in the order of the tables' columns."""
@@ -211,7 +211,12 @@ class PartitionReducer:
         if track.batch != self._batch:
             track.begin_batch(self._batch)
             if not self._is_whole or track.era != self._era:
-                track.begin_anew(is_sure=epochs.is_quiet(group))
+                epoch = group.epoch if hasattr(group, "behind") else NOT_KNOWN
+                is_new = group is None and self._is_whole
+                track.begin_anew(is_sure=epochs.is_quiet(group), is_new=is_new, epoch=epoch)
+            elif not track.is_sure and epochs.is_quiet(group):
+                track.is_sure = True
+                track.holdings.at_rest()
             track.era = self._era
         return track
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from konvene.pipeline.reduce.at import MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
-from konvene.pipeline.reduce.holdings import ACTIVE, Gap, Held, Holdings, Unit
+from konvene.pipeline.reduce.holdings import ACTIVE, Belongs, Gap, Held, Holdings, Unit
 from konvene.pipeline.reduce.open import (
     End,
     Open,
@@ -29,11 +29,9 @@ from konvene.pipeline.reduce.why import NOTHING_KNOWN, Why
 __all__ = ["Track"]
 
 Row = tuple[Any, ...]
-AT_REST = ("Stable", "Empty")
-"""A group is that has all that it is to have, and nothing of a rebalance before is left."""
 SUPERSEDED = "Superseded"
 """Of a generation that came to its end before anybody was given anything."""
-NO_REBALANCE = (NOT_KNOWN, NOT_KNOWN, "")
+NO_REBALANCE = Belongs()
 Put = Callable[[str, Row], None]
 """Takes a row of a table."""
 
@@ -54,8 +52,8 @@ class Track:
     """Since the last epoch."""
     gone: dict[str, Person] = field(default_factory=dict)
     open: Open | None = None
-    last: tuple[int, int, str] = NO_REBALANCE
-    """The last rebalance: its epoch, where it began, its cause."""
+    last: Belongs = NO_REBALANCE
+    """The last rebalance."""
     era: int = 0
     """When it was last looked at: rises each time that all is known again."""
     is_sure: bool = True
@@ -120,7 +118,7 @@ class Track:
             gap = Gap(person, held.group_type, at)
             self.holdings.gaps[unit] = gap
             if named:
-                gap.epoch, gap.base_offset, gap.cause = self.last
+                gap.belongs_to(self.last)
         return held
 
     def _gain(self, unit: Unit, person: Person, at: At, put: Put) -> None:
@@ -130,8 +128,7 @@ class Track:
         gap = self.holdings.has_again(unit) if unit[2] == ACTIVE else None
         if gap is None or at.ms <= gap.at.ms:
             return
-        if gap.epoch == NOT_KNOWN:
-            gap.epoch, gap.base_offset, gap.cause = self.last
+        gap.belongs_to(self.last)
         put("unavailability", self.holdings.gap_row(self.place, unit, gap, at, person.member_id))
         if self.open is not None:
             self.open.closes(gap, at.ms)
@@ -148,19 +145,31 @@ class Track:
         if self.departed:
             self._name_gaps()
 
-    def begin_anew(self, *, is_sure: bool) -> None:
+    def begin_anew(self, *, is_sure: bool, is_new: bool = False, epoch: int = NOT_KNOWN) -> None:
         """The group is read from here on as it is; nothing is known of how it came to that.
 
-        `is_sure`: whether nothing was under way."""
-        self.is_sure, self.is_first = is_sure, True
+        `is_sure`: whether nothing was under way; `epoch`: that of a group that assigns. What changes until
+        the next one is due to it, and is not told. `is_new`: the group has no past."""
+        self.is_sure, self.is_first = is_sure, not is_new
         self.holdings.begin_anew()
         self.joined.clear()
         self.gone.clear()
+        self.open = None
+        if epoch >= 0:
+            self.untold(epoch)
+
+    def untold(self, epoch: int) -> None:
+        """A rebalance of which it is not known how it began."""
+        self.joined.clear()
+        self.gone.clear()
+        self.open = Open(self.group_type, epoch, epoch, NOTHING_KNOWN, NOT_KNOWN, NOT_KNOWN, None)
+        self.open.is_told = False
+        self.last = Belongs(epoch)
 
     def lose_sight(self, put: Put) -> None:
         """Something may be missing from here on: what is under way cannot be told to its end."""
         it, self.open = self.open, None
-        if it is not None:
+        if it is not None and it.is_told:
             put(
                 "rebalance",
                 row_without_records(self.place, self.group_id, it, End(self._state_of(it), None, 0), MISSING),
@@ -211,13 +220,13 @@ class Track:
             it.why = it.why._replace(evidence=MISSING)
         self.epoch = it.epoch
         self.open = it
-        self.last = (it.epoch, it.base_offset, it.why.kind)
+        self.last = Belongs(it.epoch, it.base_offset, it.why.kind, it.why.evidence != MISSING)
         self.size = len(self.present)
         self._name_gaps()
 
     def _name_gaps(self) -> None:
         """What those had that went in this batch is missed because of the last rebalance."""
-        self.holdings.name_gaps((unit for unit, _ in self.departed), *self.last)
+        self.holdings.name_gaps((unit for unit, _ in self.departed), self.last)
         self.departed.clear()
 
     def supersede(self, epoch: int | None, behind: Iterable[Person], state: str, at: At, put: Put) -> None:
@@ -241,10 +250,14 @@ class Track:
         it, self.open = self.open, None
         if it is not None:
             it.last_offset = at.offset
-            self.tell(it, end, put, evidence)
+            if it.is_told:
+                self.tell(it, end, put, evidence)
+                self.is_first = False
             self.holdings.begin_anew()
-            self.is_sure |= end.state in AT_REST
-            self.is_first = False
+            if end.state == "Stable":
+                self.is_sure = True
+            elif end.converged:
+                self.holdings.idle()
 
     def tell(self, it: Open, end: End, put: Put, evidence: str = OBSERVED) -> None:
         """Its rows; `evidence` is that of what is said of members."""
@@ -273,17 +286,15 @@ class Track:
 
     # --- the end of the log ---
 
-    def finish(self, put: Put) -> None:
+    def finish(self, stretch: int, put: Put) -> None:
         """What is not over yet, as far as it is known. Changes nothing."""
         it = self.open
-        if it is not None:
+        if it is not None and it.is_told:
             self.tell(replace(it, unavailable_ms=None), End(self._state_of(it), None, len(self.present)), put)
-        for unit in sorted(self.holdings.owners):
-            held = self.holdings.owners[unit]
-            put("ownership", self.holdings.interval(self.place, unit, held, None, self.epoch))
-        for unit, who in sorted(self.holdings.copies):
-            held = self.holdings.copies[unit, who]
-            put("ownership", self.holdings.interval(self.place, unit, held, None, self.epoch))
+        has = [(unit, self.holdings.owners[unit]) for unit in sorted(self.holdings.owners)]
+        has += [(key[0], self.holdings.copies[key]) for key in sorted(self.holdings.copies)]
+        for unit, held in has:
+            put("ownership", self.holdings.interval(self.place, unit, held, None, self.epoch, stretch))
         for unit in sorted(self.holdings.gaps):
             gap = self.holdings.gaps[unit]
             put("unavailability", self.holdings.gap_row(self.place, unit, gap, None, None))
