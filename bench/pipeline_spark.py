@@ -1,0 +1,272 @@
+"""How fast logs become rows and files on Spark, beside one plain process that does the same.
+
+    python -m bench.pipeline_spark                        all of it, on a log of four million records
+    python -m bench.pipeline_spark --records 100000000    on one of 8 GB
+
+Each session is a process of its own, with as many CPUs as it has slots: the JVM, its Python workers and all.
+So `1 core` is one core for everything. A rate is records of the log by seconds on the clock, the best of some
+runs behind one that is not counted. The machine should have nothing else to do; what it had is printed. Below
+stands `by CPU`: records by seconds that all processes of the session used, which others disturb less.
+
+The naive anchor is what one would write first: a Python function over key and value, a record at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.coordinator_log import write_log
+from konvene.pipeline.engine import Engine, Local, Spark
+from konvene.pipeline.ingest import ingest
+from konvene.pipeline.sources.decode import reading
+from konvene.pipeline.sources.plan import Files
+from konvene.pipeline.warehouse import Warehouse
+
+RECORDS = 4_000_000
+PARTITIONS = 2
+RUNS = 3
+NAIVE_RECORDS = 400_000
+BATCH_RECORDS = 1000
+COLUMNS = "`group` string, topic string, partition int, committed_offset bigint, commit_timestamp bigint"
+SILVER = ("offset_commit", "consumer_group_current_member_assignment")
+
+
+class Target(NamedTuple):
+    """A row of the report: what was measured, what is promised for 1 and 2 cores."""
+
+    name: str
+    says: str
+    promised: tuple[float, ...] = ()
+
+
+TARGETS = (
+    Target("typed", "segment to typed rows (5 columns), M records/s", (0.9, 1.8)),
+    Target("typed_all", "segment to typed rows (all 16 columns), M records/s"),
+    Target("silver", "segment to silver Parquet, M records/s", (0.9, 1.8)),
+    Target("bronze", "segment to bronze and silver Parquet, M records/s"),
+    Target("naive", "naive function over key and value, M records/s"),
+    Target("batch_ms", "a micro-batch of 1,000 rows to Parquet, ms", (250, 250)),
+    Target("jvm_mib", "most memory that the driver's JVM had, MiB (heap 512)"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline_spark", description=__doc__)
+    parser.add_argument("--records", type=int, default=RECORDS, help="of the log [%(default)d]")
+    parser.add_argument("--runs", type=int, default=RUNS, help="of which the best counts [%(default)d]")
+    parser.add_argument("--only", default="", help="rows, separated by commas")
+    parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--logs", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    only = frozenset(filter(None, asked.only.split(",")))
+    if asked.inside is not None:
+        print(json.dumps(inside(asked.inside, asked.logs, asked.records, asked.runs, only)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        logs = Path(folder)
+        for partition in range(PARTITIONS):
+            share = asked.records // PARTITIONS
+            write_log(logs / "all", share, partition=partition, seed=partition, groups=1000)
+        write_log(logs / "naive", NAIVE_RECORDS)
+        write_log(logs / "small", 20 * BATCH_RECORDS)
+        size = sum(path.stat().st_size for path in (logs / "all").rglob("*.log"))
+        print(f"{asked.records:,} records, {size / 1e6:,.0f} MB; load {_load()}")
+        found = {cores: _in_process(cores, logs, asked) for cores in (0, 1, 2)}
+    print(report(found))
+
+
+def report(found: dict[int, dict[str, float]]) -> str:
+    """The rows: one plain process on one core, Spark on one core, Spark on two."""
+    lines = [f"{'':<58}{'plain':>9}{'1 core':>9}{'2 cores':>9}{'promised':>14}"]
+    for row in TARGETS:
+        promised = " / ".join(f"{each:g}" for each in row.promised)
+        by_cpu = f"{row.name} by CPU"
+        for name, says, promise in ((row.name, row.says, promised), (by_cpu, f"{'by CPU':>49}", "")):
+            values = [found[cores].get(name) for cores in (0, 1, 2)]
+            if any(value is not None for value in values):
+                lines.append(f"{says:<58}{''.join(map(_shown, values))}{promise:>14}")
+    for name in ("typed", "silver"):
+        if name in found[1] and name in found[2]:
+            scaling = found[2][name] / (2 * found[1][name])
+            lines.append(f"{f'scaling of {name}, 1 to 2 cores':<58}{scaling:>27.0%}{'95%':>14}")
+    return "\n".join([*lines, f"load {_load()}"])
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return f"{'-':>9}"
+    return f"{value:>9.2f}" if value < 100 else f"{value:>9.0f}"
+
+
+def _load() -> str:
+    return " ".join(f"{each:.1f}" for each in os.getloadavg())
+
+
+def _in_process(cores: int, logs: Path, asked: argparse.Namespace) -> dict[str, float]:
+    words = [sys.executable, "-m", "bench.pipeline_spark", "--inside", str(cores), "--logs", str(logs)]
+    words += ["--records", str(asked.records), "--runs", str(asked.runs), "--only", asked.only]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+    made: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return made
+
+
+# in a process of its own --------------------------------------------------------------------------
+
+
+def inside(cores: int, logs: Path, records: int, runs: int, only: Iterable[str]) -> dict[str, float]:
+    """What one process reaches; with 0 cores it is a plain one, on one core."""
+    cpus = sorted(os.sched_getaffinity(0))[: max(cores, 1)]
+    os.sched_setaffinity(0, cpus)
+    asked = set(only)
+    found: dict[str, float] = {}
+    for name, (how, counted) in (_spark(cores, logs) if cores else _plain(logs)).items():
+        amount = {"all": records, "naive": NAIVE_RECORDS, "": 0}[counted]
+        if asked and name not in asked:
+            continue
+        if not amount:
+            found[name] = how()
+            continue
+        took = [_seconds(how) for _ in range(runs + 1)][1:]
+        found[name] = amount / min(wall for wall, _ in took) / 1e6
+        found[f"{name} by CPU"] = amount / min(cpu for _, cpu in took) / 1e6
+    return found
+
+
+Way = tuple[Callable[[], Any], str]
+"""How to do it once, and which log is then read; "" of what gives its figure itself."""
+
+
+def _plain(logs: Path) -> dict[str, Way]:
+    return {
+        "typed": (lambda: _decoded(logs / "all"), "all"),
+        "silver": (lambda: _ingested(logs / "all", Local(), SILVER), "all"),
+        "bronze": (lambda: _ingested(logs / "all", Local(), None), "all"),
+        "naive": (lambda: _naive_loop(logs / "naive"), "naive"),
+    }
+
+
+def _spark(cores: int, logs: Path) -> dict[str, Way]:
+    from konvene.pipeline.session import build
+
+    spark = build(f"local[{cores}]", app_name="bench", spark_local_dir=str(logs / "spark"))
+    log = spark.read.format("konvene-log").option("table", "offset_commit")
+
+    def typed(schema: str | None) -> None:
+        rows = (log.schema(schema) if schema else log).load(str(logs / "all"))
+        rows.write.format("noop").mode("overwrite").save()
+
+    def naive() -> None:
+        from pyspark.sql import functions as f
+
+        made = "struct<g:string,t:string,p:int,o:bigint,ms:bigint>"
+        decode = f.udf(decode_commit, made, useArrow=False)
+        records = spark.read.format("konvene-log").load(str(logs / "naive"))
+        records.select(decode("key", "value")).write.format("noop").mode("overwrite").save()
+
+    return {
+        "naive": (naive, "naive"),
+        "typed_all": (lambda: typed(None), "all"),
+        "typed": (lambda: typed(COLUMNS), "all"),
+        "silver": (lambda: _ingested(logs / "all", Spark(spark), SILVER), "all"),
+        "bronze": (lambda: _ingested(logs / "all", Spark(spark), None), "all"),
+        "batch_ms": (lambda: _micro_batch_ms(spark, logs), ""),
+        "jvm_mib": (lambda: _jvm_mib(spark), ""),
+    }
+
+
+def _seconds(how: Callable[[], Any]) -> tuple[float, float]:
+    """On the clock, and of CPU, of this process and all below it."""
+    began, used = time.perf_counter(), _cpu_s()
+    how()
+    return time.perf_counter() - began, _cpu_s() - used
+
+
+def _cpu_s() -> float:
+    """What all processes of the session used so far, those included that have ended."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = int(words[1])
+        ticks[int(path.parent.name)] = sum(map(int, words[11:15]))
+    ours, grown = {os.getpid()}, True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in ours} - ours
+        ours, grown = ours | more, bool(more)
+    return sum(ticks.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+
+
+def _decoded(logs: Path) -> None:
+    how, source = reading("offset_commit"), Files((str(logs),))
+    ends = {of: place.next for of, place in source.places(how.wanted).items()}
+    for part in source.slices(how.wanted, {}, ends):
+        for _ in how.batches(part):
+            pass
+
+
+def _ingested(logs: Path, engine: Engine, tables: Iterable[str] | None) -> None:
+    folder = tempfile.mkdtemp(dir=logs.parent)
+    try:
+        ingest(Warehouse(folder), [logs], engine, tables=tables)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _naive_loop(logs: Path) -> None:
+    how, source = reading("coordinator_record"), Files((str(logs),))
+    ends = {of: place.next for of, place in source.places(how.wanted).items()}
+    for part in source.slices(how.wanted, {}, ends):
+        for batch in how.batches(part):
+            for key, value in zip(batch.column("key"), batch.column("value"), strict=True):
+                decode_commit(key.as_py(), value.as_py())
+
+
+def decode_commit(key: bytes, value: bytes | None) -> tuple[str, str, int, int, int] | None:
+    """An offset commit as one would read it without more ado; None for all else."""
+    if value is None or key[:2] not in (b"\0\0", b"\0\1"):
+        return None
+    at = 4 + int.from_bytes(key[2:4], "big")
+    group = bytes(key[4:at]).decode()
+    end = at + 2 + int.from_bytes(key[at : at + 2], "big")
+    topic = bytes(key[at + 2 : end]).decode()
+    (partition,) = struct.unpack_from(">i", key, end)
+    _, offset, _, length = struct.unpack_from(">hqih", value)
+    (committed_ms,) = struct.unpack_from(">q", value, 16 + length)
+    return group, topic, partition, offset, committed_ms
+
+
+def _micro_batch_ms(spark: Any, logs: Path) -> float:
+    """The middle of what small batches take from trigger to checkpoint, the first ones left out."""
+    from konvene.pipeline.stream import save
+
+    reader = spark.readStream.format("konvene-log").option("table", "offset_commit")
+    rows = reader.option("maxRecordsPerTrigger", BATCH_RECORDS).load(str(logs / "small"))
+    folder = tempfile.mkdtemp(dir=logs)
+    query = save(rows, f"{folder}/rows", checkpoint=f"{folder}/checkpoint", once=True)
+    query.awaitTermination()
+    took = sorted(each.batchDuration for each in query.recentProgress[5:] if each.numInputRows)
+    return float(took[len(took) // 2])
+
+
+def _jvm_mib(spark: Any) -> float:
+    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+if __name__ == "__main__":
+    main()
