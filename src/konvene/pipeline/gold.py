@@ -12,6 +12,7 @@ batch without records for it. Where spans are compacted, that is looked up in th
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -41,6 +42,9 @@ GOLD_OF = {
     "delivery": ("share_delivery",),
 }
 """The tables that a task of each kind makes."""
+_OF_HEALTH = ("rebalance", "unavailability", "rebalance_member")
+AT_ONCE = 100_000
+"""The health of groups is told from so many rows at a time."""
 
 
 class Task(NamedTuple):
@@ -165,15 +169,42 @@ def _names(task: Task) -> Iterator[tuple[str, str]]:
 
 
 def _health(task: Task, files: list[DataFile]) -> list[DataFile]:
-    """`group_health`, from the files that were just written."""
-    read = {}
-    for name in ("rebalance", "unavailability", "rebalance_member"):
-        batches = (b for f in files if f.table == name for b in of_files(task.warehouse, [f]))
-        read[name] = pa.Table.from_batches(batches, TABLES[name].schema)
-    rows = health_rows(
-        read["rebalance"], read["unavailability"], read["rebalance_member"], until_ms=_until_ms(task)
-    )
-    return _table(task, "group_health", rows)
+    """`group_health`, from the files that were just written: some groups at a time."""
+    until_ms = _until_ms(task)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for first, last in _some_groups(task, files):
+            wanted = (ds.field("group_id") >= first) & (ds.field("group_id") <= last)
+            tables = (
+                pa.Table.from_batches(_of(task, files, name, None, wanted), TABLES[name].schema)
+                for name in _OF_HEALTH
+            )
+            yield from health_rows(*tables, until_ms=until_ms)
+
+    return _table(task, "group_health", rows())
+
+
+def _some_groups(task: Task, files: list[DataFile]) -> Iterator[tuple[str, str]]:
+    """The first and the last group of each stretch that has about so many rows; at least one group."""
+    rows: Counter[str] = Counter()
+    for name in _OF_HEALTH:
+        for batch in _of(task, files, name, ["group_id"]):
+            counted = batch.column(0).value_counts()
+            rows.update(dict(zip(*(part.to_pylist() for part in counted.flatten()), strict=True)))
+    groups, first, count = sorted(rows), 0, 0
+    for at, group in enumerate(groups):
+        count += rows[group]
+        if count >= AT_ONCE or at == len(groups) - 1:
+            yield groups[first], group
+            first, count = at + 1, 0
+
+
+def _of(
+    task: Task, files: list[DataFile], name: str, columns: Sequence[str] | None, wanted: Any = None
+) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        if file.table == name:
+            yield from of_files(task.warehouse, [file], columns, wanted)
 
 
 def _until_ms(task: Task) -> int | None:
@@ -194,7 +225,8 @@ def _until_ms(task: Task) -> int | None:
 
 def _lag(task: Task) -> list[DataFile]:
     commits, marks = commits_of(task.warehouse, [*task.inputs["commits"], *task.inputs["transactional"]])
-    return _table(task, "lag", lag_rows(commits, task.read("log_end"), marks))
+    compacted = [(span.first, span.last) for span in task.spans if span.kind != WHOLE]
+    return _table(task, "lag", lag_rows(commits, task.read("log_end"), marks, compacted))
 
 
 def _delivery(task: Task) -> list[DataFile]:

@@ -128,7 +128,8 @@ def _next(stream: Iterator[pa.RecordBatch]) -> tuple[pa.RecordBatch, Iterator[pa
 def _of_file(path: str, columns: Sequence[str] | None, filter: Any) -> Iterator[pa.RecordBatch]:
     if filter is None:
         with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(ROWS, columns=_listed(columns), use_threads=False)
+            for i in range(file.num_row_groups):  # By itself it would join groups of few, long rows.
+                yield from file.iter_batches(ROWS, [i], columns=_listed(columns), use_threads=False)
         return
     scanner = ds.dataset(path, format="parquet").scanner(
         columns=_listed(columns), filter=filter, batch_size=ROWS, batch_readahead=1, fragment_readahead=1,
