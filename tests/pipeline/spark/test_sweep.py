@@ -1,0 +1,24 @@
+"""A sweep on Spark makes the rows that one process makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from konvene.pipeline.engine import Local, Spark
+from konvene.pipeline.sweep import grid, read, sweep
+from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
+from konvene.sim.what_if import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_who_plays_makes_no_difference(spark: SparkSession, tmp_path: Path) -> None:
+    plans = grid(
+        Plan(members=3, partitions=6, minutes=2, kill_rate=1), [("protocol", ["classic", "consumer"])]
+    )
+    assert sweep(tmp_path / "here", plans, range(6), Local(), slots=1) == 12
+    assert sweep(tmp_path / "there", plans, range(6), Spark(spark), slots=2) == 12
+    for table in (SIM_RUN, SIM_METRIC, SIM_REBALANCE):
+        assert read(tmp_path / "there", table).equals(read(tmp_path / "here", table)), table
