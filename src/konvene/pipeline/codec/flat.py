@@ -323,7 +323,7 @@ def numbers_at(data: Bytes, at: Ints, layout: str) -> npt.NDArray[Any]:
     if len(data) < width:
         return np.zeros(len(at), np.dtype(layout).newbyteorder("="))
     every = np.ndarray((len(data) - width + 1,), layout, buffer=data, strides=(1,))
-    return every[np.clip(at, 0, len(every) - 1)].astype(np.dtype(layout).newbyteorder("="))
+    return every[np.minimum(np.maximum(at, 0), len(every) - 1)].astype(np.dtype(layout).newbyteorder("="))
 
 
 def ids_at(data: Bytes, at: Ints, there: Bools) -> pa.Array:
