@@ -239,6 +239,15 @@ def test_without_logs_of_users_topics_only_the_commits_are_known() -> None:
     }  # fmt: skip
 
 
+def test_where_a_cleaner_was_rows_are_not_whole() -> None:
+    """Commits may have gone beside those that are left, up to the end of the minute that they reach into."""
+    rows = [commit(3, 0, 1), commit(9, 60_000, 2), commit(10, 100_000, 3), commit(11, 120_000, 4)]
+    for size in (1, 2, 10):
+        made = lag_rows(cut(silver(rows), size), (), (), [(0, 5), (7, 9)])
+        told = [(r["minute_ms"], r["commits"], r["evidence"]) for batch in made for r in batch.to_pylist()]
+        assert told == [(0, 1, "missing"), (60_000, 2, "missing"), (120_000, 1, "observed")]
+
+
 def test_a_reset_moves_backwards_and_a_tombstone_ends_the_story() -> None:
     rows = [
         commit(0, 0, 50),

@@ -14,12 +14,14 @@ stretch:
 The time of a stretch is what producers said. It never runs backwards here: a stretch is over when all before
 it are. A commit whose time lies before the minute of the commit before it counts in that minute, so clocks
 that disagree make no second row of a minute.
+
+Where a cleaner was, the last commit of each key is left, and nobody can tell how many there were before it: a
+row whose commits stand there, or whose minute reaches there, is `missing`, whatever else is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,29 +40,34 @@ _OBSERVED, _INFERRED, _MISSING = 0, 1, 2
 _EVIDENCE = pa.array(["observed", "inferred", "missing"], pa.string())
 
 
+_FIELDS = MINUTE, OFFSET, MS, COMMITS, LIFE, LOST = range(6)
+"""What is known of a minute of a key: when it begins, the last offset committed in it and when, how many
+commits there were, how many tombstones before the last one, and whether some of them may have gone."""
+
+
 class _Rows(NamedTuple):
-    """Rows of the table before the logs' ends are known; `advanced` is `_NONE` where there is none."""
+    """Rows of the table before the logs' ends are known: `fields` has a line for each of `_FIELDS`."""
 
     key: Ints
-    minute: Ints
-    offset: Ints
-    ms: Ints
-    commits: Ints
+    fields: Ints
     advanced: Ints
+    """`_NONE` where there is no row before, or the key ended since."""
 
 
 def lag_rows(
     commits: Iterable[pa.RecordBatch],
     log_end: Iterable[pa.RecordBatch] | Ends = (),
     transactional: Iterable[pa.RecordBatch] = (),
+    compacted: Sequence[tuple[int, int]] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `lag` of one log partition, in the order in which their minutes were over.
 
     `commits` and `transactional` are those of `konvene.pipeline.commits.effects`; `log_end` are batches of
-    that table, sorted in any way.
+    that table, sorted in any way; `compacted` are the ranges of the log, first and last offset, that lost
+    records.
     """
     ends = log_end if isinstance(log_end, Ends) else Ends(log_end)
-    minutes = _Minutes()
+    minutes = _Minutes(compacted)
     held: list[_Rows] = []
     some: Effects | None = None
     for some in effects(commits, transactional):
@@ -74,97 +81,116 @@ def lag_rows(
             yield _batch(some, held, ends)
 
 
-@dataclass(eq=False)
 class _Minutes:
     """The last minute of each key, which is still open, and the row before it."""
 
-    minute: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    offset: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    ms: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    commits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    life: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """How many tombstones there were before the open minute's last commit."""
-    before: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """The offset of the row before; `_NONE` where there is none of the same life."""
-    before_life: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    lives: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """How many tombstones there were by now."""
+    def __init__(self, compacted: Sequence[tuple[int, int]]) -> None:
+        self._compacted = np.array(sorted(compacted), np.int64).reshape(-1, 2)
+        self._lost_minute = -1
+        self._open = np.zeros((len(_FIELDS), 0), np.int64)
+        self._before = np.zeros((2, 0), np.int64)
+        """The offset of the row before, and how many tombstones there were by then."""
+        self._lives = np.zeros(0, np.int64)
+        """How many tombstones there are by now."""
+
+    def __repr__(self) -> str:
+        return f"<open minutes of {len(self._lives)} keys>"
 
     def take(self, some: Effects) -> _Rows:
         """The rows that are over by these effects."""
         self._grow(len(some.keys.all))
+        lost = self._lost(some)
         by_key = order_of(some.key, len(some.keys.all))
-        key = some.key[by_key]
-        life = self._lives(key, some.tombstone[by_key])
+        life = self._count(some.key[by_key], some.tombstone[by_key])
         commit = np.flatnonzero(~some.tombstone[by_key])
-        by_key, key, life = by_key[commit], key[commit], life[commit]
+        by_key, life = by_key[commit], life[commit]
+        key = some.key[by_key]
         if not len(key):
-            return _Rows(*([np.zeros(0, np.int64)] * len(_Rows._fields)))
+            return _Rows(_NOTHING, np.zeros((len(_FIELDS), 0), np.int64), _NOTHING)
         minute = some.ms[by_key] // MINUTE_MS
-        minute = np.maximum(minute, running_max(key, minute, self.minute[key]))
-        return self._close(key, minute, some.offset[by_key], some.ms[by_key], life, by_key)
+        minute = np.maximum(minute, running_max(key, minute, self._open[MINUTE, key]))
+        each = np.ones(len(key), np.int64)
+        fields = np.stack([minute, some.offset[by_key], some.ms[by_key], each, life, lost[by_key]])
+        return self._cut(key, fields, by_key)
 
-    def _lives(self, key: Ints, tombstone: Bools) -> Ints:
+    def _lost(self, some: Effects) -> Ints:
+        """Whether commits may have gone beside each: where it stands, or later in the same minute."""
+        if not len(self._compacted):
+            return np.zeros(len(some.key), np.int64)
+        at = np.searchsorted(self._compacted[:, 0], some.log_offset, "right") - 1
+        inside = (at >= 0) & (some.log_offset <= self._compacted[np.maximum(at, 0), 1])
+        minute = some.ms // MINUTE_MS
+        upto = np.maximum.accumulate(np.maximum(np.where(inside, minute, -1), self._lost_minute))
+        self._lost_minute = int(upto[-1])
+        lost: Ints = (inside | (minute <= upto)).astype(np.int64)
+        return lost
+
+    def _count(self, key: Ints, tombstone: Bools) -> Ints:
         """Of rows sorted by key: how many tombstones their keys had before."""
         dead = np.cumsum(tombstone)
-        heads = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else np.zeros(0, np.int64)
+        heads = _heads(key)
         lengths = np.diff(np.r_[heads, len(key)])
         base: Ints = np.repeat((dead - tombstone)[heads], lengths)
-        life: Ints = self.lives[key] + dead - base
+        life: Ints = self._lives[key] + dead - base
         last = heads + lengths - 1
-        self.lives[key[last]] = life[last]
+        self._lives[key[last]] = life[last]
         return life
 
-    def _close(self, key: Ints, minute: Ints, offset: Ints, ms: Ints, life: Ints, came: Ints) -> _Rows:
+    def _cut(self, key: Ints, fields: Ints, came: Ints) -> _Rows:
         """Cut commits, sorted by key, into minutes; the last one of each key stays open."""
-        keys = key[np.flatnonzero(np.r_[True, key[1:] != key[:-1]])]
-        opened = keys[self.commits[keys] > 0]
+        keys = key[_heads(key)]
+        opened = keys[self._open[COMMITS, keys] > 0]
         merged = np.argsort(np.r_[opened, key], kind="stable")
         key = np.r_[opened, key][merged]
-        minute = np.r_[self.minute[opened], minute][merged]
-        weight = np.r_[self.commits[opened], np.ones(len(offset), np.int64)][merged]
+        fields = np.concatenate([self._open[:, opened], fields], axis=1)[:, merged]
+        came = np.r_[np.full(len(opened), -1), came][merged]
+        minute = fields[MINUTE]
         first = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (minute[1:] != minute[:-1])])
         last = np.r_[first[1:], len(key)] - 1
-        came = np.r_[np.full(len(opened), -1), came][merged][first]
-        rows_key, commits = key[last], np.add.reduceat(weight, first)
-        rows_offset = np.r_[self.offset[opened], offset][merged][last]
-        rows_ms = np.r_[self.ms[opened], ms][merged][last]
-        rows_life = np.r_[self.life[opened], life][merged][last]
-        heads = np.r_[True, rows_key[1:] != rows_key[:-1]]
-        before = np.where(heads, self.before[rows_key], np.r_[_NONE, rows_offset[:-1]])
-        before_life = np.where(heads, self.before_life[rows_key], np.r_[_NONE, rows_life[:-1]])
-        known = (before != _NONE) & (before_life == rows_life)
-        advanced = np.where(known, rows_offset - before, _NONE)
-        rows = _Rows(rows_key, minute[last], rows_offset, rows_ms, commits, advanced)
-        stays = np.r_[rows_key[1:] != rows_key[:-1], True]
-        self._open(
-            rows_key[stays], [c[stays] for c in (minute[last], rows_offset, rows_ms, commits, rows_life)]
-        )
-        self.before[rows_key[stays]], self.before_life[rows_key[stays]] = before[stays], before_life[stays]
-        over = np.flatnonzero(~stays)
-        order = over[np.argsort(came[over + 1], kind="stable")]
-        return _Rows(*(column[order] for column in rows))
-
-    def _open(self, key: Ints, columns: list[Ints]) -> None:
-        for mine, column in zip(
-            (self.minute, self.offset, self.ms, self.commits, self.life), columns, strict=True
-        ):
-            mine[key] = column
+        rows = fields[:, last]
+        rows[COMMITS] = np.add.reduceat(fields[COMMITS], first)
+        rows[LOST] = np.maximum.reduceat(fields[LOST], first)
+        key, came = key[last], came[first]
+        before = self._before[:, key]
+        follows = np.flatnonzero(key[1:] == key[:-1])
+        before[:, follows + 1] = rows[[OFFSET, LIFE]][:, follows]
+        stays = np.r_[key[1:] != key[:-1], True]
+        self._open[:, key[stays]], self._before[:, key[stays]] = rows[:, stays], before[:, stays]
+        over = follows[np.argsort(came[follows + 1], kind="stable")]
+        return _Rows(key[over], rows[:, over], _advanced(rows[:, over], before[:, over]))
 
     def finish(self, names: list[Key]) -> _Rows:
         """The minutes that are still open, by minute and key."""
-        opened = [number for number in range(len(names)) if self.commits[number]]
-        opened.sort(key=lambda number: (int(self.minute[number]), names[number]))
+        opened = np.flatnonzero(self._open[COMMITS]).tolist()
+        opened.sort(key=lambda number: (int(self._open[MINUTE, number]), names[number]))
         key = np.array(opened, np.int64)
-        before = self.before[key]
-        known = (before != _NONE) & (self.before_life[key] == self.life[key])
-        advanced = np.where(known, self.offset[key] - before, _NONE)
-        return _Rows(key, self.minute[key], self.offset[key], self.ms[key], self.commits[key], advanced)
+        rows = self._open[:, key]
+        return _Rows(key, rows, _advanced(rows, self._before[:, key]))
 
     def _grow(self, length: int) -> None:
-        for name in ("offset", "ms", "commits", "life", "before_life", "lives"):
-            setattr(self, name, grown(getattr(self, name), length, 0))
-        self.minute, self.before = grown(self.minute, length, -1), grown(self.before, length, _NONE)
+        known = len(self._lives)
+        if known < length:
+            more = max(length, 2 * known)
+            self._lives = grown(self._lives, more, 0)
+            self._open = np.pad(self._open, ((0, 0), (0, more - known)))
+            self._open[MINUTE, known:] = -1
+            self._before = np.pad(self._before, ((0, 0), (0, more - known)), constant_values=_NONE)
+
+
+_NOTHING: Ints = np.zeros(0, np.int64)
+
+
+def _heads(key: Ints) -> Ints:
+    """Where each key begins, in rows sorted by key."""
+    heads: Ints = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else _NOTHING
+    return heads
+
+
+def _advanced(rows: Ints, before: Ints) -> Ints:
+    offset, life = before
+    known = (offset != _NONE) & (life == rows[LIFE])
+    advanced: Ints = np.where(known, rows[OFFSET] - offset, _NONE)
+    return advanced
 
 
 class _Stretches(NamedTuple):
@@ -237,15 +263,15 @@ def _end(log: _Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
 
 
 def _batch(some: Effects, held: list[_Rows], ends: Ends) -> pa.RecordBatch:
-    rows = _Rows(*(np.concatenate([getattr(part, name) for part in held]) for name in _Rows._fields))
-    behind = _joined(rows, some.keys.all, ends)
-    names = [some.keys.all[key] for key in rows.key.tolist()]
+    keys, fields, advanced = (np.concatenate(column, axis=-1) for column in zip(*held, strict=True))
+    behind = _joined(keys, fields, some.keys.all, ends)
+    evidence = np.where(fields[LOST] > 0, _MISSING, behind.evidence)
+    names = [some.keys.all[key] for key in keys.tolist()]
     groups, topics, partitions = zip(*names, strict=True)
     columns: list[Any] = [
-        [some.cluster] * len(names), groups, topics, partitions, rows.minute * MINUTE_MS, rows.offset,
-        rows.ms, rows.commits, _known(rows.advanced), _known(behind.end), _known(behind.lag),
-        _known(behind.age_ms),
-        _EVIDENCE.take(pa.array(behind.evidence)),
+        [some.cluster] * len(names), groups, topics, partitions, fields[MINUTE] * MINUTE_MS, fields[OFFSET],
+        fields[MS], fields[COMMITS], _known(advanced), _known(behind.end), _known(behind.lag),
+        _known(behind.age_ms), _EVIDENCE.take(pa.array(evidence)),
     ]  # fmt: skip
     schema = TABLES["lag"].schema
     arrays = [
@@ -255,20 +281,20 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _joined(rows: _Rows, names: list[Key], ends: Ends) -> _Behind:
+def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends) -> _Behind:
     """Beside each row how far its partition's log had grown."""
-    count = len(rows.key)
+    count = len(keys)
     found = _Behind(*(np.full(count, fill) for fill in (_NONE, _NONE, _NONE, _OBSERVED)))
-    by_key = np.argsort(rows.key, kind="stable")
-    key = rows.key[by_key]
-    heads = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
+    by_key = np.argsort(keys, kind="stable")
+    key = keys[by_key]
+    heads = _heads(key)
     for at, end in zip(heads.tolist(), [*heads[1:].tolist(), count], strict=True):
         name = names[int(key[at])]
         log = ends.of(name.topic, name.partition)
         if log is not None:
             where = by_key[at:end]
             for column, values in zip(
-                found, _behind(log, rows.minute[where], rows.offset[where]), strict=True
+                found, _behind(log, fields[MINUTE, where], fields[OFFSET, where]), strict=True
             ):
                 column[where] = values
     return found

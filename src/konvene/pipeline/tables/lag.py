@@ -29,7 +29,9 @@ TABLE = Table(
         Column("lag", pa.int64(), "The records between them.", nullable=True),
         Column("time_lag_ms", pa.int64(), "How old the oldest record that was not committed is, at the end "
                "of the minute: at least so much; 0 without lag.", nullable=True),
-        EVIDENCE,
+        Column(EVIDENCE.name, EVIDENCE.type, "`observed`: records and headers of batches say all of it; "
+               "`inferred`: the log may have grown further within the minute, or the age is vague by more "
+               "than one; `missing`: a cleaner was among the commits, or retention among the batches."),
     ),
     key=("cluster", "group_id", "topic", "partition", "minute_ms"),
 )  # fmt: skip
