@@ -47,6 +47,8 @@ class Role(IntEnum):
     WARMUP = 2
 
 
+_ACTIVE, _STANDBY, _WARMUP = Role
+
 Unit = tuple[Role, str, int]
 """A role, a subtopology's id, a partition."""
 
@@ -229,12 +231,12 @@ def _still_has(owned: MemberAssignment | None, gives_up: Held) -> bool:
 
 def units(active: Epochs | Tasks, standby: Tasks, warmup: Tasks) -> set[Unit]:
     """Tasks in three roles, one by one."""
-    return {
-        (role, subtopology, partition)
-        for role, tasks in zip(Role, (active, standby, warmup), strict=True)
-        for subtopology, partitions in tasks.items()
-        for partition in partitions
-    }
+    found: set[Unit] = {(_ACTIVE, name, partition) for name, some in active.items() for partition in some}
+    if standby:  # Most members have none, and this is asked of each of them again and again.
+        found.update((_STANDBY, name, partition) for name, some in standby.items() for partition in some)
+    if warmup:
+        found.update((_WARMUP, name, partition) for name, some in warmup.items() for partition in some)
+    return found
 
 
 def _held(units: Iterable[Unit], since: Epochs, epoch: int) -> Held:
