@@ -57,7 +57,7 @@ def test_what_is_there_stays_and_what_is_gone_goes_in_one_commit(tmp_path: Path)
 
 def test_a_table_that_lost_all_rows_is_emptied(tmp_path: Path) -> None:
     home, first = warehouse(tmp_path)
-    list(export(home, tmp_path))
+    export(home, tmp_path)
     home.commit("build", [], [first])
     (done,) = export(home, tmp_path)
     assert done[2:] == (0, 0, 0, 1)
@@ -70,12 +70,12 @@ def test_an_export_that_was_broken_off_is_finished_by_the_next(
 ) -> None:
     """Before the files are there, or between them and the commit: nothing shows, and nothing doubles."""
     home, _ = warehouse(tmp_path)
-    list(export(home, tmp_path))
+    export(home, tmp_path)
     add(home, "c")
     with monkeypatch.context() as patch:
         patch.setattr(delta, broken, _crash)
         with pytest.raises(KeyboardInterrupt):
-            list(export(home, tmp_path))
+            export(home, tmp_path)
     assert names(tmp_path) == ["a", "b"]
     (done,) = export(home, tmp_path)
     assert done[2:] == (2, 3, 1, 0)
@@ -90,19 +90,19 @@ def test_a_commit_that_another_export_made_meanwhile_is_not_made_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, _ = warehouse(tmp_path)
-    list(export(home, tmp_path))
+    export(home, tmp_path)
     add(home, "c")
     commit = delta._commit
 
     def twice(*args: Any) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(delta, "_commit", commit)
-            list(export(home, tmp_path))
+            export(home, tmp_path)
         commit(*args)
 
     monkeypatch.setattr(delta, "_commit", twice)
     with pytest.raises(ExportError, match="was changed meanwhile"):
-        list(export(home, tmp_path))
+        export(home, tmp_path)
     assert names(tmp_path) == ["a", "b", "c"]
 
 
@@ -110,9 +110,9 @@ def test_an_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
     home, _ = warehouse(tmp_path)
     older = Warehouse(home.path)
     add(home, "c")
-    list(export(home, tmp_path))
+    export(home, tmp_path)
     with pytest.raises(ExportError, match="is of manifest 2, and the warehouse is at 1"):
-        list(export(older, tmp_path))
+        export(older, tmp_path)
     assert names(tmp_path) == ["a", "b", "c"]
 
 
@@ -121,19 +121,19 @@ def test_a_table_with_other_columns_is_left_alone(tmp_path: Path) -> None:
     schema = deltalake.Schema.from_arrow(read.schema_of("lag"))
     deltalake.DeltaTable.create(str(tmp_path / TABLE), schema)
     with pytest.raises(ExportError, match="has other columns: move it away"):
-        list(export(home, tmp_path))
+        export(home, tmp_path)
 
 
 def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
     home, _ = warehouse(tmp_path)
     with pytest.raises(MissingExtra, match=r"pip install 'konvene\[delta\]'"):
-        list(export(home, tmp_path))
+        export(home, tmp_path)
 
 
 def test_columns_and_table_say_what_they_mean(tmp_path: Path) -> None:
     home, _ = warehouse(tmp_path)
-    list(export(home, tmp_path))
+    export(home, tmp_path)
     made = table(tmp_path)
     assert made.metadata().name == TABLE
     assert made.schema().fields[2].metadata == {"comment": "The name."}

@@ -9,7 +9,7 @@ nothing is not made. Files that were removed stay for readers of older versions 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,18 +32,17 @@ __all__ = ["APPLICATION", "export"]
 APPLICATION = "konvene"
 
 
-def export(
-    warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None = None
-) -> Iterator[Exported]:
-    """Bring the Delta tables under a directory to what the warehouse is now, one after the other.
+def export(warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None = None) -> list[Exported]:
+    """Bring the Delta tables under a directory to what the warehouse is now: what came of each.
 
     `MissingExtra` without `deltalake`; `ExportError` where a table is of a later state or has other columns.
     """
     deltalake = _library()
     home = Path(where).absolute()
     exported = [folder.parent.name for folder in home.glob("*/_delta_log")]
-    for table in chosen(warehouse, tables, exported):
-        yield _table(deltalake, warehouse, table, home / table)
+    return [
+        _table(deltalake, warehouse, table, home / table) for table in chosen(warehouse, tables, exported)
+    ]
 
 
 def _library() -> ModuleType:

@@ -40,10 +40,8 @@ _NO_RETRIES = {"commit.retry.num-retries": "0"}
 """A commit that lost is not to be made on top of the one that won: that one may have added the same files."""
 
 
-def export(
-    warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None = None
-) -> Iterator[Exported]:
-    """Bring the Iceberg tables under a directory to what the warehouse is now, one after the other.
+def export(warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None = None) -> list[Exported]:
+    """Bring the Iceberg tables under a directory to what the warehouse is now: what came of each.
 
     `MissingExtra` without `pyiceberg`; `ExportError` where a table is of a later state or has other columns.
     """
@@ -53,8 +51,8 @@ def export(
     found = catalog(home)
     found.create_namespace_if_not_exists(NAMESPACE)
     exported = [names[-1] for names in found.list_tables(NAMESPACE)]
-    for table in chosen(warehouse, tables, exported):
-        yield _table(library, found, warehouse, table, home / table)
+    names = chosen(warehouse, tables, exported)
+    return [_table(library, found, warehouse, table, home / table) for table in names]
 
 
 def catalog(where: str | Path) -> Any:
