@@ -315,7 +315,9 @@ class MemoryFile:
 
 
 def _parent(path: str) -> str:
-    return os.path.dirname(path)
+    """`os.path.dirname`, of paths without doubled slashes; each listing asks for that of every name."""
+    head, slash, _ = path.rpartition("/")
+    return head or slash
 
 
 def _apply(names: dict[str, _Inode | None], step: list[tuple[str, _Inode | bool | None]]) -> None:
