@@ -14,6 +14,8 @@ LIBRARIES = ("confluent-kafka", "kafka-python", "aiokafka")
 POLL_MS = 200
 """kafka-python 3.0 can stand still for good where a poll ends while it looks up its position."""
 SESSION_MS = 10_000
+SHORT_SESSION_MS = 3_000
+"""Where the end of a session is waited for: less than a broker allows by itself."""
 HEARTBEAT_MS = 100
 
 
@@ -52,22 +54,29 @@ class Reader:
 
 @contextlib.contextmanager
 def reader(
-    konvene: Konvene, library: str, client: str, instance: str | None = None, group: str = "readers"
+    konvene: Konvene,
+    library: str,
+    client: str,
+    instance: str | None = None,
+    group: str = "readers",
+    session_ms: int = SESSION_MS,
 ) -> Iterator[Reader]:
     """A running reader, closed at the end."""
-    made = Reader(lambda self: LIBRARY[library](self, konvene.bootstrap, client, instance, group))
+    made = Reader(lambda self: LIBRARY[library](self, konvene.bootstrap, client, instance, group, session_ms))
     try:
         yield made
     finally:
         made.stop()
 
 
-def _confluent(self: Reader, bootstrap: str, client: str, instance: str | None, group: str) -> None:
+def _confluent(
+    self: Reader, bootstrap: str, client: str, instance: str | None, group: str, session_ms: int
+) -> None:
     from confluent_kafka import Consumer, KafkaException
 
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap, "client.id": client, "group.id": group,
-        "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS,
+        "session.timeout.ms": session_ms, "heartbeat.interval.ms": HEARTBEAT_MS,
         "auto.offset.reset": "earliest", "enable.auto.commit": False, "reconnect.backoff.max.ms": 100,
     }  # fmt: skip
     if instance is not None:
@@ -97,13 +106,15 @@ def _quiet() -> Any:
     return logger
 
 
-def _kafka_python(self: Reader, bootstrap: str, client: str, instance: str | None, group: str) -> None:
+def _kafka_python(
+    self: Reader, bootstrap: str, client: str, instance: str | None, group: str, session_ms: int
+) -> None:
     from kafka import KafkaConsumer
     from kafka.errors import KafkaError
 
     consumer = KafkaConsumer(
         "orders", bootstrap_servers=bootstrap, client_id=client, group_id=group, group_instance_id=instance,
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS, auto_offset_reset="earliest",
+        session_timeout_ms=session_ms, heartbeat_interval_ms=HEARTBEAT_MS, auto_offset_reset="earliest",
         enable_auto_commit=False, retry_backoff_ms=50, reconnect_backoff_ms=50, reconnect_backoff_max_ms=100,
     )  # fmt: skip
     while not self.over.is_set():
@@ -120,14 +131,16 @@ def _kafka_python(self: Reader, bootstrap: str, client: str, instance: str | Non
     consumer.close()
 
 
-def _aiokafka(self: Reader, bootstrap: str, client: str, instance: str | None, group: str) -> None:
+def _aiokafka(
+    self: Reader, bootstrap: str, client: str, instance: str | None, group: str, session_ms: int
+) -> None:
     from aiokafka import AIOKafkaConsumer
     from aiokafka.errors import KafkaError
 
     async def main() -> None:
         consumer = AIOKafkaConsumer(
             "orders", bootstrap_servers=bootstrap, client_id=client, group_id=group,
-            group_instance_id=instance, session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS,
+            group_instance_id=instance, session_timeout_ms=session_ms, heartbeat_interval_ms=HEARTBEAT_MS,
             auto_offset_reset="earliest", enable_auto_commit=False, retry_backoff_ms=50,
         )  # fmt: skip
         await consumer.start()
@@ -149,7 +162,7 @@ def _aiokafka(self: Reader, bootstrap: str, client: str, instance: str | None, g
     asyncio.run(main())
 
 
-LIBRARY: dict[str, Callable[[Reader, str, str, str | None, str], None]] = {
+LIBRARY: dict[str, Callable[[Reader, str, str, str | None, str, int], None]] = {
     "confluent-kafka": _confluent,
     "kafka-python": _kafka_python,
     "aiokafka": _aiokafka,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.testing.readers import LIBRARIES, reader
+from tests.testing.readers import LIBRARIES, SHORT_SESSION_MS, reader
 
 from konvene.shard import causes
 from konvene.testing import GroupView, Konvene
@@ -117,10 +117,12 @@ def test_a_fenced_member_holds_nothing(konvene: Konvene, library: str) -> None:
         assert len(konvene.group("readers").members) == 1
 
 
+@pytest.mark.konvene(settings={"group.min.session.timeout.ms": SHORT_SESSION_MS})
 @each_library
 def test_an_unknown_member_joins_anew(konvene: Konvene, library: str) -> None:
-    """Told UNKNOWN_MEMBER_ID in the generation that was named, it joins again, as somebody new."""
-    with reader(konvene, library, "ann"):
+    """Told UNKNOWN_MEMBER_ID in the generation that was named, it joins again, as somebody new, and waits for
+    the end of who it was."""
+    with reader(konvene, library, "ann", session_ms=SHORT_SESSION_MS):
         now = settled(konvene).generation
         konvene.faults.run(f"fence member 1 at generation {now} of group readers with UNKNOWN_MEMBER_ID")
         konvene.wait_group("readers", lambda g: g.generation > now, timeout=LONG_S)
