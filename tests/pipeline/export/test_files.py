@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,38 @@ def test_half_a_file_that_a_crash_left_is_replaced(tmp_path: Path) -> None:
     place([one], tmp_path / "out")
     assert target.read_bytes() == Path(home.where(file)).read_bytes()
     assert [path.name for path in target.parent.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("call", range(6))
+def test_wherever_it_was_broken_off_the_next_time_finishes(
+    call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two calls of the system; nothing is cleaned up on the way out, as if killed."""
+    home, _ = warehouse(tmp_path)
+    add(home, "c")
+    add(home, "d")
+    calls = iter(range(100))
+
+    def dying(real: Callable[..., None]) -> Callable[..., None]:
+        def act(*given: object) -> None:
+            if next(calls) == call:
+                raise KeyboardInterrupt
+            real(*given)
+
+        return act
+
+    files = wanted(home, TABLE, tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", dying(os.link))
+        patch.setattr(os, "replace", dying(os.replace))
+        with pytest.raises(KeyboardInterrupt):
+            place(files.values(), tmp_path / "out")
+    for file in files.values():
+        target = tmp_path / "out" / file.name
+        assert not target.exists() or target.stat().st_size == file.bytes, "half a file has a real name"
+    place(files.values(), tmp_path / "out")
+    there = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert there == sorted(Path(name).name for name in files)
 
 
 def test_a_file_that_the_warehouse_lost_is_named(tmp_path: Path) -> None:

@@ -114,6 +114,8 @@ def _link_or_copy(source: Path, draft: Path) -> None:
         raise
     except OSError:
         shutil.copyfile(source, draft)
+        with draft.open("rb+") as copy:
+            os.fsync(copy.fileno())
 
 
 def described(table: str, word: str) -> pa.Schema:
