@@ -15,6 +15,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import State
 from konvene.groups.history import sentences
 from konvene.groups.offsets.expiry import KEY as RETENTION_KEY
+from konvene.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.leave_group import MemberIdentity
 from konvene.records.commits import OffsetCommitted, decode_group_record
@@ -400,3 +401,33 @@ def test_ours_a_group_that_is_too_large_for_a_new_limit_is_told_why() -> None:
     (story,) = [r.story for r in cast.life.why if r.story.epoch == 2]
     assert [c.kind for c in story.causes][:1] == ["group-too-large"]
     assert sentences(story)[0] == "group-too-large: the group has more members than group.max.size allows"
+
+
+def wants(*topics: str, owned: tuple[int, ...] = (), generation: int = -1) -> bytes:
+    """A member's metadata, as clients write it that say nothing of why they join."""
+    said = ConsumerProtocolSubscription(
+        topics=topics,
+        owned_partitions=(TopicPartition(topic=topics[0], partitions=owned),) if owned else (),
+        generation_id=generation,
+    )
+    return b"\x00\x02" + encode(said, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (wants("t"), wants("t", generation=1), "leader-rejoined"),
+        (wants("t", owned=(0, 1)), wants("t", owned=(0,), generation=1), "cooperative-follow-up"),
+        (wants("t"), wants("t", "u", generation=1), "member-metadata-changed"),
+    ],
+)
+def test_ours_who_gave_nothing_up_does_not_follow_up(before: bytes, after: bytes, kind: str) -> None:
+    """Found by the pipeline, whose inference from the log had it right: where a leader that is eager asked to
+    rejoin without a word, its generation made its metadata another one, and that was told as a cooperative
+    follow-up."""
+    cast = Cast()
+    cast.stable("ann", metadata=before)
+    cast.join("ann", metadata=after)
+    cast.sync("ann")
+    (story,) = [r.story for r in cast.life.why if r.story.epoch == 2]
+    assert [c.kind for c in story.causes] == [kind]

@@ -126,7 +126,8 @@ def _join_known(step: Step, request: JoinGroupRequest) -> None:
     elif group.state is State.EMPTY:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     elif changed or leads_stable:
-        step.cause(_kind(request, member, changed), member, request.reason)
+        leads = group.leader == member.member_id
+        step.cause(_kind(request, member, changed, leads), member, request.reason)
         _update(step, request, member)
         step.rebalance_or_go_on()
     else:
@@ -200,7 +201,8 @@ def _replace_static(step: Step, request: JoinGroupRequest, old: Member, member_i
     elif group.vote() == group.protocol:
         _keep_generation(step, group.members[member_id], old.member_id)
     else:
-        step.cause(_kind(request, old, changed), group.members[member_id], request.reason)
+        leads = group.leader == member_id
+        step.cause(_kind(request, old, changed, leads), group.members[member_id], request.reason)
         step.start_rebalance()
 
 
@@ -256,7 +258,7 @@ _REASONS = (
 """Words of the Java client's reasons (KIP-800), and what they mean."""
 
 
-def _kind(request: JoinGroupRequest, member: Member, changed: bool) -> str:
+def _kind(request: JoinGroupRequest, member: Member, changed: bool, leads: bool) -> str:
     """Why a member of a generation asks for another one: by its own words, else by what it sends."""
     for words, kind in _REASONS:
         if words in (request.reason or ""):
@@ -264,6 +266,8 @@ def _kind(request: JoinGroupRequest, member: Member, changed: bool) -> str:
     if changed:
         before = read_subscription(member.protocols[0][1])
         after = read_subscription(request.protocols[0].metadata)
-        same_topics = before is not None and after is not None and before.topics == after.topics
-        return causes.COOPERATIVE_FOLLOW_UP if same_topics else causes.MEMBER_METADATA_CHANGED
-    return causes.LEADER_REJOINED
+        if before is None or after is None or before.topics != after.topics:
+            return causes.MEMBER_METADATA_CHANGED
+        if before.owned - after.owned:
+            return causes.COOPERATIVE_FOLLOW_UP
+    return causes.LEADER_REJOINED if leads else causes.MEMBER_METADATA_CHANGED
