@@ -39,6 +39,16 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Skips here are loud: a page that no browser has opened must not look like one that works."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", ()) if "browser/" in report.nodeid]
+    if skipped:
+        terminalreporter.section(f"browser: {len(skipped)} tests were NOT run", yellow=True)
+        reasons = {r.longrepr[2] if isinstance(r.longrepr, tuple) else str(r.longrepr) for r in skipped}
+        for reason in sorted(reasons):
+            terminalreporter.write_line(reason)
+
+
 Open = Callable[..., "Page"]
 
 

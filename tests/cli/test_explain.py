@@ -16,7 +16,9 @@ import pytest
 from tests.cli.commands import Said, call, serving
 
 from konvene.cli.explain import explain
+from konvene.cli.explain_follow import _Live
 from konvene.cli.explain_steps import brokers_and_paths, engine_of
+from konvene.client.errors import CannotConnect
 
 LOGS = Path(__file__).parents[1] / "vectors" / "logs"
 CONSUMER, CLASSIC, SHARE = (str(LOGS / name) for name in ("consumer", "classic", "share"))
@@ -207,6 +209,37 @@ def test_a_live_broker_is_asked_for_its_logs_and_its_audit(tmp_path: Path) -> No
     assert told[0]["evidence"] == "observed" and told[0]["start_ms"] is not None
     assert unsure[0]["evidence"] == "inferred" and unsure[0]["start_ms"] is None
     assert "audit_event" in [each["table"] for each in kept]
+
+
+def test_a_broker_that_never_had_a_group_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path / "broker") as broker:
+        said = run(broker.address)
+    assert (said.code, said.err) == (1, f"{broker.address} has never had a group.\n")
+
+
+class Flaky:
+    """A live reader whose broker is away when its row says so."""
+
+    def __init__(self, *away: bool) -> None:
+        self.away = list(away)
+
+    def catch_up(self) -> None:
+        if self.away.pop(0):
+            raise CannotConnect("cannot connect to b:1: connection refused")
+
+
+def test_a_follower_waits_for_a_broker_that_is_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so once, and once that it is back; a broker that was never there is an error."""
+    live = _Live(Flaky(False, True, True, False, False), "b:1", tmp_path)  # type: ignore[arg-type]
+    for _ in range(5):
+        live.catch_up()
+    assert capsys.readouterr().err == (
+        "cannot connect to b:1: connection refused; trying again.\nb:1 is back.\n"
+    )
+    with pytest.raises(CannotConnect):
+        _Live(Flaky(True), "b:1", tmp_path).catch_up()  # type: ignore[arg-type]
 
 
 # following ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,7 @@ from konvene.cli.explain_steps import (
     Work,
     brokers_and_paths,
     costs_of,
+    has_logs,
     ingest_and_build,
     logs_argument,
     open_warehouse,
@@ -62,17 +64,42 @@ def follow(
     with telling_failures(logs, audit=work.audit), _until(stop), open_warehouse(work) as warehouse:
         brokers, paths = brokers_and_paths(logs)
         with contextlib.ExitStack() as stack:
-            readers = [_reader(stack, warehouse, broker) for broker in brokers]
-            paths += [str(spool_of(warehouse, broker)) for broker in brokers]
-            for reader in readers:
-                reader.catch_up()
+            readers = [_live(stack, warehouse, broker) for broker in brokers]
             _follow(warehouse, paths, readers, groups, work, stop, interval, as_json)
 
 
-def _reader(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> LiveReader:
+class _Live:
+    """A live broker that may be away for a while."""
+
+    def __init__(self, reader: LiveReader, broker: str, directory: Path) -> None:
+        self.directory = directory
+        self._reader, self._broker = reader, broker
+        self._was_there = False
+        self._is_away = False
+
+    def catch_up(self) -> None:
+        """Fetch what there is. That it cannot be reached is told once, and is an error only at first."""
+        from konvene.client.errors import ClientError
+
+        try:
+            self._reader.catch_up()
+        except ClientError as error:
+            if not self._was_there:
+                raise
+            if not self._is_away:
+                note(f"{error}; trying again.")
+            self._is_away = True
+        else:
+            if self._is_away:
+                note(f"{self._broker} is back.")
+            self._was_there, self._is_away = True, False
+
+
+def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> _Live:
     from konvene.pipeline.live import LiveReader
 
-    return stack.enter_context(LiveReader(broker, spool_of(warehouse, broker)))
+    directory = spool_of(warehouse, broker)
+    return _Live(stack.enter_context(LiveReader(broker, directory)), broker, directory)
 
 
 @contextlib.contextmanager
@@ -93,17 +120,19 @@ def _until(stop: threading.Event) -> Iterator[None]:
 
 
 def _follow(
-    warehouse: Warehouse, paths: Sequence[str], readers: Sequence[LiveReader], groups: tuple[str, ...],
+    warehouse: Warehouse, paths: Sequence[str], readers: Sequence[_Live], groups: tuple[str, ...],
     work: Work, stop: threading.Event, interval: float, as_json: bool,
 ) -> None:  # fmt: skip
     seen: set[tuple[Any, ...]] | None = None
     while True:
-        ingest_and_build(warehouse, paths, work, quiet=seen is not None)
+        for reader in readers:
+            reader.catch_up()
+        there = [*paths, *(str(reader.directory) for reader in readers if has_logs(reader.directory))]
+        if there:
+            ingest_and_build(warehouse, there, work, quiet=seen is not None)
         seen = _tell_new(warehouse, groups, seen, as_json)
         if stop.wait(interval):
             return
-        for reader in readers:
-            reader.poll(0)
 
 
 def _tell_new(

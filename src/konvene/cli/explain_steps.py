@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from konvene.pipeline.warehouse import Warehouse
 
 __all__ = [
-    "Work", "answers_of", "brokers_and_paths", "costs_of", "ingest_and_build", "logs_argument",
-    "open_warehouse", "spool_of", "telling_failures", "work_options",
+    "Work", "answers_of", "brokers_and_paths", "costs_of", "fetched", "has_logs", "ingest_and_build",
+    "logs_argument", "open_warehouse", "spool_of", "telling_failures", "work_options",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -182,8 +182,18 @@ def fetched(warehouse: Warehouse, logs: Sequence[str]) -> list[str]:
         directory = spool_of(warehouse, broker)
         with LiveReader(broker, directory) as reader:
             reader.catch_up()
-        paths.append(str(directory))
+        if has_logs(directory):
+            paths.append(str(directory))
+        else:
+            note(f"{broker} has never had a group.")
+    if not paths:
+        raise click.exceptions.Exit(1)
     return paths
+
+
+def has_logs(directory: Path) -> bool:
+    """Whether anything was fetched there."""
+    return any(directory.glob("*-*/*.log"))
 
 
 def spool_of(warehouse: Warehouse, broker: str) -> Path:
@@ -272,8 +282,9 @@ def _weight(paths: Sequence[str]) -> int:
 def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[Any, Any]:
     """What those rebalances cost, read for their groups alone."""
     from konvene.pipeline.answers import Ends, costs
+    from konvene.pipeline.answers.cost import LAG_COLUMNS
 
     groups = sorted({each.group_id for each in shown})
     if not groups:
         return {}
-    return dict(costs(gold.rows("unavailability", groups), Ends(gold.rows("lag", groups))))
+    return dict(costs(gold.rows("unavailability", groups), Ends(gold.rows("lag", groups, LAG_COLUMNS))))

@@ -12,7 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Cost", "Ends", "costs"]
+__all__ = ["LAG_COLUMNS", "Cost", "Ends", "costs"]
+
+LAG_COLUMNS = ("cluster", "topic", "partition", "commit_ms", "log_end_offset")
+"""What `Ends` needs of that table."""
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int, int]

@@ -70,27 +70,27 @@ class Gold:
 
     # --- everything else ---
 
-    def rows(self, table: str, groups: Sequence[str] = ()) -> list[Row]:
-        """The rows of these groups, none: of all."""
-        return self._of(table, groups)
+    def rows(self, table: str, groups: Sequence[str] = (), columns: Sequence[str] | None = None) -> list[Row]:
+        """The rows of these groups, none: of all; with these columns alone, where some are named."""
+        return self._of(table, groups, columns)
 
     def count(self, table: str) -> int:
         return sum(batch.num_rows for batch in self._batches(table, [TABLES[table].schema.names[0]]))
 
-    def _of(self, table: str, groups: Sequence[str]) -> list[Row]:
+    def _of(self, table: str, groups: Sequence[str], columns: Sequence[str] | None = None) -> list[Row]:
         found: list[Row] = []
         wanted = pc.field("group_id").isin(list(groups)) if groups else None
-        for batch in self._batches(table, wanted=wanted):
+        for batch in self._batches(table, columns, wanted):
             found.extend(batch.to_pylist())
         return found
 
     def _batches(
-        self, table: str, columns: list[str] | None = None, wanted: pc.Expression | None = None
+        self, table: str, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
     ) -> Iterable[pa.RecordBatch]:
         if table in self._tables:
             chosen = self._tables[table]
             chosen = chosen if wanted is None else chosen.filter(wanted)
-            yield from (chosen.select(columns) if columns else chosen).to_batches()
+            yield from (chosen.select(list(columns)) if columns else chosen).to_batches()
         elif self._warehouse is not None:
             from konvene.pipeline import read
 

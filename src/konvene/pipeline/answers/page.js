@@ -208,6 +208,11 @@
     }
     function marks() {
       label("rebalances", rows.marks + MARKS / 2);
+      for (const [cluster, id, from, to] of data.storms) {
+        if (id !== detail.id || cluster !== detail.cluster || to < low || from > high) continue;
+        const a = Math.max(x(from), LEFT), b = Math.min(x(to), width - RIGHT);
+        svg.append(s("rect", { x: a - 2, y: rows.marks - 3, width: Math.max(b - a, 1) + 4, height: MARKS + 4, rx: 3, fill: "var(--bad)", opacity: .13, class: "storm" }));
+      }
       const bins = new Map();
       told.forEach((row, i) => {
         const px = x(row[at.at_ms]);
@@ -327,6 +332,7 @@
   function legend(detail) {
     const used = new Set(detail.rebalances.map((row) => family(row[at.cause])));
     const keys = Object.keys(FAMILIES).filter((name) => used.has(name)).map((name) => h("span", {}, h("i", { style: `background:var(--${name})` }), FAMILIES[name][0]));
+    if (data.storms.some(([cluster, id]) => id === detail.id && cluster === detail.cluster)) keys.push(h("span", {}, h("i", { style: "background:var(--bad);opacity:.3" }), "storm"));
     const names = detail.names.slice(0, 14).map((name, i) => h("span", {}, h("i", { style: `background:var(--m${i % COLOURS})` }), name));
     if (detail.names.length > 14) names.push(h("span", {}, `and ${plural(detail.names.length - 14, "more member")}`));
     if (detail.lanes.some((lane) => lane[1].some((value, j) => j % 3 === 2 && value < 0))) names.push(h("span", {}, h("i", { style: "background:var(--several)" }), "several, for a moment each"));
