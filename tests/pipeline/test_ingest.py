@@ -124,6 +124,34 @@ def test_a_log_that_grows_comes_to_what_it_is_at_the_end(tmp_path: Path, seed: i
     assert spans(bit_by_bit) == spans(at_once)
 
 
+def test_a_log_that_grows_and_rolls_while_it_is_read(tmp_path: Path) -> None:
+    """What was written after the look is the next run's, none of it is lost or read in halves."""
+    batches = log(4, 60)
+    write(tmp_path / "whole", batches, cuts=[30])
+    write(tmp_path / "logs", batches[:20])
+    first, second = (tmp_path / "whole" / f"{OFFSETS}-0" / f"{b[0].offset:020}.log" for b in batches[::30])
+    here = tmp_path / "logs" / f"{OFFSETS}-0"
+
+    class Meanwhile(Local):
+        def run(self, work: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+            with (here / first.name).open("ab") as file:
+                file.write(first.read_bytes()[file.tell() :])
+            (here / second.name).write_bytes(second.read_bytes()[:-5])
+            return super().run(work, tasks)
+
+    warehouse = Warehouse(tmp_path / "w")
+    assert ingest(warehouse, [tmp_path / "logs"], Meanwhile()).left == ()
+    assert records_of(warehouse) == expected(batches[:20])
+    take(warehouse, tmp_path / "logs")
+    assert records_of(warehouse) == expected(batches[:-1])
+    (here / second.name).write_bytes(second.read_bytes())
+    take(warehouse, tmp_path / "logs")
+    assert records_of(warehouse) == expected(batches)
+    at_once = Warehouse(tmp_path / "w2")
+    take(at_once, tmp_path / "whole")
+    assert rows_of(warehouse) == rows_of(at_once)
+
+
 def test_what_is_in_stays_when_the_log_is_cleaned_or_deleted(tmp_path: Path) -> None:
     """A cleaner between two runs, and retention: bronze is the only full history then."""
     batches = log(1, 60)

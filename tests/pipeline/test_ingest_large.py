@@ -60,7 +60,7 @@ def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path, little_room: No
     for n, records in enumerate((2_000, 16_000)):
         logs = tmp_path / f"logs-{n}"
         sizes.append(
-            write_stories(logs, partition=0, groups=20, records=records, rebalances=records // 200).size
+            write_stories(logs, partition=0, groups=10, records=records, rebalances=records // 200).size
         )
         warehouse = Warehouse(tmp_path / f"w-{n}")
         held["ingest"].append(peak(lambda: ingest(warehouse, [logs], Local(), task_bytes=1 << 17)))  # noqa: B023
