@@ -6,7 +6,18 @@ from collections.abc import Callable
 from functools import partial as with_
 from typing import NamedTuple
 
-from bench import assignors, codec, consumers, members, pipeline_codec, records, requests, streams, whole
+from bench import (
+    assignors,
+    codec,
+    consumers,
+    members,
+    pipeline_build,
+    pipeline_codec,
+    records,
+    requests,
+    streams,
+    whole,
+)
 from bench.figures import Figure
 from bench.systems import Lab
 
@@ -217,6 +228,12 @@ ROWS = (
     Row("decode-8", "the same of 8 records a batch", with_(pipeline_codec.figures, per_batch=(8, 8)), "none"),
     Row("decode-40", "the same of 1 to 40", with_(pipeline_codec.figures, per_batch=(1, 40)), "none"),
     Row("decode-100", "the same of 100", with_(pipeline_codec.figures, per_batch=(100, 100)), "none"),
+    Row(
+        "gold",
+        "10,000,000 records of 10,000 groups taken in, and gold made of them, by two processes",
+        pipeline_build.figures,
+        "none",
+    ),
 )
 
 
