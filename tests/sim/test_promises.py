@@ -32,6 +32,7 @@ from konvene.shard.contract import Arm, Outcome
 from konvene.sim.agenda import Agenda
 from konvene.sim.event import Broken, Event, Promise
 from konvene.sim.promises import classes_of, observer, promises_of
+from konvene.sim.promises.classic import SilentMembersGo
 from konvene.sim.scenario import Scenario
 from konvene.sim.shell import Log, Shell
 
@@ -470,3 +471,26 @@ def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Coordinator, "submit", lies)
     with pytest.raises(Broken, match="WhoLoadsSaysSo"):
         shell.ask(OffsetFetchRequest(), Call(9))
+
+
+def test_who_is_handed_an_id_by_what_makes_a_group_classic_has_its_own_time(monkeypatch: Patch) -> None:
+    """And not that of whoever is handed one next. Nobody looks at everything in between, as in a run."""
+    after = SilentMembersGo.after
+    monkeypatch.setattr(
+        SilentMembersGo, "after", lambda self, event: None if event.kind == "look" else after(self, event)
+    )
+    scenario = Scenario()
+    scenario.run(
+        [
+            "config group.initial.rebalance.delay.ms=0",
+            "kinds migration",
+            "consumer-heartbeat ann join topics=orders",
+            "consumer-heartbeat ann leave",
+            "join bob session=20000 reads=orders",
+            "advance 1400",
+            "join cid session=10000 reads=orders",
+            "advance 11000",
+            "join eve reads=orders",
+        ]
+    )
+    assert scenario.broken is None

@@ -212,6 +212,7 @@ class SilentMembersGo(Promise):
         if event.changed or event.whole:
             for name, group in classic(event):
                 self._group(event, name, group, now_ms)
+            self._became_classic(event, now_ms)
             for name, old in event.before.groups.items():
                 if not isinstance(old, ClassicGroup):
                     continue
@@ -222,6 +223,16 @@ class SilentMembersGo(Promise):
                     kept = gone is not None and (member_id in gone.members or member_id in gone.pending_joins)
                     if not kept:
                         self.heard.pop((name, member_id), None)
+
+    def _became_classic(self, event: Event, now_ms: int) -> None:
+        """Who was handed an id by what made its group a classic one."""
+        if event.whole or not event.asks("JoinGroup"):
+            return
+        name = event.request.group_id
+        group = event.after.groups.get(name)
+        if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), ASSIGNING):
+            for member_id in group.pending_joins:
+                self.heard[name, member_id] = now_ms, event.request.session_timeout_ms
 
     def _ended(self, event: Event) -> None:
         """Who cannot send heartbeats because it waits is not silent; only a new one waits for so long."""
