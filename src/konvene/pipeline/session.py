@@ -42,8 +42,6 @@ CONF = (
          "A task's hop to Python takes a third of the time that it takes by TCP."),
     Conf("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH),
          "Fewer rows cost more by the row, more rows more memory."),
-    Conf("spark.sql.python.filterPushdown.enabled", "true",
-         "Filters on partitions and offsets reach the data source."),
     Conf("spark.driver.memory", "512m", "What passes the driver is small, whatever the input."),
     Conf("spark.sql.catalogImplementation", "in-memory", "No metastore, no files of one."),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import tomllib
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,19 +14,9 @@ from konvene.pipeline.sources.plan import Slice
 if importlib.util.find_spec("pyspark") is None:
     pytest.skip("pyspark is not installed: pip install 'konvene[spark]'", allow_module_level=True)
 
-from pyspark.sql.datasource import (
-    CaseInsensitiveDict,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
+import pyspark_konvene
 from konvene.pipeline.sources.konvene_log import BatchReader, KonveneLog
 from konvene.pipeline.sources.types import conversion, spark_schema
 from konvene.pipeline.tables import TABLES
@@ -33,74 +24,65 @@ from konvene.pipeline.tables import TABLES
 LOGS = Path(__file__).parents[2] / "vectors" / "logs" / "consumer"
 
 
-def reader(*filters: Filter, table: str = "coordinator_record", **options: str) -> BatchReader:
+def reader(table: str = "coordinator_record", **options: str) -> BatchReader:
     given = CaseInsensitiveDict({"path": str(LOGS), "table": table, **options})
     source = KonveneLog(given)
     made = source.reader(source.schema())
     assert isinstance(made, BatchReader)
-    assert list(made.pushFilters(list(filters))) == list(filters)
     return made
 
 
-def planned(
-    *filters: Filter, table: str = "coordinator_record", **options: str
-) -> list[tuple[int, int, int]]:
+def planned(**options: str) -> list[tuple[int, int, int]]:
     """Partition and offsets of each task."""
-    parts: list[Slice] = [part.value for part in reader(*filters, table=table, **options).partitions()]
+    parts: list[Slice] = [part.value for part in reader(**options).partitions()]
     return [(part.of.partition, part.first, part.last) for part in parts]
 
 
-def test_each_partition_is_a_task_where_it_is_small() -> None:
-    assert planned() == [(0, 0, 182), (1, 0, 166)]
-
-
-@pytest.mark.parametrize("table", ["coordinator_record", "consumer_group_current_member_assignment"])
 @pytest.mark.parametrize(
-    ("by", "value", "tasks"),
+    ("options", "tasks"),
     [
-        (EqualTo, 30, [(30, 30)]),
-        (GreaterThan, 100, [(101, 166)]),
-        (GreaterThanOrEqual, 100, [(100, 166)]),
-        (LessThan, 100, [(0, 99)]),
-        (LessThanOrEqual, 100, [(0, 100)]),
-        (GreaterThan, 1000, []),
+        ({}, [(0, 0, 182), (1, 0, 166)]),
+        ({"partitions": "1"}, [(1, 0, 166)]),
+        ({"partitions": "0, 1, 7"}, [(0, 0, 182), (1, 0, 166)]),
+        ({"partitions": "7"}, []),
+        ({"partitions": "1", "offsets": "30-30"}, [(1, 30, 30)]),
+        ({"partitions": "1", "offsets": "100 - 120"}, [(1, 100, 120)]),
+        ({"offsets": "170-"}, [(0, 170, 182)]),
+        ({"offsets": "1000-"}, []),
+        ({"table": "offset_commit", "partitions": "1"}, [(1, 0, 166)]),
     ],
 )
-def test_filters_on_offsets_choose_what_is_read(
-    table: str, by: type[EqualTo], value: int, tasks: list[tuple[int, int]]
-) -> None:
-    partition = "partition" if table == "coordinator_record" else "log_partition"
-    made = planned(EqualTo((partition,), 1), by(("offset",), value), table=table)
-    assert made == [(1, *task) for task in tasks]
+def test_options_choose_what_is_read(options: dict[str, str], tasks: list[tuple[int, int, int]]) -> None:
+    """A log's partition is a task where it is small."""
+    assert planned(**options) == tasks
 
 
 @pytest.mark.parametrize(
-    ("by", "partitions"),
+    ("options", "says"),
     [
-        ([In(("partition",), (1, 2, 3))], [1]),
-        ([In(("partition",), (0, 1)), EqualTo(("partition",), 0)], [0]),
-        ([EqualTo(("topic",), "__consumer_offsets")], [0, 1]),
-        ([EqualTo(("topic",), "orders")], []),
-        ([EqualTo(("cluster",), "east")], [0, 1]),
-        ([EqualTo(("cluster",), "west")], []),
-        ([GreaterThan(("partition",), 0)], [0, 1]),
-        ([EqualTo(("key_type",), 3)], [0, 1]),
-        ([IsNotNull(("offset",))], [0, 1]),
+        ({"partitions": "one"}, "partitions are numbers, such as 0,7"),
+        ({"offsets": "7"}, "offsets are the first and the last"),
+        ({"offset": "7"}, "konvene-log has no option offset; it has path, "),
+        ({"table": "rebalance"}, "konvene-log has no table rebalance; it has audit_event, "),
+        ({"kafka.bootstrap.servers": "localhost:1"}, "give one of them"),
     ],
 )
-def test_filters_on_where_a_record_is_choose_too(by: list[Filter], partitions: list[int]) -> None:
-    """What says nothing of that is left to Spark."""
-    assert [task[0] for task in planned(*by, cluster="east")] == partitions
-
-
-def test_a_partition_of_what_is_typed_is_not_the_logs() -> None:
-    """`offset_commit` has a column of that name, which is of the topic whose offset is committed."""
-    assert len(planned(EqualTo(("partition",), 77), table="offset_commit")) == 2
+def test_what_cannot_be_is_refused_in_words(options: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        reader(**options)
 
 
 def test_a_task_of_nothing_reads_nothing() -> None:
     """Spark plans one where it was given none."""
     assert list(reader().read(InputPartition(None))) == []
+
+
+def test_spark_finds_it_by_the_name_of_its_package() -> None:
+    """And the wheel has that package."""
+    assert pyspark_konvene.DefaultSource is KonveneLog
+    assert KonveneLog.name() == "konvene-log"
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    assert "src/pyspark_konvene" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 
 
 def test_paths_may_be_uris_and_many() -> None:

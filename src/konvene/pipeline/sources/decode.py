@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -32,10 +32,6 @@ LOGS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 """The logs whose records are `coordinator_record`."""
 
 _USERS = re.compile(r"(?!__).*")
-_AT_HOME = {"cluster": "cluster", "topic": "topic", "partition": "partition", "offset": "offset"}
-_TYPED = {"cluster": "cluster", "log_topic": "topic", "log_partition": "partition", "offset": "offset"}
-_AUDIT = {"cluster": "cluster", "audit_partition": "partition", "audit_offset": "offset"}
-_ENDS = {"cluster": "cluster", "topic": "topic", "partition": "partition"}
 
 
 class Replaced(OSError):
@@ -51,8 +47,6 @@ class Reading:
     topics: tuple[str, ...]
     """The logs that have it; empty: those of users' topics, which are read from files only."""
     rows: Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]
-    where: Mapping[str, str]
-    """Which columns say where a row is from, and what."""
 
     def __repr__(self) -> str:
         return f"Reading({self.table})"
@@ -118,12 +112,12 @@ def _end_rows(part: Slice) -> Iterator[pa.RecordBatch]:
 
 def _tables() -> Iterator[Reading]:
     bronze = TABLES["coordinator_record"].schema
-    yield Reading("coordinator_record", bronze, LOGS, _bronze, _AT_HOME)
-    yield Reading("quarantine", TABLES["quarantine"].schema, LOGS, _quarantine, _ENDS)
-    yield Reading("audit_event", TABLES["audit_event"].schema, (AUDIT_TOPIC,), _audits, _AUDIT)
-    yield Reading("log_end", TABLES["log_end"].schema, (), _bronze, _ENDS)
+    yield Reading("coordinator_record", bronze, LOGS, _bronze)
+    yield Reading("quarantine", TABLES["quarantine"].schema, LOGS, _quarantine)
+    yield Reading("audit_event", TABLES["audit_event"].schema, (AUDIT_TOPIC,), _audits)
+    yield Reading("log_end", TABLES["log_end"].schema, (), _bronze)
     for (topic, kind), table in TYPED.items():
-        yield Reading(table.name, table.schema, (topic,), _silver(kind), _TYPED)
+        yield Reading(table.name, table.schema, (topic,), _silver(kind))
 
 
 TABLES_OF_LOGS = {each.table: each for each in _tables()}

@@ -5,8 +5,11 @@
 
 `table` is one of bronze or silver that follows from the log alone (`TABLES_OF_LOGS`). What is read is decoded
 in the tasks, in columns; the driver plans, by the names of files and few of their headers. A schema that is
-given (`.schema("offset bigint, key binary")`) leaves out all other columns before they reach Spark. Filters
-on cluster, topic, partition and offset choose what is read; Spark looks at them again.
+given (`.schema("offset bigint, key binary")`) leaves out all other columns before they reach Spark.
+
+Partitions and offsets are chosen by options. They could be by filters, but are not: Spark 4.3 keeps what a
+filter made a Python source plan, and uses it for other queries of the same frame, whose answers are then
+wrong.
 
 A stream's offsets are `{"<cluster>/<topic>-<partition>": <next offset>}`. A batch that was planned reads the
 same records whenever it is done again, unless retention or the cleaner took them from the log meanwhile.
@@ -19,23 +22,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -62,6 +57,8 @@ OPTIONS = {
     SERVERS: "In place of paths: a live cluster, konvene's or Kafka's.",
     "table": "What to read [coordinator_record].",
     "cluster": "The name of a cluster that the files do not tell.",
+    "partitions": "Only these partitions of the logs, such as `0,7`.",
+    "offsets": "Only offsets from the first to the last, such as `1000-1999` or `1000-`.",
     "taskBytes": f"About so many bytes of a file are one task's [{TASK_BYTES}].",
     "startingOffsets": "Of a stream: `earliest` [earliest] or `latest`.",
     "maxRecordsPerTrigger": "Of a stream: about so many records at a time.",
@@ -96,10 +93,13 @@ class KonveneLog(DataSource):
         return spark_schema(self._reading.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(self._reading, self._source(), schema)
+        return BatchReader(self._reading, self._wanted(), self._source(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(self._reading, self._source(), schema, dict(self.options))
+        return StreamReader(self._reading, self._wanted(), self._source(), schema, dict(self.options))
+
+    def _wanted(self) -> Wanted:
+        return chosen(self._reading.wanted, self.options)
 
     def _source(self) -> Source:
         options = self.options
@@ -127,18 +127,11 @@ class Part(InputPartition):
 class BatchReader(DataSourceReader):
     """Reads what is there when the query is planned."""
 
-    def __init__(self, what: Reading, source: Source, schema: StructType) -> None:
+    def __init__(self, what: Reading, wanted: Wanted, source: Source, schema: StructType) -> None:
         self._reading = what
+        self._wanted = wanted
         self._source = source
         self._schema = schema
-        self._wanted = what.wanted
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Chooses by them what is read, and gives them all back: what is read is more than what is meant."""
-        names = self._reading.where
-        for each in filters:
-            self._wanted = narrowed(self._wanted, each, names)
-        return filters
 
     def partitions(self) -> list[InputPartition]:
         places = self._source.places(self._wanted)
@@ -153,8 +146,11 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on and on; what was read stands in Spark's checkpoint alone."""
 
-    def __init__(self, what: Reading, source: Source, schema: StructType, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, what: Reading, wanted: Wanted, source: Source, schema: StructType, options: Mapping[str, str]
+    ) -> None:
         self._reading = what
+        self._wanted = wanted
         self._source = source
         self._schema = schema
         self._target: dict[Partition, int] | None = None
@@ -182,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         merged = begun | {of: max(end, begun.get(of, 0)) for of, end in target.items()}
         if isinstance(limit, ReadAllAvailable):
             return _json(merged)
-        return _json(self._source.limited(self._reading.wanted, begun, merged, _limit(limit)))
+        return _json(self._source.limited(self._wanted, begun, merged, _limit(limit)))
 
     def reportLatestOffset(self) -> dict[str, int]:
         return _json(self._known)
@@ -191,14 +187,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._ends()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        parts = self._source.slices(self._reading.wanted, _offsets(start), _offsets(end))
+        parts = self._source.slices(self._wanted, _offsets(start), _offsets(end))
         return [Part(each) for each in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(self._reading, self._schema, partition)
 
     def _ends(self) -> dict[Partition, int]:
-        self._known = {of: at.next for of, at in self._source.places(self._reading.wanted).items()}
+        self._known = {of: at.next for of, at in self._source.places(self._wanted).items()}
         return self._known
 
 
@@ -208,40 +204,21 @@ def _rows(what: Reading, schema: StructType, partition: InputPartition) -> Itera
     return iter(()) if part is None else map(conversion(schema), what.batches(part))
 
 
-def narrowed(wanted: Wanted, by: Filter, names: Mapping[str, str]) -> Wanted:
-    """`wanted` with a filter; one that says nothing of where records stand changes nothing.
-
-    `names` are the columns that say where: which of `cluster`, `topic`, `partition`, `offset` each is."""
-    attribute: tuple[str, ...] = getattr(by, "attribute", ())
-    column = names.get(".".join(attribute))
-    value: Any = getattr(by, "value", None)
-    if column == "offset":
-        return _between(wanted, by, value)
-    if not isinstance(by, EqualTo | In):
-        return wanted
-    values = frozenset(value if isinstance(by, In) else [value])
-    if column == "cluster":
-        return replace(wanted, clusters=_both(wanted.clusters, values))
-    if column == "topic":
-        return replace(wanted, topic_names=_both(wanted.topic_names, values))
-    if column == "partition":
-        return replace(wanted, partitions=_both(wanted.partitions, values))
+def chosen(wanted: Wanted, options: Mapping[str, str]) -> Wanted:
+    """`wanted` with what the options say of partitions and offsets. ValueError for what says nothing."""
+    numbers = options.get("partitions", "").replace(" ", "")
+    if numbers:
+        if re.fullmatch(r"\d+(,\d+)*", numbers) is None:
+            raise ValueError("partitions are numbers, such as 0,7")
+        wanted = replace(wanted, partitions=frozenset(map(int, numbers.split(","))))
+    between = options.get("offsets", "").replace(" ", "")
+    if between:
+        match = re.fullmatch(r"(\d+)-(\d*)", between)
+        if match is None:
+            raise ValueError("offsets are the first and the last, such as 1000-1999, or 1000- for all behind")
+        last = int(match[2]) if match[2] else wanted.largest_offset
+        wanted = replace(wanted, least_offset=int(match[1]), largest_offset=last)
     return wanted
-
-
-def _both(known: frozenset[Any] | None, values: frozenset[Any]) -> frozenset[Any]:
-    return values if known is None else known & values
-
-
-def _between(wanted: Wanted, by: Filter, value: int) -> Wanted:
-    least, largest = wanted.least_offset, wanted.largest_offset
-    if isinstance(by, EqualTo):
-        least, largest = max(least, value), min(largest, value)
-    elif isinstance(by, GreaterThan | GreaterThanOrEqual):
-        least = max(least, value + isinstance(by, GreaterThan))
-    elif isinstance(by, LessThan | LessThanOrEqual):
-        largest = min(largest, value - isinstance(by, LessThan))
-    return replace(wanted, least_offset=least, largest_offset=largest)
 
 
 def _limit(limit: ReadLimit) -> Limit:

@@ -49,22 +49,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which partitions and offsets somebody is interested in: a hint, since more may be read."""
+    """Which partitions and offsets are to be read."""
 
     topics: re.Pattern[str]
     """Names that may be."""
-    clusters: frozenset[str] | None = None
-    topic_names: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     least_offset: int = 0
     largest_offset: int = (1 << 63) - 1
 
     def has(self, of: Partition) -> bool:
-        return (
-            self.topics.fullmatch(of.topic) is not None
-            and (self.clusters is None or of.cluster in self.clusters)
-            and (self.topic_names is None or of.topic in self.topic_names)
-            and (self.partitions is None or of.partition in self.partitions)
+        return self.topics.fullmatch(of.topic) is not None and (
+            self.partitions is None or of.partition in self.partitions
         )
 
 
