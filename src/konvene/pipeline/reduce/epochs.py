@@ -131,8 +131,9 @@ def take_epoch(
     if row is None:
         if group.epoch != track.epoch:
             skipped(track, group.epoch, audit, at, put)
-            track.untold(group.epoch)
-            track.is_sure = False
+            if not at.whole:
+                track.untold(group.epoch)
+                track.is_sure = False
             track.epoch = group.epoch
         return
     track.supersede(row.epoch, _behind(track, group), _state(track), at, put)

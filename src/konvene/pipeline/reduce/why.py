@@ -8,8 +8,9 @@ order of `member-left|session-expired|rebalance-timeout|sync-timeout`. To be tak
 to leave. What is left out is impossible, as long as one clock goes on:
 
     session-expired     a classic member cannot lose its session before its session timeout is over since it
-                        was last heard of for sure: when its generation was made, or with its last record in a
-                        consumer group. What the timeout of the other protocols is, no log says.
+                        was last heard of for sure: when its generation was made, unless it is static (then it
+                        may have been absent), or with its last record in a consumer group. What the timeout
+                        of the other protocols is, no log says.
     rebalance-timeout   of a classic group, only if the rebalance can have lasted as long as the shortest one
                         of its members', and the member was not static; of one that assigns, only if the
                         member owed a revocation, or speaks the classic protocol, for that long
@@ -170,7 +171,7 @@ def ways_from_generation(
     shortest_ms, longest_ms = min(patience, default=NOT_KNOWN), max(patience, default=NOT_KNOWN)
     return {
         m.member_id: ways_to_go(
-            session_timeout_ms=m.session_timeout,
+            session_timeout_ms=m.session_timeout if m.group_instance_id is None else NOT_KNOWN,
             rebalance_timeout_ms=shortest_ms,
             heard_ms=made_ms,
             gone_ms=gone_ms,
