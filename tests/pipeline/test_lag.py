@@ -20,7 +20,7 @@ from konvene.pipeline.build import build
 from konvene.pipeline.commits import committed, of_files
 from konvene.pipeline.engine import Local
 from konvene.pipeline.ingest import ingest
-from konvene.pipeline.lag import Ends, lag_rows
+from konvene.pipeline.lag import Ends, StoredEnds, lag_rows
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import Warehouse
 from konvene.records.commits import OffsetCommitted, decode_group_record
@@ -326,6 +326,24 @@ def test_ends_tell_how_many_partitions_they_know() -> None:
     made = Ends(pa.Table.from_pylist(ends, schema=TABLES["log_end"].schema).to_batches())
     assert repr(made) == "<log ends of 2 partitions>"
     assert made.of("t", 2) is None
+
+
+def test_ends_in_files_are_those_in_memory_and_are_forgotten_when_they_are_many(tmp_path: Path) -> None:
+    """Of a large cluster not all ends fit; what is asked for again is read again."""
+    for partition in range(3):
+        grown = [[Record(n, START_MS + 70_000 * n, None, b"x")] for n in range(4)]
+        write(tmp_path / "logs", grown, topic="orders", partition=partition)
+    warehouse = Warehouse(tmp_path / "warehouse")
+    ingest(warehouse, [tmp_path / "logs"], Local())
+    whole = Ends(read.batches(warehouse, "log_end"))
+    stored = StoredEnds(warehouse.path, warehouse.files("log_end"), most=8)
+    assert repr(stored) == "<log ends of 3 partitions, 0 stretches of 0>"
+    for partition in (0, 1, 2, 0, 0, 1):
+        expected, found = whole.of("orders", partition), stored.of("orders", partition)
+        assert expected is not None and found is not None
+        assert [column.tolist() for column in found] == [column.tolist() for column in expected]
+    assert repr(stored) == "<log ends of 3 partitions, 8 stretches of 2>"
+    assert stored.of("orders", 3) is None
 
 
 def test_rows_have_the_tables_schema() -> None:

@@ -25,7 +25,7 @@ from konvene.pipeline.commits import of_files as commits_of
 from konvene.pipeline.delivery import delivery_rows
 from konvene.pipeline.files import Partition
 from konvene.pipeline.health import health_rows
-from konvene.pipeline.lag import lag_rows
+from konvene.pipeline.lag import StoredEnds, lag_rows
 from konvene.pipeline.ledger import WHOLE, Span
 from konvene.pipeline.parquet import VERSION, Sink
 from konvene.pipeline.read import of_files
@@ -226,7 +226,8 @@ def _until_ms(task: Task) -> int | None:
 def _lag(task: Task) -> list[DataFile]:
     commits, marks = commits_of(task.warehouse, [*task.inputs["commits"], *task.inputs["transactional"]])
     compacted = [(span.first, span.last) for span in task.spans if span.kind != WHOLE]
-    return _table(task, "lag", lag_rows(commits, task.read("log_end"), marks, compacted))
+    ends = StoredEnds(task.warehouse, task.inputs["log_end"])
+    return _table(task, "lag", lag_rows(commits, ends, marks, compacted))
 
 
 def _delivery(task: Task) -> list[DataFile]:

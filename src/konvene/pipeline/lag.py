@@ -21,16 +21,19 @@ row whose commits stand there, or whose minute reaches there, is `missing`, what
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from konvene.pipeline import read
 from konvene.pipeline.commits import Bools, Effects, Ints, Key, effects, grown, ints, order_of, running_max
 from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse import DataFile
 
-__all__ = ["Ends", "lag_rows"]
+__all__ = ["Ends", "StoredEnds", "Stretches", "lag_rows"]
 
 MINUTE_MS = 60_000
 _ROWS = 32_768
@@ -56,17 +59,17 @@ class _Rows(NamedTuple):
 
 def lag_rows(
     commits: Iterable[pa.RecordBatch],
-    log_end: Iterable[pa.RecordBatch] | Ends = (),
+    log_end: Iterable[pa.RecordBatch] | Ends | StoredEnds = (),
     transactional: Iterable[pa.RecordBatch] = (),
     compacted: Sequence[tuple[int, int]] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `lag` of one log partition, in the order in which their minutes were over.
 
-    `commits` and `transactional` are those of `konvene.pipeline.commits.effects`; `log_end` are batches of
-    that table, sorted in any way; `compacted` are the ranges of the log, first and last offset, that lost
-    records.
+    `commits` and `transactional` are those of `konvene.pipeline.commits.effects`; `log_end` tells how far
+    users' logs had grown, as batches of that table or as whoever knows; `compacted` are the ranges of the log,
+    first and last offset, that lost records.
     """
-    ends = log_end if isinstance(log_end, Ends) else Ends(log_end)
+    ends = log_end if isinstance(log_end, (Ends, StoredEnds)) else Ends(log_end)
     minutes = _Minutes(compacted)
     held: list[_Rows] = []
     some: Effects | None = None
@@ -193,7 +196,7 @@ def _advanced(rows: Ints, before: Ints) -> Ints:
     return advanced
 
 
-class _Stretches(NamedTuple):
+class Stretches(NamedTuple):
     """The stretches of a partition's log, sorted by offset; `over_ms` never falls."""
 
     base: Ints
@@ -204,29 +207,66 @@ class _Stretches(NamedTuple):
 
 
 class Ends:
-    """How far the logs of partitions had grown, and when."""
+    """How far the logs of partitions had grown, and when: all of it here."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch] = ()) -> None:
         parts: dict[tuple[str, int], list[Ints]] = {}
         for batch in batches:
             keys = list(zip(batch["topic"].to_pylist(), batch["partition"].to_pylist(), strict=True))
-            names = ("base_offset", "log_end_offset", "first_timestamp_ms", "timestamp_ms")
-            columns = np.stack([ints(batch[name]) for name in names])
+            columns = np.stack([ints(batch[name]) for name in _STRETCH])
             heads = [at for at in range(len(keys)) if at == 0 or keys[at] != keys[at - 1]]
             for at, end in zip(heads, [*heads[1:], len(keys)], strict=True):
                 parts.setdefault(keys[at], []).append(columns[:, at:end])
-        self._partitions = {key: _stretches(np.concatenate(found, axis=1)) for key, found in parts.items()}
+        self._partitions = {key: _stretches(found) for key, found in parts.items()}
 
     def __repr__(self) -> str:
         return f"<log ends of {len(self._partitions)} partitions>"
 
-    def of(self, topic: str, partition: int) -> _Stretches | None:
+    def of(self, topic: str, partition: int) -> Stretches | None:
         return self._partitions.get((topic, partition))
 
 
-def _stretches(columns: Ints) -> _Stretches:
+class StoredEnds:
+    """The same from files of `log_end`, each partition's when it is asked for. Those that were not asked for
+    longest are forgotten when there is too much of them."""
+
+    def __init__(self, home: Any, files: Iterable[DataFile], most: int = 5_000_000) -> None:
+        self._home, self._most = home, most
+        self._files: dict[tuple[str, int], list[DataFile]] = {}
+        for file in files:
+            self._files.setdefault((file.topic, file.partition), []).append(file)
+        self._known: OrderedDict[tuple[str, int], Stretches] = OrderedDict()
+        self._held = 0
+
+    def __repr__(self) -> str:
+        return f"<log ends of {len(self._files)} partitions, {self._held} stretches of {len(self._known)}>"
+
+    def of(self, topic: str, partition: int) -> Stretches | None:
+        key = (topic, partition)
+        if key not in self._files:
+            return None
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._read(self._files[key])
+            self._held += len(found.base)
+            while self._held > self._most and len(self._known) > 1:
+                _, forgotten = self._known.popitem(last=False)
+                self._held -= len(forgotten.base)
+        self._known.move_to_end(key)
+        return found
+
+    def _read(self, files: Sequence[DataFile]) -> Stretches:
+        batches = read.of_files(self._home, files, _STRETCH)
+        return _stretches([np.stack([ints(column) for column in batch.columns]) for batch in batches])
+
+
+_STRETCH = ("base_offset", "log_end_offset", "first_timestamp_ms", "timestamp_ms")
+
+
+def _stretches(parts: Sequence[Ints]) -> Stretches:
+    columns = np.concatenate(parts, axis=1)
     base, end, first_ms, last_ms = list(columns[:, np.argsort(columns[0], kind="stable")])
-    return _Stretches(base, end, first_ms, last_ms, np.maximum.accumulate(last_ms))
+    return Stretches(base, end, first_ms, last_ms, np.maximum.accumulate(last_ms))
 
 
 class _Behind(NamedTuple):
@@ -238,7 +278,7 @@ class _Behind(NamedTuple):
     evidence: Ints
 
 
-def _behind(log: _Stretches, minute: Ints, committed: Ints) -> _Behind:
+def _behind(log: Stretches, minute: Ints, committed: Ints) -> _Behind:
     at_ms = (minute + 1) * MINUTE_MS
     last = np.searchsorted(log.over_ms, at_ms, "left") - 1
     end, evidence = _end(log, last, at_ms)
@@ -252,7 +292,7 @@ def _behind(log: _Stretches, minute: Ints, committed: Ints) -> _Behind:
     return _Behind(end, lag, age, np.where(wide, _INFERRED, evidence))
 
 
-def _end(log: _Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
+def _end(log: Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
     """The ends that are known by these times, given the last stretches that are over; and the evidence."""
     following = np.minimum(last + 1, len(log.base) - 1)
     open_end = (last + 1 == len(log.base)) | (log.first_ms[following] < at_ms)
@@ -262,7 +302,7 @@ def _end(log: _Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
     return np.where(lost, _NONE, end), evidence
 
 
-def _batch(some: Effects, held: list[_Rows], ends: Ends) -> pa.RecordBatch:
+def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.RecordBatch:
     keys, fields, advanced = (np.concatenate(column, axis=-1) for column in zip(*held, strict=True))
     behind = _joined(keys, fields, some.keys.all, ends)
     evidence = np.where(fields[LOST] > 0, _MISSING, behind.evidence)
@@ -281,7 +321,7 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends) -> _Behind:
+def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> _Behind:
     """Beside each row how far its partition's log had grown."""
     count = len(keys)
     found = _Behind(*(np.full(count, fill) for fill in (_NONE, _NONE, _NONE, _OBSERVED)))
