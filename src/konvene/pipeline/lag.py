@@ -66,8 +66,8 @@ def lag_rows(
     """The rows of `lag` of one log partition, in the order in which their minutes were over.
 
     `commits` and `transactional` are those of `konvene.pipeline.commits.effects`; `log_end` tells how far
-    users' logs had grown, as batches of that table or as whoever knows; `compacted` are the ranges of the log,
-    first and last offset, that lost records.
+    users' logs had grown, as batches of that table or as whoever knows; `compacted` are the ranges of the
+    log, first and last offset, that lost records.
     """
     ends = log_end if isinstance(log_end, (Ends, StoredEnds)) else Ends(log_end)
     minutes = _Minutes(compacted)
