@@ -77,6 +77,13 @@ def test_damage_is_passed_over() -> None:
     assert ends(b"") == ends(bytes(1000)) == ends(b"\x02" * 1000) == []
 
 
+def test_an_offset_that_does_not_rise_says_nothing() -> None:
+    for base in (0, 1, 1 << 40):
+        parts = [batch(i, i) for i in range(4)]
+        parts[2] = base.to_bytes(8, "big") + parts[2][8:]
+        assert ends(b"".join(parts)) == [(3, 0, 0, 4, 3)]
+
+
 def test_a_header_that_cannot_be_says_nothing() -> None:
     parts = [batch(i, i) for i in range(3)]
     parts[1] = sealed(parts[1][:57] + b"\x7f\xff\xff\xff" + parts[1][61:])

@@ -1,9 +1,10 @@
 """The walk over the batches of a log, which no damage stops.
 
-A walk begins where a batch begins and gives blocks of whole, sound batches: checksum and arithmetic hold, and
-what was compressed is unpacked. Everything else becomes a `Bad`. Behind a bad batch the walk goes on where
-its length leads to something that can be a batch; where it does not, the next batch with a right checksum is
-looked for, at a cost that is bounded however the bytes were chosen. If there is none, the rest is bad.
+A walk begins where a batch begins and gives blocks of whole, sound batches: checksum and arithmetic hold,
+offsets rise, and what was compressed is unpacked. Everything else becomes a `Bad`. Behind a bad batch the
+walk goes on where its length leads to something that can be a batch; where it does not, the next batch with a
+right checksum is looked for, at a cost that is bounded however the bytes were chosen. If there is none, the
+rest is bad.
 
 A batch that is cut by the end of the buffer is no damage: somebody may be writing it. The walk ends in front
 of it, and `next_position` says where to go on. So do zeros, which a file has that was made longer ahead.
@@ -147,7 +148,8 @@ def headers(
     walker = _Walker(memoryview(buf), position, end, DEFAULT_LIMIT)
     while not walker.done:
         found = whole(walker.view, np.array(walker.leaps(most), np.int64))
-        yield found[_can_be(found)]
+        found = found[_can_be(found)]
+        yield found[~walker.strays(found)]
 
 
 def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
@@ -159,7 +161,8 @@ def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
 
 class _Walker:
-    """Where a walk stands. `work` is what looking for batches may still cost, in bytes."""
+    """Where a walk stands. `work` is what looking for batches may still cost, in bytes; `last` is the last
+    offset of the batches so far."""
 
     def __init__(self, view: memoryview, position: int, end: int | None, limit: int) -> None:
         self.view = view
@@ -169,6 +172,7 @@ class _Walker:
         self.limit = limit
         self.done = position >= self.stop
         self.work = 4 * self.total
+        self.last = -1
 
     def block(self, most_records: int, most_bytes: int) -> Block:
         """The next batches, up to so many records and bytes. A batch costs about a microsecond here."""
@@ -265,16 +269,56 @@ class _Walker:
         size = block.ends - block.starts
         wrong = (base < 0) | (count < 0) | (count > delta + 1) | (base > _MOST_OFFSET - delta)
         crowded = (count * LEAST_RECORD > size) | ((count == 0) & (size > 0))
-        if not (wrong | crowded).any():
-            return block
-        for i in np.flatnonzero(wrong | crowded).tolist():
-            told = f"the batch at offset {base[i]} counts {count[i]} records"
-            reason = f"{told} up to {delta[i]} beyond its first" if wrong[i] else f"{told} in {size[i]} bytes"
+        if (wrong | crowded).any():
+            told = [f"the batch at offset {b} counts {c} records" for b, c in zip(base, count, strict=True)]
+            reasons = np.where(
+                wrong,
+                [f"{t} up to {d} beyond its first" for t, d in zip(told, delta, strict=True)],
+                [f"{t} in {n} bytes" for t, n in zip(told, size, strict=True)],
+            )
+            block = self._without(block, wrong | crowded, reasons)
+        strays = self.strays(block.headers)
+        if strays.any():
+            reasons = np.array(
+                [f"the batch at offset {b} is out of order" for b in block.column("base_offset")]
+            )
+            block = self._without(block, strays, reasons)
+        return block
+
+    def _without(self, block: Block, wrong: npt.NDArray[np.bool_], reasons: npt.NDArray[np.str_]) -> Block:
+        for i in np.flatnonzero(wrong).tolist():
             position = int(block.positions[i])
             after = position + PREFIX_SIZE + int(block.headers["batch_length"][i])
-            block.bad.append(self._bad(position, after, reason))
+            block.bad.append(self._bad(position, after, str(reasons[i])))
         block.bad.sort()
-        return block.only(~(wrong | crowded))
+        return block.only(~wrong)
+
+    def strays(self, found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which batches do not stand in the order of the log. No checksum has the base offset.
+
+        A batch strays ahead if the next one fits behind the one before it. Else it is the one that goes back
+        that strays."""
+        if not len(found):
+            return np.zeros(0, bool)
+        base = found["base_offset"].astype(np.int64)
+        last = base + found["last_offset_delta"]
+        before = np.concatenate([[self.last], last[:-1]])
+        after = np.append(base[1:], self._base_at(self.pos))
+        ahead = (after <= last) & (after > before) & (base != before + 1)
+        reach = np.maximum.accumulate(np.where(ahead, self.last, np.maximum(last, self.last)))
+        astray: npt.NDArray[np.bool_] = ahead | (base <= np.concatenate([[self.last], reach[:-1]]))
+        self.last = int(reach[-1])
+        return astray
+
+    def _base_at(self, at: int) -> int:
+        """The base offset of the batch that begins there, if there is a sound one."""
+        if self.total - at >= HEADER_SIZE:
+            length, magic, crc, *_ = _FRONT.unpack_from(self.view, at)
+            after = at + PREFIX_SIZE + length
+            fits = magic == 2 and length >= _SHORTEST and after <= self.total
+            if fits and crc32c(self.view[at + _COVERED_AT : after]) == crc:
+                return int.from_bytes(self.view[at : at + 8], "big", signed=True)
+        return int(_MOST_OFFSET)
 
     # what to do where there is no sound batch ----------------------------------------------------
 
