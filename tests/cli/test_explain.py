@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +339,22 @@ def test_files_that_may_not_be_read_are_named(tmp_path: Path) -> None:
     (copied / "00000000000000000000.log").chmod(0)
     said = run(str(tmp_path))
     assert said.code == 1 and said.err.startswith(f"konvene: no permission to read {copied}")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m konvene explain {CONSUMER} --json | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["group"] == "alive-mixed" and done.stderr == ""
+
+
+def test_a_worker_that_was_killed_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any, **__: Any) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr("konvene.pipeline.build.build", killed)
+    said = run(CONSUMER)
+    assert said.code == 1
+    assert said.err.startswith("konvene: a worker process was ended from outside\n  Is there memory enough?")
 
 
 def test_a_machine_without_pyarrow_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,8 @@ def telling_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterato
         import pyarrow  # noqa: F401 (without it nothing of the pipeline can be imported)
     except ImportError:
         fail("explaining logs needs pyarrow, which is not installed", "pip install 'konvene[spark]'")
+    from concurrent.futures.process import BrokenProcessPool
+
     from konvene.client.errors import ClientError
     from konvene.pipeline.files import NotALog
     from konvene.pipeline.ingest import WrongTables
@@ -116,6 +118,11 @@ def telling_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterato
         fail("this warehouse was begun " + ("without" if audit else "with") + f" {AUDIT_TOPIC}", hint)
     except DamagedWarehouse as error:
         fail(f"the warehouse is damaged: {error}", "Make it anew from the logs in another directory.")
+    except BrokenProcessPool:
+        hint = "Is there memory enough? Nothing is lost: what was read before is kept in --warehouse."
+        fail("a worker process was ended from outside", hint)
+    except BrokenPipeError:
+        raise  # Whoever reads has seen enough: click ends quietly.
     except FileNotFoundError as error:
         fail(f"there is no {error.filename or ' or '.join(logs)}")
     except PermissionError as error:
