@@ -3,8 +3,9 @@
 One KRaft node with a heap of 1 GB (OpenJDK 17, G1), 4 partitions of `__consumer_offsets`,
 `group.initial.rebalance.delay.ms=0`, defaults otherwise. Kafka never waits for the disk; its figures stand
 beside ours with and without. The load came from a generator in Go, which costs less than ours, so rates per
-second of the wall clock are the less comparable ones. `--kafka` measures both with the same generator; so
-were streams groups that join and change, in one window on a machine that did other things: their CPU is left out.
+second of the wall clock are the less comparable ones. `--kafka` measures both with the same generator.
+Streams groups that join and change were measured by that, once, on a machine that did other things as well:
+so what CPU they took is left out.
 """
 
 from __future__ import annotations
