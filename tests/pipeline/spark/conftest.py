@@ -51,6 +51,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         app_name="konvene tests",
         spark_local_dir=str(folder / "local"),
         spark_driver_extraJavaOptions=f"{java} {SHORT_LIVED}",
+        spark_sql_adaptive_enabled="false",  # Small queries, of which each would be planned twice,
+        spark_sql_codegen_wholeStage="false",  # and compiled for longer than they run.
         spark_sql_warehouse_dir=str(folder / "warehouse"),
     )
     yield session
