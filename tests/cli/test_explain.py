@@ -115,6 +115,19 @@ def test_a_single_segment_is_enough() -> None:
     assert {each["log_partition"] for each in some} == {0}
 
 
+def test_groups_of_several_clusters_are_told_apart(tmp_path: Path) -> None:
+    """Each directory says of which cluster it is; one does not, and is named."""
+    for name in ("a", "b"):
+        shutil.copytree(CLASSIC, tmp_path / name)
+    (tmp_path / "a" / "meta.properties").write_text("version=1\ncluster.id=ours\nnode.id=1\n")
+    said = run(str(tmp_path), "--cluster", "theirs", "--group", "billing", "--limit", "12")
+    heads = [line for line in said.out.splitlines() if "generation" in line]
+    assert {line.rpartition(", ")[2] for line in heads} == {"cluster ours", "cluster theirs"}
+    _, _, summary = said.out.partition("CLUSTER  GROUP")
+    rows = [line.split()[:2] for line in summary.splitlines()[1:3]]
+    assert sorted(rows) == [["ours", "billing"], ["theirs", "billing"]]
+
+
 # a story --------------------------------------------------------------------------------------
 
 
@@ -419,6 +432,16 @@ def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("konvene.pipeline.ingest.ingest", interrupted)
     assert run(CONSUMER).code == 130
+
+
+def test_sigterm_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def terminated(*_: Any, **__: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("konvene.pipeline.build.build", terminated)
+    assert run(CONSUMER).code == 130
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_names_with_control_characters_cannot_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:

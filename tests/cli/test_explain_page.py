@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from konvene.pipeline.answers.advice import RULES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explain.md"
@@ -63,6 +66,31 @@ def _fields(command: str, shown: str) -> None:
     assert shown.splitlines() == [
         json.dumps([each[name] for name in names], separators=(",", ":")) for each in told
     ]
+
+
+def first_cells(head: str) -> list[str]:
+    """The first column of the table under this head."""
+    table = PAGE.read_text("utf-8").partition(f"| {head} |")[2].splitlines()[2:]
+    return [
+        line.split("|")[1].strip() for line in itertools.takewhile(lambda each: each.startswith("|"), table)
+    ]
+
+
+def test_every_piece_of_advice_is_on_the_page() -> None:
+    assert first_cells("Advice") == [name.replace("-", " ") for name in RULES]
+
+
+def test_every_field_of_the_json_is_on_the_page() -> None:
+    """But for those that say where in the log it stands, of streams groups, and that need no words."""
+    words = [sys.executable, "-m", "konvene", "explain", str(LOGS), "--json", "--limit", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    there = set(json.loads(done.stdout))
+    told = {name for cell in first_cells("Field") for name in re.findall(r"`(\w+)`", cell)}
+    left_out = {
+        "log_partition", "base_offset", "last_offset", "standby_moved", "warmup_moved", "state",
+        "cause_topic", "causes_left_out", "churn_ratio", "last_member_id",
+    }  # fmt: skip
+    assert told | left_out == there and not told & left_out
 
 
 def test_there_are_transcripts() -> None:

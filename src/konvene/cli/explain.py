@@ -10,6 +10,8 @@ The pipeline is imported when a command is called; it needs pyarrow (`pip instal
 from __future__ import annotations
 
 import re
+import signal
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -40,7 +42,7 @@ _AGO_MS = {"ms": 1, "s": 1_000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d":
 
 
 class ExplainGroup(click.Group):
-    """What is no subcommand is a log. Ctrl-C is exit code 130."""
+    """What is no subcommand is a log. Ctrl-C is exit code 130, and so is SIGTERM: what is temporary goes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -51,10 +53,16 @@ class ExplainGroup(click.Group):
         return self.commands.get(cmd_name) or self.commands[LOGS]
 
     def invoke(self, ctx: click.Context) -> Any:
+        before = None
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(130) from None
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "LOGS... [OPTIONS]")
@@ -164,8 +172,9 @@ def _list(gold: Gold, wanted: Selection, limit: int | None, as_json: bool) -> No
         fail("no group rebalanced, as far as these logs tell", _why_none(gold, wanted))
     shown = told[: limit or MOST_SHOWN]
     costs = costs_of(gold, shown)
+    several = len({each.cluster for each in told}) > 1
     for each in shown:
-        print_rebalance(each, costs.get(each.place))
+        print_rebalance(each, costs.get(each.place), with_cluster=several)
     if len(told) > len(shown):
         note(f"{len(told) - len(shown):,} older ones are not shown; --limit {len(told)} shows all.")
     click.echo()

@@ -21,13 +21,14 @@ __all__ = ["print_documents", "print_rebalance", "print_story", "print_summary",
 MOST_ROWS = 10
 
 
-def print_rebalance(rebalance: Rebalance, cost: Cost | None) -> None:
+def print_rebalance(rebalance: Rebalance, cost: Cost | None, *, with_cluster: bool = False) -> None:
     """When and which, and what happened."""
     from konvene.pipeline.answers import note as note_of
     from konvene.pipeline.answers import sentence, title
 
     when = iso(rebalance.at_ms) or "at an unknown time"
-    click.echo(f"{click.style(when, dim=True)}  {click.style(text_of(title(rebalance)), bold=True)}")
+    which = title(rebalance) + (f", cluster {rebalance.cluster or 'unnamed'}" if with_cluster else "")
+    click.echo(f"{click.style(when, dim=True)}  {click.style(text_of(which), bold=True)}")
     _echo(sentence(rebalance, cost))
     told = note_of(rebalance)
     if told:
@@ -150,7 +151,7 @@ def _long(span: str, summary: Summary) -> str:
 
 
 def _tables(summary: Summary) -> Iterable[Table]:
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             g.group_id, g.group_type, g.rebalances, g.members, _time(g.median_ms), _time(g.slowest_ms),
             _seconds(g.unavailable_ms), g.moved, g.storms,
@@ -158,8 +159,13 @@ def _tables(summary: Summary) -> Iterable[Table]:
         )
         for g in summary.groups[:MOST_ROWS]
     ]  # fmt: skip
-    heads = ("GROUP", "TYPE", "#REBALANCES", "#MEMBERS", "MEDIAN", "SLOWEST", "PARTITION-SECONDS", "#MOVED",
-             "#STORMS", "CAUSES")  # fmt: skip
+    heads: tuple[str, ...] = (
+        "GROUP", "TYPE", "#REBALANCES", "#MEMBERS", "MEDIAN", "SLOWEST", "PARTITION-SECONDS", "#MOVED",
+        "#STORMS", "CAUSES",
+    )  # fmt: skip
+    if len({g.cluster for g in summary.groups}) > 1:
+        heads = ("CLUSTER", *heads)
+        rows = [(g.cluster, *row) for g, row in zip(summary.groups, rows, strict=False)]
     yield Table(heads, rows)
     if summary.storms:
         storms = [
