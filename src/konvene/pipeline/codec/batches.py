@@ -311,14 +311,15 @@ class _Walker:
         return astray
 
     def _base_at(self, at: int) -> int:
-        """The base offset of the batch that begins there, if there is a sound one."""
-        if self.total - at >= HEADER_SIZE:
-            length, magic, crc, *_ = _FRONT.unpack_from(self.view, at)
-            after = at + PREFIX_SIZE + length
-            fits = magic == 2 and length >= _SHORTEST and after <= self.total
-            if fits and crc32c(self.view[at + _COVERED_AT : after]) == crc:
-                return int.from_bytes(self.view[at : at + 8], "big", signed=True)
-        return int(_MOST_OFFSET)
+        """The base offset of the next sound batch from there on; beyond all where there is none."""
+        if self.total - at < HEADER_SIZE:
+            return int(_MOST_OFFSET)
+        length, magic, crc, *_ = _FRONT.unpack_from(self.view, at)
+        after = at + PREFIX_SIZE + length
+        fits = magic == 2 and length >= _SHORTEST and after <= self.total
+        if not (fits and crc32c(self.view[at + _COVERED_AT : after]) == crc):
+            at = self._search(at + 1)
+        return int.from_bytes(self.view[at : at + 8], "big", signed=True) if at >= 0 else int(_MOST_OFFSET)
 
     # what to do where there is no sound batch ----------------------------------------------------
 
