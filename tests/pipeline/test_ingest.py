@@ -446,6 +446,8 @@ def test_only_some_tables(tmp_path: Path) -> None:
     with pytest.raises(WrongTables, match="only offset_commit, not with all tables"):
         take(warehouse, tmp_path / "logs")
     assert take(warehouse, tmp_path / "logs", tables={"offset_commit"}).number is None
+    with pytest.raises(WrongTables, match="no table is called offsets"):
+        take(warehouse, tmp_path / "logs", tables=["offsets"])
 
 
 def test_who_looks_on_sees_it_come_to_an_end(tmp_path: Path) -> None:

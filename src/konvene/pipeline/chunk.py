@@ -11,6 +11,7 @@ the task says so: where batches begin in the new one nobody has looked yet.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ __all__ = ["COORDINATORS", "METADATA", "Chunk", "Done", "do"]
 OFFSETS = "__consumer_offsets"
 COORDINATORS = (OFFSETS, "__share_group_state", "__transaction_state")
 METADATA = "__cluster_metadata"
+_READ_WHOLE = (*COORDINATORS, METADATA, AUDIT_TOPIC)
 _COMMITS = pa.array([0, 1], pa.int16())
 _NAMES = {
     "offset_commit": names_in_commits,
@@ -82,7 +84,7 @@ class Done(NamedTuple):
 def do(task: Chunk) -> Done:
     """Read a part of a log and write what is in it."""
     try:
-        buf = _read(task.split)
+        buf = (_read if task.of.topic in _READ_WHOLE else _mapped)(task.split)
     except FileNotFoundError:
         buf = None
     if buf is None:
@@ -201,23 +203,19 @@ class _Coordinator:
 def _audit(task: Chunk, buf: memoryview) -> Done:
     """`audit_event`, and the spans of its log."""
     table = TABLES["audit_event"]
-    sink, offsets = _sink(task, table.name, table.schema), []
+    sink, offsets = _sink(task, table.name, table.schema), [np.empty(0, np.int64)]
+    asked = task.tables is None or table.name in task.tables
     try:
         for block in blocks(buf, segment_base=task.split.segment_base, end=task.split.size):
             here = block.records.column("offset").to_numpy(zero_copy_only=False)
             mask = (here >= task.within.first) & (here <= task.within.last)
-            known = _known(task)
-            if known is not None:
-                mask &= ~np.isin(here, known)
             offsets.append(here[mask])
-            for batch in audit_rows(block.records.filter(pa.array(mask)), task.of):
+            for batch in audit_rows(block.records.filter(pa.array(mask)), task.of) if asked else ():
                 sink.write(batch)
-        file = _closed(task, sink, table.name) if task.tables is None or table.name in task.tables else None
+        file = _closed(task, sink, table.name)
     finally:
         sink.abandon()
-    known = _known(task)
-    met = np.concatenate([*offsets, np.empty(0, np.int64)])
-    spans = spans_of(met if known is None else np.union1d(met, known), task.within)
+    spans = spans_of(np.concatenate(offsets), task.within)
     return Done(task.of, task.within, spans, [file] if file is not None else [], [])
 
 
@@ -282,6 +280,20 @@ def _read(split: Split) -> memoryview | None:
         os.close(handle)
 
 
+def _mapped(split: Split) -> memoryview | None:
+    """The part's bytes, of which only those are read that are looked at: headers are few in a large log.
+
+    A user's log can be a thousand times as long as a coordinator's, so this takes the risk that `_read` does
+    not: whoever cuts the file meanwhile, as a follower does with what its leader never had, ends the
+    process."""
+    with open(split.path, "rb") as file:
+        stat = os.fstat(file.fileno())
+        if stat.st_size < split.end or stat.st_ino != split.inode:
+            return None
+        mapped = mmap.mmap(file.fileno(), split.end, prot=mmap.PROT_READ)
+        return memoryview(mapped)[split.position :]
+
+
 def _known(task: Chunk) -> np.ndarray[Any, Any] | None:
     """The offsets that bronze has in the range."""
     if task.known is None:
@@ -290,10 +302,9 @@ def _known(task: Chunk) -> np.ndarray[Any, Any] | None:
 
 
 def _offsets(task: Chunk) -> Iterator[np.ndarray[Any, Any]]:
-    name = "audit_offset" if task.of.topic == AUDIT_TOPIC else "offset"
     for path in task.known or ():
         file = pq.ParquetFile(os.path.join(task.warehouse, path))
-        for batch in file.iter_batches(columns=[name]):
+        for batch in file.iter_batches(columns=["offset"]):
             found = batch.column(0).to_numpy(zero_copy_only=False)
             yield found[(found >= task.within.first) & (found <= task.within.last)]
 

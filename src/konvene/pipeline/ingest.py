@@ -18,31 +18,30 @@ crash) and other records were then written under the same offsets, bronze keeps 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from konvene import __version__
-from konvene.codec.batches import read_header
-from konvene.codec.errors import CodecError
 from konvene.pipeline.chunk import COORDINATORS, METADATA, Chunk, do
+from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.engine import Engine
-from konvene.pipeline.files import Copy, Partition, Segment, find
+from konvene.pipeline.files import Copy, Partition, find
 from konvene.pipeline.ledger import Covered, Range, Span, without
+from konvene.pipeline.looks import Source, agreeing, looks
 from konvene.pipeline.parquet import VERSION, Sink
 from konvene.pipeline.progress import Watch, Watched
-from konvene.pipeline.splits import TASK_BYTES, Extent, Split, cut, extent
+from konvene.pipeline.splits import TASK_BYTES, Split, cut, extent
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.topics import Named, merged, named_table, names_in_folders
 from konvene.pipeline.warehouse import DataFile, Warehouse, folder_of
 
-__all__ = ["Report", "ingest", "run_row"]
+__all__ = ["Report", "WrongTables", "ingest", "run_row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Report:
 
 
 class WrongTables(ValueError):
-    """The warehouse was begun with other tables."""
+    """There is no such table, or the warehouse was begun with others."""
 
 
 def ingest(
@@ -78,25 +77,10 @@ def ingest(
     """Take in what the logs at `paths` have and the warehouse has not.
 
     `cluster` names the cluster of folders without `meta.properties`. With `tables` only these are written,
-    from the first ingest of the warehouse to the last: `WrongTables` if that changes. `NotALog` for paths
-    without logs, `Conflict` if somebody else is writing to the warehouse."""
+    from the first ingest of the warehouse to the last: `WrongTables` if that changes, or if there is no such
+    table. `NotALog` for paths without logs, `Conflict` if somebody else is writing to the warehouse."""
     with warehouse.writing():
         return _Ingest(warehouse, engine, tables, Watched("ingest", progress), task_bytes).run(paths, cluster)
-
-
-class _Source(NamedTuple):
-    """A segment that can be read, and what it looks like."""
-
-    of: Partition
-    segment: Segment
-    extent: Extent
-    print: str
-    begins: tuple[int, int] | None
-    """The offset and checksum of its first batch; None where a cleaner may have changed it."""
-
-    @property
-    def offsets(self) -> Range:
-        return Range(self.extent.first, self.extent.next - 1)
 
 
 @dataclass(slots=True)
@@ -138,10 +122,10 @@ class _Ingest:
         asked = self._same_tables()
         found = find(paths, cluster)
         self.state.names.update(names_in_folders(found.copies))
-        sources: list[_Source] = []
+        sources: list[Source] = []
         chunks: list[Chunk] = []
         for of, copies in found.partitions().items():
-            here = list(self._agreeing(self._sources(of, copies)))
+            here = agreeing(self._sources(of, copies), self.state.left)
             sources += here
             chunks += self._new(of, here)
             chunks += self._snapshots(of, copies)
@@ -152,6 +136,11 @@ class _Ingest:
     def _same_tables(self) -> dict[str, Any]:
         """The row of the ledger about tables, if it is to be written; `WrongTables` if another one was."""
         asked = None if self.tables is None else sorted(self.tables)
+        unknown = sorted(
+            (self.tables or frozenset()) - TABLES.keys() - {each.name for each in TYPED.values()}
+        )
+        if unknown:
+            raise WrongTables(f"no table is called {', '.join(unknown)}")
         ledger = self.warehouse.snapshot.ledger
         if "tables" not in ledger:
             return {"tables": asked}
@@ -170,7 +159,7 @@ class _Ingest:
             covered = self.state.logs[of] = Covered.from_json(row)
         return covered
 
-    def _sources(self, of: Partition, copies: Sequence[Copy]) -> Iterator[_Source]:
+    def _sources(self, of: Partition, copies: Sequence[Copy]) -> Iterator[Source]:
         """The segments that may have something, first copy first."""
         covered = self._covered(of)
         for copy in copies:
@@ -183,26 +172,11 @@ class _Ingest:
                 try:
                     found = extent(segment, behind)
                     if found is not None:
-                        yield _Source(of, segment, found, *_looks(segment, found))
+                        yield Source(of, segment, found, *looks(segment, found))
                 except FileNotFoundError:
                     self.state.left.append(f"{segment.path} went away before it was read")
 
-    def _agreeing(self, sources: Iterable[_Source]) -> Iterator[_Source]:
-        """The segments without those whose first batch is another than that of one before them."""
-        begins: dict[int, tuple[int, str]] = {}
-        for source in sources:
-            if source.begins is not None:
-                offset, checksum = source.begins
-                other, path = begins.setdefault(offset, (checksum, source.segment.path))
-                if other != checksum:
-                    self.state.left.append(
-                        f"{source.segment.path} is no copy of {path}: offset {offset} differs; "
-                        "it was left out (of clusters without meta.properties give one at a time a name)"
-                    )
-                    continue
-            yield source
-
-    def _new(self, of: Partition, sources: Sequence[_Source]) -> Iterator[Chunk]:
+    def _new(self, of: Partition, sources: Sequence[Source]) -> Iterator[Chunk]:
         """What no span covers, each range from the first segment that has it."""
         covered = self._covered(of)
         planned: list[Range] = []
@@ -253,7 +227,7 @@ class _Ingest:
                     for span in done.spans:
                         state.read_from[done.of, Range(span.first, span.last)] = source
 
-    def _fill(self, sources: Sequence[_Source]) -> None:
+    def _fill(self, sources: Sequence[Source]) -> None:
         """Look in every segment for what compacted spans lack that were not read from it."""
         if self.tables is not None and "coordinator_record" not in self.tables:
             return
@@ -262,7 +236,7 @@ class _Ingest:
         while waiting:
             busy: set[tuple[Partition, Range]] = set()
             chunks: list[Chunk] = []
-            later: list[_Source] = []
+            later: list[Source] = []
             for source in waiting:
                 if (source.of, source.print) in looked:
                     continue
@@ -284,7 +258,7 @@ class _Ingest:
             waiting = later
         self._remember(sources)
 
-    def _filling(self, source: _Source, within: Range) -> Iterator[Chunk]:
+    def _filling(self, source: Source, within: Range) -> Iterator[Chunk]:
         first, last = max(within.first, source.offsets.first), min(within.last, source.offsets.last)
         for split in cut(source.segment, source.extent, first, last, 1 << 62):
             known = tuple(f.path for f in self._bronze(source.of, within))
@@ -296,7 +270,7 @@ class _Ingest:
             if overlaps and file.table == "coordinator_record" and file.of == of:
                 yield file
 
-    def _remember(self, sources: Sequence[_Source]) -> None:
+    def _remember(self, sources: Sequence[Source]) -> None:
         """Which segments were looked through for what is still missing."""
         prints: dict[Partition, set[str]] = {}
         for source in sources:
@@ -397,23 +371,3 @@ def _key(of: Partition) -> str:
 
 def _told(tables: Iterable[str] | None) -> str:
     return "all tables" if tables is None else "only " + ", ".join(tables)
-
-
-def _looks(segment: Segment, found: Extent) -> tuple[str, tuple[int, int] | None]:
-    """What a segment looks like: its extent, its first and its last bytes; and how it begins.
-
-    Two copies of one look alike, and two that begin with the same offset begin with the same batch, unless
-    a cleaner was there."""
-    with open(segment.path, "rb") as file:
-        file.seek(found.start)
-        head = file.read(min(4096, found.end - found.start))
-        file.seek(max(found.start, found.end - 4096))
-        tail = file.read(found.end - file.tell())
-    digest = hashlib.sha256(head + tail).hexdigest()[:16]
-    name = f"{found.first}-{found.next}-{found.end - found.start}-{digest}"
-    try:
-        header = read_header(head)
-    except CodecError:
-        return name, None
-    as_written = header.record_count == header.last_offset_delta + 1 and header.delete_horizon is None
-    return name, (header.base_offset, header.crc) if as_written else None
