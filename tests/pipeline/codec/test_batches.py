@@ -182,6 +182,9 @@ def test_a_block_is_bounded_whatever_is_packed() -> None:
     sizes = [len(block.data) for block in walk(b"".join(made), most_bytes=4 << 20)]
     assert len(sizes) >= 16
     assert max(sizes) < 6 << 20
+    empty = three(1)[0][:57] + bytes(4)
+    empties = b"".join(struct.pack(">q", 2 * i) + sealed(empty)[8:] for i in range(50))
+    assert [len(block.positions) for block in walk(empties, most_records=20)] == [20, 20, 10]
 
 
 def test_looking_for_batches_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,10 +203,9 @@ class _Walker:
                     continue
             keep(pos)
             pos = after
-            if count > 0:
-                records += count
-                if records >= most_records:
-                    break
+            records += count if count > 0 else 1
+            if records >= most_records:
+                break
         self.pos = pos
         self.done = self.done or pos >= self.stop or total - pos < HEADER_SIZE
         return self._made(positions, bodies, bad)
