@@ -77,13 +77,15 @@ def _see_what_was_skipped(
 ) -> None:
     """Generations before the one that is told; and this one, if it is not told."""
     known = now.generation if row is None else row.epoch - 1
+    unwritten = audit.unwritten(track.group_id, at.ms)
     is_behind = track.epoch > known > 0 and row is None  # It was deleted and made anew.
     if track.epoch >= known and not is_behind:
+        track.skip(known + 1, known, unwritten, observed, at, put)
         return
     if not track.is_first:
         track.epoch = max(track.epoch, 0)  # A group begins with none.
     if known > 0:
-        skipped(track, known, audit, at, put)
+        skipped(track, known, audit, at, put, unwritten)
     track.made_ms = NOT_KNOWN
 
 

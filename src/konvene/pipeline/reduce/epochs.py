@@ -11,10 +11,12 @@ has the task in whatever role. That is what describing the group would show at t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from konvene.groups.consumer.current import MemberState as ConsumerState
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.streams.current import MemberState as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.step import settled_state
 from konvene.pipeline.reduce.at import NOT_KNOWN, At, Person, person_of
@@ -38,6 +40,8 @@ __all__ = [
 
 Group = ConsumerGroup | StreamsGroup
 
+_CONSUMER_STATES = {state: state.name for state in ConsumerState}
+_STREAMS_STATES = {state: state.name for state in StreamsState}  # Some numbers are the same.
 WAITS = ("UNRELEASED_PARTITIONS", "UNRELEASED_TASKS")
 OWES = ("UNREVOKED_PARTITIONS", "UNREVOKED_TASKS")
 
@@ -91,18 +95,21 @@ def take_current(
         return
     if after is None or group is None:
         return
-    person = named(after)
-    if before is None:  # In a compacted log this may be all that is left of it.
+    person = track.people.get(after.member_id)
+    if person is None:  # In a compacted log this may be all that is left of it.
+        person = named(after)
         track.add(person)
     lost, gained = changes(before.current if before is not None else None, after.current, names)
     if lost or gained:
         track.moves(person, lost, gained, at, put)
-    track.heard_ms[after.member_id] = at.ms
+    if getattr(after, "classic", None) is not None:
+        track.heard_ms[after.member_id] = at.ms
     it = track.open
     if it is None:
         return
     part = it.part(person)
-    state = after.current.state.name
+    states = _CONSUMER_STATES if type(group) is ConsumerGroup else _STREAMS_STATES
+    state = states[after.current.state]
     if not part.states or part.states[-1] != state:
         part.states.append(state)
     has_it = group.assignment_epoch == it.epoch and after.is_reconciled_to(it.epoch)
@@ -211,8 +218,13 @@ def _state(track: Track) -> str:
     return "Assigning" if it is None or it.target_ms is None else "Reconciling"
 
 
-def skipped(track: Track, epoch: int, audit: Audit, at: At, put: Put) -> None:
-    """The last epoch that is known from before a record is this one: those up to it left no row."""
+def skipped(
+    track: Track, epoch: int, audit: Audit, at: At, put: Put, unwritten: Iterable[Mapping[str, Any]] = ()
+) -> None:
+    """The last epoch that is known from before a record is this one: those up to it left no row.
+
+    `unwritten` are rows of the audit about generations that left no record."""
     first = track.epoch + 1 if 0 <= track.epoch < epoch else NOT_KNOWN
-    said = audit.lost(track.group_id, max(first, 0), epoch, at.offset)
+    said = [*unwritten, *audit.lost(track.group_id, max(first, 0), epoch, at.offset)]
+    said.sort(key=lambda row: int(row["audit_offset"]))
     track.skip(first, epoch, said, observed, at, put)

@@ -48,6 +48,8 @@ class Track:
     epoch: int = NOT_KNOWN
     """The last one that a row was made of, or that is known to have been."""
     present: dict[str, Person] = field(default_factory=dict)
+    people: dict[str, Person] = field(default_factory=dict)
+    """The same by member id."""
     joined: dict[str, Person] = field(default_factory=dict)
     """Since the last epoch."""
     gone: dict[str, Person] = field(default_factory=dict)
@@ -83,9 +85,11 @@ class Track:
         if who not in self.present and self.gone.pop(who, None) is None:
             self.joined[who] = person
         self.present[who] = person
+        self.people[person.member_id] = person
 
     def drop(self, person: Person) -> None:
         """A member id is gone; its instance id may be another member's by now."""
+        self.people.pop(person.member_id, None)
         known = self.present.get(person.who)
         if known is None or known.member_id != person.member_id:
             return
@@ -190,10 +194,10 @@ class Track:
         """Epochs from `first` to `last` were, and left no record: a row for all, and one for each that the
         audit knows of."""
         for row in audit:
-            if row["epoch"] > first:
+            if first < row["epoch"] <= last + 1:
                 self._missing(first, row["epoch"] - 1, NOTHING_KNOWN, at, put)
             self._missing(row["epoch"], row["epoch"], why_of(row), at, put, row)
-            first = row["epoch"] + 1
+            first = max(first, row["epoch"] + 1)
         if first <= last:
             self._missing(first, last, NOTHING_KNOWN, at, put)
 

@@ -126,6 +126,23 @@ class Audit:
             self._tidy(group_id, epoch)
         return found
 
+    def unwritten(self, group_id: str, ms: int) -> list[Mapping[str, Any]]:
+        """Rows about generations that left no record, up to a time: each was superseded before it was stored.
+
+        After a crash its number may come again; the last one of each number is told."""
+        epochs = self._rows.get(group_id, {})
+        found = [
+            (row["audit_offset"], epoch, row)
+            for epoch, some in epochs.items()
+            for row in some
+            if row["base_offset"] < 0 and row["ended_ms"] <= ms
+        ]
+        found.sort(key=lambda each: each[0])
+        for _, epoch, row in found:
+            epochs[epoch].remove(row)
+            self._tidy(group_id, epoch)
+        return list({epoch: row for _, epoch, row in found}.values())
+
     def _tidy(self, group_id: str, epoch: int) -> None:
         epochs = self._rows[group_id]
         if not epochs[epoch]:

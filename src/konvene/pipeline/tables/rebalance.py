@@ -69,5 +69,5 @@ TABLE = Table(
         Column("base_offset", pa.int64(), "the first record of its beginning,"),
         Column("last_offset", pa.int64(), "and the record with which it ended."),
     ),
-    key=("cluster", "group_id", "log_partition", "base_offset"),
+    key=("cluster", "group_id", "log_partition", "base_offset", "to_epoch"),
 )  # fmt: skip
