@@ -76,9 +76,9 @@ def _files(data: bytes, schemas: dict[str, pa.Schema]) -> None:
 STEPS: tuple[tuple[str, Callable[[bytes], None]], ...] = (
     ("a loop in Python", loop),
     ("bronze", bronze),
-    ("bronze, silver", typed),
-    ("bronze, silver to Parquet", silver_files),
-    ("both to Parquet", all_files),
+    ("bronze and silver", typed),
+    ("silver as files", silver_files),
+    ("both as files", all_files),
 )
 
 
