@@ -61,6 +61,8 @@ class Chunk(NamedTuple):
     known: tuple[str, ...] | None = None
     """Files of bronze that have some of the offsets already: what they have is left out. None where all of
     them are known to be new."""
+    pieces: tuple[Range, ...] = ()
+    """Parts of the range whose worth is told apart, because it was before; none for the range as a whole."""
 
     @property
     def size(self) -> int:
@@ -116,8 +118,7 @@ class _Coordinator:
     def done(self) -> Done:
         try:
             self._read()
-            met = np.concatenate([*self.offsets, np.empty(0, np.int64)])
-            spans = spans_of(met if self.known is None else np.union1d(met, self.known), self.task.within)
+            spans = self._spans()
             files = [
                 file
                 for (table, family) in sorted(self.sinks)
@@ -127,6 +128,16 @@ class _Coordinator:
             for sink in self.sinks.values():
                 sink.abandon()
         return Done(self.task.of, self.task.within, spans, files, sorted(self.names))
+
+    def _spans(self) -> list[Span]:
+        met = np.concatenate([*self.offsets, np.empty(0, np.int64)])
+        if self.known is not None:
+            met = np.union1d(met, self.known)
+        spans: list[Span] = []
+        for piece in self.task.pieces or (self.task.within,):
+            begin, end = np.searchsorted(met, [piece.first, piece.last + 1])
+            spans += spans_of(met[begin:end], piece)
+        return spans
 
     def _read(self) -> None:
         split = self.task.split

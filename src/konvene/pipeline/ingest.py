@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +42,12 @@ from konvene.pipeline.topics import Named, merged, named_table, names_in_folders
 from konvene.pipeline.warehouse import DataFile, Warehouse, folder_of
 
 __all__ = ["Report", "WrongTables", "ingest", "run_row"]
+
+
+MOST_OFFSETS = 1_000_000
+"""Compacted spans side by side are filled together, up to so many offsets."""
+MOST_SEEN = 500
+"""So many segments are remembered of a log: to forget one is to look through it once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,24 @@ def ingest(
         return _Ingest(warehouse, engine, tables, Watched("ingest", progress), task_bytes).run(paths, cluster)
 
 
+class _Job(NamedTuple):
+    """A task, the range that it is a part of, and the looks of the segment that it reads."""
+
+    chunk: Chunk
+    whole: Range
+    print: str
+
+
 @dataclass(slots=True)
 class _State:
     """What a run has come to."""
 
     logs: dict[Partition, Covered] = field(default_factory=dict)
     changed: set[Partition] = field(default_factory=set)
-    read_from: dict[tuple[Partition, Range], str] = field(default_factory=dict)
-    """The looks of the segment from which a compacted span was read in this run."""
+    looked: dict[tuple[Partition, Range], frozenset[str]] = field(default_factory=dict)
+    """The looks of the segments in which a compacted span was looked for in this run."""
+    unsure: set[str] = field(default_factory=set)
+    """Of segments that were replaced meanwhile."""
     files: list[DataFile] = field(default_factory=list)
     names: set[Named] = field(default_factory=set)
     left: list[str] = field(default_factory=list)
@@ -123,13 +139,13 @@ class _Ingest:
         found = find(paths, cluster)
         self.state.names.update(names_in_folders(found.copies))
         sources: list[Source] = []
-        chunks: list[Chunk] = []
+        jobs: list[_Job] = []
         for of, copies in found.partitions().items():
             here = agreeing(self._sources(of, copies), self.state.left)
             sources += here
-            chunks += self._new(of, here)
-            chunks += self._snapshots(of, copies)
-        self._do(chunks)
+            jobs += self._new(of, here)
+            jobs += self._snapshots(of, copies)
+        self._do(jobs)
         self._fill([s for s in sources if s.of.topic in COORDINATORS])
         return self._commit(started_ms, asked)
 
@@ -176,7 +192,7 @@ class _Ingest:
                 except FileNotFoundError:
                     self.state.left.append(f"{segment.path} went away before it was read")
 
-    def _new(self, of: Partition, sources: Sequence[Source]) -> Iterator[Chunk]:
+    def _new(self, of: Partition, sources: Sequence[Source]) -> Iterator[_Job]:
         """What no span covers, each range from the first segment that has it."""
         covered = self._covered(of)
         planned: list[Range] = []
@@ -186,10 +202,9 @@ class _Ingest:
                     planned = sorted([*planned, wanted])
                     for split in cut(source.segment, source.extent, *wanted, self.task_bytes):
                         within = Range(split.first, split.last)
-                        self.state.read_from[of, within] = source.print
-                        yield Chunk(str(self.warehouse.path), of, split, within, self.tables)
+                        yield _Job(self._chunk(of, split, within), within, source.print)
 
-    def _snapshots(self, of: Partition, copies: Sequence[Copy]) -> Iterator[Chunk]:
+    def _snapshots(self, of: Partition, copies: Sequence[Copy]) -> Iterator[_Job]:
         """The newest snapshot of the cluster's metadata: what its log was folded into."""
         newest = max((s for copy in copies for s in copy.snapshots), default=None)
         covered = self._covered(of)
@@ -198,71 +213,107 @@ class _Ingest:
         covered.seen = [Path(newest.path).name]
         self.state.changed.add(of)
         split = Split(newest.path, 0, 0, newest.size, -1, -1, newest.inode)
-        yield Chunk(str(self.warehouse.path), of, split, Range(-1, -1), self.tables)
+        yield _Job(self._chunk(of, split, Range(-1, -1)), Range(-1, -1), "")
+
+    def _chunk(
+        self,
+        of: Partition,
+        split: Split,
+        within: Range,
+        known: tuple[str, ...] | None = None,
+        pieces: tuple[Range, ...] = (),
+    ) -> Chunk:
+        return Chunk(str(self.warehouse.path), of, split, within, self.tables, known, pieces)
 
     # reading --------------------------------------------------------------------------------------
 
-    def _do(self, chunks: Sequence[Chunk]) -> None:
-        """Have tasks done, and take in what came of them."""
-        if not chunks:
+    def _do(self, jobs: Sequence[_Job]) -> None:
+        """Have tasks done, and take in what came of them: a range when all of its parts are there."""
+        if not jobs:
             return
-        size_of = {(chunk.of, chunk.within): chunk.size for chunk in chunks}
-        self.watched.expect(len(chunks), sum(size_of.values()))
-        state = self.state
-        for done in self.engine.run(do, chunks):
-            size = size_of[done.of, done.within]
-            self.watched.did(size, done.rows)
+        state, by_chunk = self.state, {(job.chunk.of, job.chunk.within): job for job in jobs}
+        self.watched.expect(len(jobs), sum(job.chunk.size for job in jobs))
+        found: dict[tuple[Partition, Range], list[Span]] = {}
+        broken = {(job.chunk.of, job.whole) for job in jobs if job.whole.first < 0}
+        for done in self.engine.run(do, [job.chunk for job in jobs]):
+            job = by_chunk[done.of, done.within]
+            self.watched.did(job.chunk.size, done.rows)
             state.tasks += 1
             state.names.update(done.names)
             if done.spans is None:
                 state.left.append(f"{done.of}: a segment changed while it was read; the next run looks again")
+                state.unsure.add(job.print)
+                broken.add((done.of, job.whole))
                 continue
-            state.bytes_read += size
+            state.bytes_read += job.chunk.size
             state.files += done.files
-            if done.within.first >= 0:
-                self._covered(done.of).put(done.within, done.spans)
-                state.changed.add(done.of)
-                source = state.read_from.pop((done.of, done.within), None)
-                if source is not None:
-                    for span in done.spans:
-                        state.read_from[done.of, Range(span.first, span.last)] = source
+            found.setdefault((done.of, job.whole), []).extend(done.spans)
+        for job in jobs:
+            spans = found.pop((job.chunk.of, job.whole), None)
+            if spans is not None and (job.chunk.of, job.whole) not in broken:
+                self._put(job, spans)
+
+    def _put(self, job: _Job, spans: list[Span]) -> None:
+        of, covered = job.chunk.of, self._covered(job.chunk.of)
+        before = [
+            self.state.looked.get((of, Range(s.first, s.last)), frozenset())
+            for s in covered.doubtful(job.whole)
+        ]
+        looked = frozenset.intersection(*before) if before else frozenset()
+        covered.put(job.whole, sorted(spans))
+        self.state.changed.add(of)
+        for span in spans:
+            self.state.looked[of, Range(span.first, span.last)] = looked | {job.print}
 
     def _fill(self, sources: Sequence[Source]) -> None:
-        """Look in every segment for what compacted spans lack that were not read from it."""
+        """Look in every segment for what compacted spans lack; in two for the same one after the other."""
         if self.tables is not None and "coordinator_record" not in self.tables:
             return
         waiting = [s for s in sources if s.print not in self._covered(s.of).seen]
-        looked: set[tuple[Partition, str]] = set()
         while waiting:
-            busy: set[tuple[Partition, Range]] = set()
-            chunks: list[Chunk] = []
+            busy: dict[Partition, list[Range]] = {}
+            jobs: list[_Job] = []
             later: list[Source] = []
             for source in waiting:
-                if (source.of, source.print) in looked:
-                    continue
-                held = False
-                for span in self._covered(source.of).doubtful(source.offsets):
-                    within = Range(span.first, span.last)
-                    if self.state.read_from.get((source.of, within)) == source.print:
-                        continue
-                    if (source.of, within) in busy:
+                taken, held = busy.setdefault(source.of, []), False
+                for whole in self._stretches(source):
+                    if any(r.first <= whole.last and whole.first <= r.last for r in taken):
                         held = True
                         continue
-                    busy.add((source.of, within))
-                    chunks += self._filling(source, within)
-                if held:
-                    later.append(source)
-                else:
-                    looked.add((source.of, source.print))
-            self._do(chunks)
+                    taken.append(whole)
+                    jobs += self._filling(source, whole)
+                later += [source] if held else []
+            self._do(jobs)
             waiting = later
         self._remember(sources)
 
-    def _filling(self, source: Source, within: Range) -> Iterator[Chunk]:
-        first, last = max(within.first, source.offsets.first), min(within.last, source.offsets.last)
-        for split in cut(source.segment, source.extent, first, last, 1 << 62):
+    def _stretches(self, source: Source) -> list[Range]:
+        """Compacted spans that a segment may fill, those that stand side by side together."""
+        covered = self._covered(source.of)
+        stretches: list[Range] = []
+        for span in covered.doubtful(source.offsets):
+            if source.print in self.state.looked.get((source.of, Range(span.first, span.last)), ()):
+                continue
+            before = stretches[-1] if stretches else None
+            if before is not None and span.last - before.first < MOST_OFFSETS:
+                between = Range(before.last + 1, span.first - 1)
+                if between.last < between.first or not covered.open(between):
+                    stretches[-1] = Range(before.first, span.last)
+                    continue
+            stretches.append(Range(span.first, span.last))
+        return stretches
+
+    def _filling(self, source: Source, whole: Range) -> Iterator[_Job]:
+        """The tasks that look for what a stretch lacks: their ranges together are the stretch."""
+        first, last = max(whole.first, source.offsets.first), min(whole.last, source.offsets.last)
+        splits = list(cut(source.segment, source.extent, first, last, self.task_bytes))
+        for n, split in enumerate(splits):
+            within = Range(
+                split.first if n else whole.first, split.last if n < len(splits) - 1 else whole.last
+            )
             known = tuple(f.path for f in self._bronze(source.of, within))
-            yield Chunk(str(self.warehouse.path), source.of, split, within, self.tables, known)
+            pieces = self._covered(source.of).within(within)
+            yield _Job(self._chunk(source.of, split, within, known, pieces), whole, source.print)
 
     def _bronze(self, of: Partition, within: Range) -> Iterator[DataFile]:
         for file in [*self.warehouse.snapshot.files.values(), *self.state.files]:
@@ -274,12 +325,15 @@ class _Ingest:
         """Which segments were looked through for what is still missing."""
         prints: dict[Partition, set[str]] = {}
         for source in sources:
+            if source.print in self.state.unsure:
+                continue
             if self._covered(source.of).doubtful(source.offsets):
                 prints.setdefault(source.of, set()).add(source.print)
         for of, seen in prints.items():
             covered = self._covered(of)
             if not seen <= set(covered.seen):
-                covered.seen = sorted({*covered.seen, *seen})
+                kept = [each for each in covered.seen if each not in seen]
+                covered.seen = [*kept, *sorted(seen)][-max(MOST_SEEN, len(seen)) :]
                 self.state.changed.add(of)
 
     # committing -----------------------------------------------------------------------------------

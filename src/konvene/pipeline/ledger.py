@@ -81,7 +81,7 @@ class Covered:
         return cls([Span(*span) for span in row["spans"]], list(row["seen"]))
 
     def to_json(self) -> dict[str, Any]:
-        return {"spans": [list(span) for span in self.spans], "seen": sorted(self.seen)}
+        return {"spans": [list(span) for span in self.spans], "seen": list(self.seen)}
 
     def open(self, wanted: Range) -> list[Range]:
         """The parts of a range that no span covers."""
@@ -92,6 +92,11 @@ class Covered:
         return [
             s for s in self.spans if s.kind == COMPACTED and s.first <= wanted.last and wanted.first <= s.last
         ]
+
+    def within(self, wanted: Range) -> tuple[Range, ...]:
+        """The parts of a range that spans make of it."""
+        parts = (Range(max(s.first, wanted.first), min(s.last, wanted.last)) for s in self.spans)
+        return tuple(part for part in parts if part.first <= part.last)
 
     def put(self, within: Range, found: Iterable[Span]) -> None:
         """This is what that range came to. Spans that lie in it were what was known of it before."""
