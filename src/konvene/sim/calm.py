@@ -26,7 +26,7 @@ from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import State as ConsumerState
 from konvene.groups.intervals import told_interval_ms
 from konvene.groups.kinds import is_empty
-from konvene.groups.streams.configure import Status, configure
+from konvene.groups.streams.configure import KIP, Status, configure
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology import sources
@@ -239,7 +239,9 @@ def _consumers_stable(world: World, group: ConsumerGroup, members: list[Member])
 
 
 def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) -> bool:
-    """All at the group's epoch; and each task is run by one, restored. Or they cannot be, and nobody runs."""
+    """All at the group's epoch; and each task is run by one, restored. Or they cannot be, and nobody runs.
+
+    Where somebody brought the next topology and left, in mode `kip`, who is behind has what it had."""
     if group.topology is None or group.members.keys() != {m.member_id for m in members}:
         return False
     if group.epoch > group.assignment_epoch or not all(m.settled and m.epoch == group.epoch for m in members):
@@ -258,7 +260,10 @@ def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) ->
         if found.is_ready
     }
     state = StreamsState.STABLE if found.is_ready else StreamsState.NOT_READY
-    return group.state is state and len(owned) == len(set(owned)) and set(owned) == wanted
+    if group.state is not state or len(owned) != len(set(owned)):
+        return False
+    behind = mode == KIP and all(m.topology_epoch < group.topology.epoch for m in group.members.values())
+    return behind or set(owned) == wanted
 
 
 def _reads_what_it_says(world: World, group: ConsumerGroup, member: Member) -> bool:
