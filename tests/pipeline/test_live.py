@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ from konvene.client.errors import CannotConnect
 from konvene.codec.batches import HEADER_SIZE, batches, build_simple, read_header
 from konvene.codec.uuid import Uuid
 from konvene.log.errors import DirectoryLocked
+from konvene.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -219,3 +225,39 @@ def test_a_range_is_read_with_no_directory(konvene: Konvene, tmp_path: Path) -> 
     assert data == logs(tmp_path / "konvene")[str(TP)]
     assert start == 0
     assert [header.base_offset for some in part for header, _ in some] == list(range(2, end - 2))
+
+
+def delete_records(konvene: Konvene, topic: str, before: int) -> None:
+    async def ask() -> None:
+        async with Cluster(konvene.bootstrap) as cluster:
+            row = DeleteRecordsPartition(partition_index=0, offset=before)
+            topics = (DeleteRecordsTopic(name=topic, partitions=(row,)),)
+            answer = await cluster.ask(DeleteRecordsRequest(topics=topics, timeout_ms=5000))
+            assert answer.topics[0].partitions[0].error_code == 0
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.konvene(topics={"orders": 1})
+def test_what_was_removed_before_it_was_read_leaves_a_hole(
+    konvene: Konvene, tmp_path: Path, restarted: bool
+) -> None:
+    """A segment begins behind it, whether the reader ran on or began again."""
+    with ExitStack() as readers:
+        reader = readers.enter_context(LiveReader(konvene.bootstrap, tmp_path, topics=["orders"]))
+        konvene.produce("orders", [b"a", b"b"], partition=0)
+        reader.catch_up()
+        if restarted:
+            readers.close()
+        konvene.produce("orders", [b"c", b"d"], partition=0)
+        konvene.produce("orders", [b"e"], partition=0)
+        delete_records(konvene, "orders", 4)
+        if restarted:
+            reader = readers.enter_context(LiveReader(konvene.bootstrap, tmp_path, topics=["orders"]))
+        reader.catch_up()
+        assert reader.catch_up() == []
+    segments = sorted((tmp_path / "orders-0").glob("*.log"))
+    assert [path.name for path in segments] == ["00000000000000000000.log", "00000000000000000004.log"]
+    ((header, _),) = batches(segments[1].read_bytes())
+    assert (header.base_offset, header.next_offset) == (4, 5)

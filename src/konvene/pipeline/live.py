@@ -78,7 +78,7 @@ class LiveReader:
         connect: Connect | None = None,
     ) -> None:  # fmt: skip
         self.topics = tuple(topics)
-        self.spool = Spool(directory, segment_bytes=segment_bytes)
+        self.spool = Spool(directory, topics=self.topics, segment_bytes=segment_bytes)
         self._with_ends = log_ends
         self._cluster = Cluster(bootstrap, settings, connect=connect)
         self._runner = asyncio.Runner()
@@ -195,6 +195,8 @@ class LiveReader:
                     f"{tp} ends at offset {last[tp]}, but {self.spool.directory} has it up to {here}: the "
                     "log was cut off or made anew since. Choose another directory"
                 )
+            if here is not None and here < first[tp].offset:
+                self.spool.cut(tp)  # What was between is gone.
             begun[tp] = max(first[tp].offset, here or 0)
         return begun
 

@@ -31,10 +31,8 @@ def missing() -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     why = missing()
     for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            if why is not None:
-                item.add_marker(pytest.mark.skip(reason=why))
+        if why is not None and HERE in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from konvene.client.cluster import TopicPartition
@@ -51,8 +52,12 @@ class LogWentBack(SpoolError):
 class Spool:
     """Use as a context: `with Spool(path) as spool`. One process at a time has it."""
 
-    def __init__(self, directory: str | Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, directory: str | Path, *, topics: Collection[str] = COORDINATOR_TOPICS,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:  # fmt: skip
         self.directory = Path(directory)
+        self.topics = topics
         self.segment_bytes = segment_bytes
         self.directory.mkdir(parents=True, exist_ok=True)
         self._disk = RealDisk()
@@ -100,7 +105,7 @@ class Spool:
         path = folder / "partition.metadata"
         text = f"version: 0\ntopic_id: {topic_id}"
         if not path.exists() or path.read_text() != text:
-            if path.exists() and topic in COORDINATOR_TOPICS:
+            if path.exists() and topic in self.topics:
                 raise LogWentBack(
                     f"{topic} was made anew since {self.directory} was filled: choose another directory"
                 )
@@ -117,14 +122,21 @@ class Spool:
         """Put a batch behind the others, as it is; of a topic that is not a coordinator's its header."""
         segment = self._segment(partition)
         if segment is not None and segment.size + header.size > self.segment_bytes and segment.size:
-            segment.finish()
-            segment = None
-        if segment is None:
+            self.cut(partition)
+        if segment is None or segment.is_finished:
             folder = self.directory / str(partition)
             folder.mkdir(exist_ok=True)
             segment = self._open[partition] = _Segment(folder, header.base_offset)
-        segment.append(header, batch if partition.topic in COORDINATOR_TOPICS else batch[:HEADER_SIZE])
+        segment.append(header, batch if partition.topic in self.topics else batch[:HEADER_SIZE])
         self._dirty.add(partition)
+
+    def cut(self, partition: TopicPartition) -> None:
+        """What comes next does not follow upon what is here: it goes to a segment of its own."""
+        segment = self._segment(partition)
+        if segment is not None:
+            segment.finish()
+            self._dirty.discard(partition)
+            segment.is_finished = True
 
     def drop(self, partition: TopicPartition) -> None:
         """Forget the ends of a users' topic: it was made anew."""
@@ -145,7 +157,7 @@ class Spool:
             names = sorted(p.name for p in folder.glob("*.log") if _SEGMENT.fullmatch(p.name))
             while names:
                 segment = _Segment(folder, int(names.pop()[:20]))
-                if segment.recover(whole=partition.topic in COORDINATOR_TOPICS):
+                if segment.recover(whole=partition.topic in self.topics):
                     self._open[partition] = segment
                     break
                 segment.path.unlink()
@@ -155,12 +167,13 @@ class Spool:
 class _Segment:
     """The last segment of a partition. Its file is open between the first append and `sync`."""
 
-    __slots__ = ("_file", "_index", "_unindexed", "base_offset", "next_offset", "path", "size")
+    __slots__ = ("_file", "_index", "_unindexed", "base_offset", "is_finished", "next_offset", "path", "size")
 
     def __init__(self, folder: Path, base_offset: int) -> None:
         self.path = folder / f"{base_offset:020d}.log"
         self.base_offset = base_offset
         self.next_offset = base_offset
+        self.is_finished = False
         self.size = 0
         self._index = OffsetIndex(base_offset)
         self._unindexed = 0
