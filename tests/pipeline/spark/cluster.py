@@ -19,9 +19,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
-
-HOME = Path(pyspark.__file__).parent
 HOST = "127.0.0.1"
 PATIENCE_S = 120
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -52,14 +49,17 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
 
 
 def _start(started: contextlib.ExitStack, folder: Path, name: str, main: str, words: list[str]) -> Path:
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
     log = folder / f"{name}.log"
     environment = os.environ | {
-        "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "192m",
+        "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "192m",
         "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
     }  # fmt: skip
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [HOME / "bin" / "spark-class", main, *words],
+            [home / "bin" / "spark-class", main, *words],
             stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=folder, start_new_session=True,
         )  # fmt: skip
     started.callback(_end, process)

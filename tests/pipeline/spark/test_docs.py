@@ -10,7 +10,6 @@ from tests.docs.pages import ROOT, blocks, rows
 from tests.pipeline.test_live import GROUPS, commit
 
 from konvene.pipeline.session import settings
-from konvene.pipeline.sources.konvene_log import OPTIONS
 from konvene.testing import Konvene
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ LOGS = ROOT / "tests" / "vectors" / "logs" / "consumer"
 
 def test_the_options_are_the_pages() -> None:
     """None is missing, none is made up, and they mean what the code says."""
+    from konvene.pipeline.sources.konvene_log import OPTIONS
+
     told = [[name.strip("`"), meaning] for name, meaning in rows(PAGE, "options")]
     assert told == [[name, meaning] for name, meaning in OPTIONS.items()]
 
