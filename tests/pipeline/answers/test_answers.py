@@ -21,11 +21,11 @@ def lag(ms: int, end: int | None, partition: int = 0) -> dict[str, object]:
 def gap(from_ms: int, to_ms: int | None, partition: int = 0, base_offset: int = 7) -> dict[str, object]:
     return {
         "cluster": "", "group_id": "app", "topic": "orders", "partition": partition, "from_ms": from_ms,
-        "to_ms": to_ms, "log_partition": 0, "base_offset": base_offset,
+        "to_ms": to_ms, "log_partition": 0, "base_offset": base_offset, "epoch": 3,
     }  # fmt: skip
 
 
-PLACE = ("", "app", 0, 7)
+PLACE = ("", "app", 0, 7, 3)
 
 
 def test_records_that_arrive_in_a_gap_are_taken_from_the_growth_of_the_log() -> None:

@@ -116,11 +116,11 @@ def static_membership(group: str, facts: Facts) -> Advice | None:
         return None
     clients = tuple(sorted({r.client_id for r in found}))
     longest = max(r.away_ms for r in found)
+    above = f", and a session timeout above {duration(longest)}" if longest >= 1_000 else ""
     text = (
         f"{_were(len(spared), facts.total)} were restarts under {BACK_WITHIN_MS // 1000} s: static "
-        f"membership (a group.instance.id of its own for each member, and a session timeout above "
-        f"{duration(longest)}) would have avoided them{_spent(spared)}. "
-        f"Clients: {_names(r.client_id for r in found)}."
+        f"membership (a group.instance.id of its own for each member{above}) would have avoided them"
+        f"{_spent(spared)}. Clients: {_names(r.client_id for r in found)}."
     )
     numbers = {"restarts": len(found), "rebalances": len(spared), "of": facts.total,
                "unavailable_ms": _cost_ms(spared)}  # fmt: skip
@@ -138,18 +138,18 @@ def protocol(group: str, facts: Facts) -> Advice | None:
         and gap["from_member_id"] == gap["to_member_id"]
         and gap["group_type"] == "classic"
     ]
-    stopped = {(gap["log_partition"], gap["base_offset"]) for gap in idle}
+    stopped = {(gap["log_partition"], gap["base_offset"], gap["epoch"]) for gap in idle}
+    chosen = [r for r in facts.rebalances if (r.log_partition, r.base_offset, r.to_epoch) in stopped]
     ms = sum(gap["gap_ms"] or 0 for gap in idle)
-    if len(stopped) < AT_LEAST or not ms:
+    if len(chosen) < AT_LEAST or not ms:
         return None
-    chosen = [r for r in facts.rebalances if (r.log_partition, r.base_offset) in stopped]
     text = (
-        f"In {_were(len(stopped), facts.total)} members gave up partitions and had the same ones back: "
+        f"In {_were(len(chosen), facts.total)} members gave up partitions and had the same ones back: "
         f"{counted(len(idle), 'partition')} stood still needlessly, {seconds(ms)} partition-seconds in all. "
         "The cooperative-sticky assignor keeps such partitions read; so does the consumer protocol "
         "(group.protocol=consumer)."
     )
-    numbers = {"rebalances": len(stopped), "of": facts.total, "partitions": len(idle), "unavailable_ms": ms}
+    numbers = {"rebalances": len(chosen), "of": facts.total, "partitions": len(idle), "unavailable_ms": ms}
     return Advice(group, "protocol", text, ms, _epochs(chosen), (), numbers)
 
 
@@ -236,12 +236,12 @@ def _waited_for(r: Rebalance, rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
 
 def _followers(facts: Facts) -> Iterator[tuple[Rebalance, list[Row]]]:
     """Each rebalance with the members that had come to its end, those that were told when."""
-    by_place: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    by_place: dict[tuple[int, int, int], list[Row]] = defaultdict(list)
     for row in facts.members:
         if row["acknowledged_ms"] is not None and row["part"] != "gone":
-            by_place[row["log_partition"], row["base_offset"]].append(row)
+            by_place[row["log_partition"], row["base_offset"], row["to_epoch"]].append(row)
     for r in facts.rebalances:
-        rows = by_place.get((r.log_partition, r.base_offset))
+        rows = by_place.get((r.log_partition, r.base_offset, r.to_epoch))
         if rows:
             yield r, rows
 

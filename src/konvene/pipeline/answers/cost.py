@@ -18,7 +18,7 @@ LAG_COLUMNS = ("cluster", "topic", "partition", "commit_ms", "log_end_offset")
 """What `Ends` needs of that table."""
 
 Row = Mapping[str, Any]
-Place = tuple[str, str, int, int]
+Place = tuple[str, str, int, int, int]
 
 
 class Ends:
@@ -65,7 +65,7 @@ def costs(gaps: Iterable[Row], ends: Ends) -> dict[Place, Cost]:
     stopped: Counter[Place] = Counter()
     arrived: dict[Place, float] = {}
     for gap in gaps:
-        place = (gap["cluster"], gap["group_id"], gap["log_partition"], gap["base_offset"])
+        place = (gap["cluster"], gap["group_id"], gap["log_partition"], gap["base_offset"], gap["epoch"])
         stopped[place] += 1
         if gap["to_ms"] is None:
             continue

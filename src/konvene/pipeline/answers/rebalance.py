@@ -101,9 +101,9 @@ class Rebalance:
         return max(self.at_ms, self.end_ms if self.end_ms is not None else -1)
 
     @property
-    def place(self) -> tuple[str, str, int, int]:
-        """The key of its table, by which rows of other tables name it."""
-        return (self.cluster, self.group_id, self.log_partition, self.base_offset)
+    def place(self) -> tuple[str, str, int, int, int]:
+        """By what rows of other tables name it. One that left no record has no offset, but its epoch."""
+        return (self.cluster, self.group_id, self.log_partition, self.base_offset, self.to_epoch)
 
     @property
     def all_causes(self) -> tuple[Cause, ...]:

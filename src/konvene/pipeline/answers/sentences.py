@@ -72,7 +72,9 @@ def counted(count: int, noun: str) -> str:
 
 
 def seconds(ms: int) -> str:
-    """Partition-seconds: `0.3`, `12.5`, `1,204`."""
+    """Partition-seconds: `0.024`, `0.3`, `12.5`, `1,204`."""
+    if ms < 100:
+        return f"{ms / 1000:.3f}"
     return f"{ms / 1000:,.1f}" if ms < 100_000 else f"{ms / 1000:,.0f}"
 
 
@@ -147,7 +149,13 @@ def _either(kinds: tuple[str, ...], member: str) -> str:
 
 def _took(r: Rebalance) -> str:
     if r.superseded_by is not None:
-        later = f"{duration(r.duration_ms)} later" if r.duration_ms is not None else "then"
+        later = (
+            "then"
+            if r.duration_ms is None
+            else f"{duration(r.duration_ms)} later"
+            if r.duration_ms
+            else "at once"
+        )
         return f"{r.word} {r.superseded_by} came {later}, before it was done"
     if r.state == "Empty":
         return "the group is empty"
@@ -190,7 +198,7 @@ def _cost(r: Rebalance, cost: Cost | None) -> str:
     if r.unavailable_ms is None:
         return ""
     if r.unavailable_ms == 0:
-        stopped = cost is not None and cost.stopped
+        stopped = (cost is not None and cost.stopped) or r.duration_ms is None
         return f"no {r.unit} stood still" if (r.kept or r.moved) and not stopped else ""
     parts = [f"{seconds(r.unavailable_ms)} {r.unit}-seconds"]
     if cost is not None and cost.waiting is not None:
@@ -211,7 +219,8 @@ def note(r: Rebalance) -> str:
         words = [EITHER.get(kind, kind) for kind in undecided[0]]
         words[0] = words[0] if words[0].startswith("it") else f"it {words[0]}"
         listed = f"{', '.join(words[:-1])}{',' if len(words) > 2 else ''} or {words[-1]}"
-        return f"The log cannot tell whether {listed}; the audit topic would."
+        of_each = " of each" if len(undecided) > 1 else ""
+        return f"The log cannot tell{of_each} whether {listed}; the audit topic would."
     if r.cause == causes.UNKNOWN:
         return "Nothing in the log says why; the audit topic would."
     if r.cause == causes.MEMBER_GONE:

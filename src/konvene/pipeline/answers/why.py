@@ -120,7 +120,9 @@ def tell(gold: Gold, rebalance: Rebalance, cost: Cost | None = None) -> Story:
 
 
 def _is_of(row: Row, r: Rebalance) -> bool:
-    return (row["cluster"], row["group_id"], row["log_partition"], row["base_offset"]) == r.place
+    epoch = row["to_epoch"] if "to_epoch" in row else row["epoch"]
+    where = (row["cluster"], row["group_id"], row["log_partition"], row["base_offset"], epoch)
+    return where == r.place
 
 
 def _name(row: Row) -> str:

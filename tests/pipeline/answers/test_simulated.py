@@ -1,0 +1,60 @@
+"""Whatever a group lives through can be told: lives of the simulator, with and without their audit."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from bench.truth import life
+
+from konvene.pipeline.answers.cost import Ends, costs
+from konvene.pipeline.answers.gold import Gold
+from konvene.pipeline.answers.rebalance import Selection, document
+from konvene.pipeline.answers.report import page
+from konvene.pipeline.answers.sentences import note, sentence, title
+from konvene.pipeline.answers.summary import summarise
+from konvene.pipeline.answers.timeline import timeline
+from konvene.pipeline.answers.why import tell
+from konvene.pipeline.simulated import tables_of
+from konvene.sim.run import Run
+
+KINDS = (("classic",), ("static",), ("consumer",), ("consumer-static",), ("migration",), ("streams",))
+UNTOLD = re.compile(r"None|\bnan\b|  |;;|: ;|, ;|^\W|[^.”)]$|-\d+ (?:partition|task|ms|min)|\{|\}")
+"""What a sentence never has."""
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="+".join)
+@pytest.mark.parametrize("with_audit", [True, False], ids=["audit", "bare"])
+def test_every_rebalance_of_a_life_has_its_sentence_and_its_story(
+    kinds: tuple[str, ...], with_audit: bool
+) -> None:
+    world, _, audits = life(Run(11, kinds, 1_500))
+    gold = Gold(tables_of("sim", world.log.batches, audits.told if with_audit else ()))
+    assert len(gold.rebalances) > 5
+    cost = costs(gold.rows("unavailability"), Ends([]))
+    for each in gold.rebalances:
+        said = sentence(each, cost.get(each.place))
+        assert not UNTOLD.search(said), said
+        assert title(each).startswith(f"{each.group_id} ({each.group_type}), ")
+        assert bool(note(each)) == (each.evidence != "observed")
+        assert json.loads(json.dumps(document(each, cost.get(each.place))))["to_epoch"] == each.to_epoch
+        story = tell(gold, each)
+        assert [step.ms for step in story.steps] == sorted(step.ms for step in story.steps)
+        assert all("None" not in step.text for step in story.steps)
+        lanes = timeline(story, 90)
+        assert all(len(line) <= 90 for line in lanes), lanes
+        if each.start_ms is not None and each.end_ms is not None and each.end_ms > each.start_ms:
+            assert lanes or not story.followers
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="+".join)
+def test_a_life_comes_to_a_summary_and_a_page(kinds: tuple[str, ...]) -> None:
+    world, _, audits = life(Run(12, kinds, 1_500))
+    gold = Gold(tables_of("sim", world.log.batches, audits.told))
+    summary = summarise(gold, Selection())
+    assert summary.rebalances == len(gold.rebalances)
+    for each in summary.advice:
+        assert not UNTOLD.search(each.text), each.text
+        assert 0 < len(each.epochs) == each.numbers["rebalances"] <= each.numbers["of"]
+    assert page(gold, Selection()).endswith("</html>\n")
