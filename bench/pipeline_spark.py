@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.coordinator_log import write_log
+from bench.figures import Figure
+from bench.systems import Lab
 from konvene.pipeline.engine import Engine, Local, Spark
 from konvene.pipeline.ingest import ingest
 from konvene.pipeline.sources.decode import reading
@@ -73,17 +75,34 @@ def main() -> None:
     if asked.inside is not None:
         print(json.dumps(inside(asked.inside, asked.logs, asked.records, asked.runs, only)))
         return
+    found = measured(asked.records, asked.runs, asked.only)
+    print(report(found))
+
+
+def figures(lab: Lab) -> list[Figure]:
+    """The same for the table of all benchmarks: a plain process, Spark on one core, Spark on two."""
+    found = measured(lab.of(RECORDS), lab.windows.runs, "")
+    where = {0: "plain process", 1: "Spark, 1 core", 2: "Spark, 2 cores"}
+    made = []
+    for row in TARGETS:
+        for cores, values in found.items():
+            if row.name in values:
+                is_rate = row.says.endswith("records/s")
+                made.append(Figure(f"{row.says}: {where[cores]}", (values[row.name],), less=not is_rate))
+    return made
+
+
+def measured(records: int, runs: int, only: str) -> dict[int, dict[str, float]]:
+    """By cores, 0 for the plain process: each row's figure, and what it was by CPU."""
     with tempfile.TemporaryDirectory() as folder:
         logs = Path(folder)
         for partition in range(PARTITIONS):
-            share = asked.records // PARTITIONS
-            write_log(logs / "all", share, partition=partition, seed=partition, groups=1000)
+            write_log(logs / "all", records // PARTITIONS, partition=partition, seed=partition, groups=1000)
         write_log(logs / "naive", NAIVE_RECORDS)
         write_log(logs / "small", 20 * BATCH_RECORDS)
         size = sum(path.stat().st_size for path in (logs / "all").rglob("*.log"))
-        print(f"{asked.records:,} records, {size / 1e6:,.0f} MB; load {_load()}")
-        found = {cores: _in_process(cores, logs, asked) for cores in (0, 1, 2)}
-    print(report(found))
+        print(f"{records:,} records, {size / 1e6:,.0f} MB; load {_load()}", file=sys.stderr)
+        return {cores: _in_process(cores, logs, records, runs, only) for cores in (0, 1, 2)}
 
 
 def report(found: dict[int, dict[str, float]]) -> str:
@@ -113,9 +132,9 @@ def _load() -> str:
     return " ".join(f"{each:.1f}" for each in os.getloadavg())
 
 
-def _in_process(cores: int, logs: Path, asked: argparse.Namespace) -> dict[str, float]:
+def _in_process(cores: int, logs: Path, records: int, runs: int, only: str) -> dict[str, float]:
     words = [sys.executable, "-m", "bench.pipeline_spark", "--inside", str(cores), "--logs", str(logs)]
-    words += ["--records", str(asked.records), "--runs", str(asked.runs), "--only", asked.only]
+    words += ["--records", str(records), "--runs", str(runs), "--only", only]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     made: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return made

@@ -13,6 +13,7 @@ from bench import (
     members,
     pipeline_build,
     pipeline_codec,
+    pipeline_spark,
     records,
     requests,
     streams,
@@ -232,6 +233,12 @@ ROWS = (
         "gold",
         "10,000,000 records of 10,000 groups taken in, and gold made of them, by two processes",
         pipeline_build.figures,
+        "none",
+    ),
+    Row(
+        "spark",
+        "logs to rows and files on Spark, one core and two, beside a plain process",
+        pipeline_spark.figures,
         "none",
     ),
 )
