@@ -30,7 +30,7 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 OF_THE_CAUSE = (
     "evidence", "cause", "causes", "causes_left_out", "reason", "cause_topic", "member_id", "instance_id",
-    "client_id", "client_host",
+    "client_id", "client_host", "audit_offset",
 )  # fmt: skip
 
 

@@ -116,14 +116,15 @@ class History:
         if epochs is None:
             group_id, row = key.group, self._take_classic(record, at)
         else:
-            if record.value is not None:
+            if record.value is not None and epochs.group(key.group_id) is None:
                 self._is_of(epochs, key.group_id)
             group_id, row = key.group_id, epochs.take(record, at)
         return None if row is None else Rebalance(group_id, row)
 
     def _take_target(self, record: Record) -> None:
-        if record.value is not None:
-            self._is_of(self._consumer, key_of(record).group_id)
+        group_id = key_of(record).group_id
+        if record.value is not None and self._consumer.group(group_id) is None:
+            self._is_of(self._consumer, group_id)
         self._consumer.take_beside(record)
 
     def _is_of(self, epochs: EpochHistory[Any, Any], group_id: str) -> None:

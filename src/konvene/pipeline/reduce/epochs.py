@@ -102,14 +102,14 @@ def take_current(
     lost, gained = changes(before.current if before is not None else None, after.current, names)
     if lost or gained:
         track.moves(person, lost, gained, at, put)
-    if getattr(after, "classic", None) is not None:
+    states = _CONSUMER_STATES if type(group) is ConsumerGroup else _STREAMS_STATES
+    state = states[after.current.state]
+    if state in OWES or getattr(after, "classic", None) is not None:  # Else it makes no difference.
         track.heard_ms[after.member_id] = at.ms
     it = track.open
     if it is None:
         return
     part = it.part(person)
-    states = _CONSUMER_STATES if type(group) is ConsumerGroup else _STREAMS_STATES
-    state = states[after.current.state]
     if not part.states or part.states[-1] != state:
         part.states.append(state)
     has_it = group.assignment_epoch == it.epoch and after.is_reconciled_to(it.epoch)

@@ -163,7 +163,7 @@ def rebalance_row(place: Place, group_id: str, it: Open, end: End, counts: Count
         counts.units - counts.moved - counts.added, counts.moved, counts.revoked, counts.added,
         counts.standby, counts.warmup, counts.least_moves,
         counts.moved / counts.before if counts.before else None, it.unavailable_ms, end.last_member_id,
-        place.partition, it.base_offset, it.last_offset,
+        place.partition, it.base_offset, it.last_offset, it.why.audit_offset,
     )  # fmt: skip
 
 

@@ -27,7 +27,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
+from konvene.codec.schema import Struct
 from konvene.groups.history import History
 from konvene.pipeline.reduce import classic, epochs
 from konvene.pipeline.reduce.at import NOT_KNOWN, At, Place
@@ -37,10 +39,14 @@ from konvene.pipeline.reduce.units import Names
 from konvene.pipeline.reduce.why import Audit
 from konvene.records import classic as classic_records
 from konvene.records import consumer, streams
-from konvene.records.coordinator import GROUP_RECORDS, Record, decode_record
+from konvene.records.audit import RebalanceValue
+from konvene.records.classic import GroupMetadataValue
+from konvene.records.coordinator import GROUP_RECORDS, Record, RecordType, value_version
 
 __all__ = ["TABLES", "PartitionReducer"]
 
+MOST_KEYS = 20_000
+"""Keys that are kept decoded."""
 TABLES = ("rebalance", "rebalance_member", "ownership", "unavailability")
 
 _EPOCHS = (consumer.ConsumerGroupMetadataKey, streams.StreamsGroupMetadataKey)
@@ -51,21 +57,22 @@ _TARGETS = (
 _CURRENTS = (
     consumer.ConsumerGroupCurrentMemberAssignmentKey, streams.StreamsGroupCurrentMemberAssignmentKey
 )  # fmt: skip
-_STREAMS = frozenset(
-    (_EPOCHS[1], _MEMBERS[1], _TARGETS[1], _CURRENTS[1], streams.StreamsGroupTopologyKey,
-     streams.StreamsGroupTargetAssignmentMemberKey)
-)  # fmt: skip
-_CLASSIC, _EPOCH, _MEMBER, _TARGET, _CURRENT, _OTHER = range(6)
+_CLASSIC, _EPOCH, _TARGET, _WANTED, _OTHER, _MEMBER, _CURRENT = range(7)
 _KINDS: dict[type, int] = {
     classic_records.GroupMetadataKey: _CLASSIC,
     **dict.fromkeys(_EPOCHS, _EPOCH),
     **dict.fromkeys(_MEMBERS, _MEMBER),
     **dict.fromkeys(_TARGETS, _TARGET),
     **dict.fromkeys(_CURRENTS, _CURRENT),
-    consumer.ConsumerGroupTargetAssignmentMemberKey: _OTHER,
+    consumer.ConsumerGroupTargetAssignmentMemberKey: _WANTED,
     consumer.ConsumerGroupRegularExpressionKey: _OTHER,
-    streams.StreamsGroupTargetAssignmentMemberKey: _OTHER,
+    streams.StreamsGroupTargetAssignmentMemberKey: _WANTED,
     streams.StreamsGroupTopologyKey: _OTHER,
+}
+_TYPES: dict[type, str] = {
+    key: "streams" if key.__module__ == streams.__name__ else "consumer"
+    for key in _KINDS
+    if key is not classic_records.GroupMetadataKey
 }
 _READ = {code: kind for code, kind in GROUP_RECORDS.items() if kind.key in _KINDS}
 """Records that say something of a group that is reduced."""
@@ -90,6 +97,7 @@ class PartitionReducer:
         self._audit = Audit(audit)
         self._names = Names(names or {})
         self._tracks: dict[str, Track] = {}
+        self._keys: dict[bytes, Struct] = {}
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
         self._begins = -1
         self._batch = 0
@@ -108,7 +116,7 @@ class PartitionReducer:
         packed = io.BytesIO()
         pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
         pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: _thawed}
-        pickler.dump(self.__dict__)
+        pickler.dump(self.__dict__ | {"_keys": {}})
         return _unpacked, (packed.getvalue(),)
 
     # --- what is fed ---
@@ -126,13 +134,25 @@ class PartitionReducer:
     def take(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
         """A record. What cannot be read is counted, and taken for a gap."""
         record = None
-        if key is not None and len(key) >= 2 and int.from_bytes(key[:2], "big") in _READ:
+        kind = None if key is None or len(key) < 2 else _READ.get(int.from_bytes(key[:2], "big"))
+        if kind is not None and key is not None:
             try:
-                record = decode_record(key, value, _READ)
+                named = self._keys.get(key) or self._read_key(kind, key)
+                version = None if value is None else value_version(kind, value)
+                record = Record(
+                    named, None if version is None else decode(kind.value, version, value or b"", 2)
+                )
             except CodecError:
                 self.unread += 1
                 self.gap()
         self.take_record(offset, timestamp_ms, record)
+
+    def _read_key(self, kind: RecordType, key: bytes) -> Struct:
+        """A key. The last ones are kept, for most come again."""
+        if len(self._keys) >= MOST_KEYS:
+            self._keys.clear()
+        decoded = self._keys[bytes(key)] = decode(kind.key, 0, key, 2)
+        return decoded
 
     def take_record(self, offset: int, timestamp_ms: int, record: Record | None) -> None:
         """The same, decoded; None where it says nothing of groups."""
@@ -142,47 +162,87 @@ class PartitionReducer:
             self._see_batch()
             return
         key: Any = record.key
-        group_id: str = key.group if kind == _CLASSIC else key.group_id
-        member_id: str = key.member_id if kind in (_MEMBER, _CURRENT) else ""
-        self._history.reach(offset, timestamp_ms)
-        self._see_batch()
-        before: Any = self._history.group(group_id)
+        if kind == _CLASSIC:
+            self._take_classic(offset, timestamp_ms, record, key.group)
+            return
+        group_id: str = key.group_id
+        history = self._history
+        history.reach(offset, timestamp_ms)
+        if history.begins != self._begins:
+            self._see_batch()
+        if kind == _WANTED:  # The group keeps it, and no row follows from it.
+            history.take(offset, timestamp_ms, record)
+            self._see_whether_whole()
+            return
+        before: Any = history.group(group_id)
         if before is None and record.value is None and group_id not in self._tracks:
-            self._history.take(offset, timestamp_ms, record)
+            history.take(offset, timestamp_ms, record)
             self._see_whether_whole()
             return
         track = self._track(group_id, before)
-        member = before.members.get(member_id) if member_id and hasattr(before, "behind") else None
-        told = self._history.take(offset, timestamp_ms, record)
-        self._see_whether_whole()
-        track.era = self._era
+        member_id: str = key.member_id if kind >= _MEMBER else ""
+        is_epoch_group = before is not None and type(before) is not GroupMetadataValue
+        member = before.members.get(member_id) if member_id and is_epoch_group else None
+        told = history.take(offset, timestamp_ms, record)
+        if not self._is_whole:
+            self._see_whether_whole()
+            track.era = self._era
         at = At(timestamp_ms, offset, self._stretch, self._is_whole)
-        group: Any = self._history.group(group_id)
-        row = None if told is None else told.story
-        if kind == _CLASSIC:
-            self._take_classic(track, before, record, row, at)
-            return
+        group, is_of_type = before, track.group_type == _TYPES[type(key)]
         if record.value is not None:
-            self._is_of_type(track, "streams" if type(key) in _STREAMS else "consumer", at)
+            if not is_of_type or before is None:
+                self._is_of_type(track, _TYPES[type(key)], at)
+                group, member = history.group(group_id), member if is_of_type else None
+        elif not (is_of_type and is_epoch_group):
+            return
         elif kind == _EPOCH:
-            if before is not None and group is None:
+            if history.group(group_id) is None:
                 epochs.group_ended(track, at, self._put)
                 self._ended.add(group_id)
             return
-        if group is None or not hasattr(group, "behind"):
-            return
-        if kind == _EPOCH:
-            epochs.take_epoch(track, group, row, self._audit, at, self._put)
-        elif kind == _TARGET:
-            epochs.take_target(track, group, at)
-        elif kind == _MEMBER:
-            epochs.take_member(track, member, group.members.get(member_id), self._names, at, self._put)
-        elif kind == _CURRENT:
+        self._tell(kind, track, group, member, member_id, record, None if told is None else told.story, at)
+
+    def _tell(
+        self, kind: int, track: Track, group: Any, member: Any, member_id: str, record: Record,
+        row: RebalanceValue | None, at: At,
+    ) -> None:  # fmt: skip
+        """A group that assigns, and its member as it was before, behind a record."""
+        if kind == _CURRENT:
             after = group.members.get(member_id)
             is_gone = record.value is None
             epochs.take_current(track, group, member, after, is_gone, self._names, at, self._put)
             if row is not None:
                 epochs.converged(track, row, self._audit, member_id, at, self._put)
+        elif kind == _MEMBER:
+            epochs.take_member(track, member, group.members.get(member_id), self._names, at, self._put)
+        elif kind == _EPOCH:
+            epochs.take_epoch(track, group, row, self._audit, at, self._put)
+        elif kind == _TARGET:
+            epochs.take_target(track, group, at)
+
+    def _take_classic(self, offset: int, timestamp_ms: int, record: Record, group_id: str) -> None:
+        history = self._history
+        history.reach(offset, timestamp_ms)
+        self._see_batch()
+        before: Any = history.group(group_id)
+        if before is None and record.value is None and group_id not in self._tracks:
+            history.take(offset, timestamp_ms, record)
+            self._see_whether_whole()
+            return
+        track = self._track(group_id, before)
+        told = history.take(offset, timestamp_ms, record)
+        self._see_whether_whole()
+        track.era = self._era
+        at = At(timestamp_ms, offset, self._stretch, self._is_whole)
+        if record.value is not None:
+            self._is_of_type(track, "classic", at)
+        elif track.group_type != "classic":
+            return
+        else:
+            self._ended.add(group_id)
+        value: Any = record.value
+        row = None if told is None else told.story
+        classic.take_generation(track, before, value, row, self._audit, at, self._put)
 
     def finish(self) -> None:
         """The log ends here: rows of what is not over. What was fed may be gone on with nevertheless."""
@@ -219,16 +279,6 @@ class PartitionReducer:
                 track.holdings.at_rest()
             track.era = self._era
         return track
-
-    def _take_classic(self, track: Track, before: Any, record: Record, row: Any, at: At) -> None:
-        if record.value is not None:
-            self._is_of_type(track, "classic", at)
-        elif track.group_type != "classic":
-            return
-        else:
-            self._ended.add(track.group_id)
-        value: Any = record.value
-        classic.take_generation(track, before, value, row, self._audit, at, self._put)
 
     def _is_of_type(self, track: Track, group_type: str, at: At) -> None:
         if track.group_type not in ("", group_type):  # Compaction took the end of what it was.

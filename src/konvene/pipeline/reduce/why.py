@@ -58,6 +58,8 @@ class Why(NamedTuple):
     causes: tuple[CauseRow, ...]
     left_out: int
     evidence: str
+    audit_offset: int = -1
+    """Where the audit says so."""
 
     @property
     def kind(self) -> str:
@@ -70,7 +72,7 @@ NOTHING_KNOWN = Why((), 0, MISSING)
 def observed(row: Mapping[str, Any]) -> Why:
     """What a row of the audit says."""
     told = tuple({name: each[name] for name in _FIELDS} for each in row["causes"])
-    return Why(told, row["causes_left_out"], OBSERVED)
+    return Why(told, row["causes_left_out"], OBSERVED, row["audit_offset"])
 
 
 def inferred(row: RebalanceValue, ways: Mapping[str, str]) -> Why:
@@ -127,9 +129,8 @@ class Audit:
         return found
 
     def unwritten(self, group_id: str, ms: int) -> list[Mapping[str, Any]]:
-        """Rows about generations that left no record, up to a time: each was superseded before it was stored.
-
-        After a crash its number may come again; the last one of each number is told."""
+        """Rows about generations that left no record, up to a time: each was superseded before it was stored,
+        and its number may come again after a crash."""
         epochs = self._rows.get(group_id, {})
         found = [
             (row["audit_offset"], epoch, row)
@@ -141,7 +142,7 @@ class Audit:
         for _, epoch, row in found:
             epochs[epoch].remove(row)
             self._tidy(group_id, epoch)
-        return list({epoch: row for _, epoch, row in found}.values())
+        return [row for _, _, row in found]
 
     def _tidy(self, group_id: str, epoch: int) -> None:
         epochs = self._rows[group_id]

@@ -1,0 +1,198 @@
+"""What a rebalance was for its members, who had what, and how members may have gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.groups.history.logs import Batch, Entry
+from tests.pipeline.reduce.reading import golden_rows, reduced
+
+from konvene.codec.uuid import Uuid
+from konvene.groups.consumer.current import Current, MemberState
+from konvene.groups.consumer.group import Member
+from konvene.groups.consumer.log import (
+    assignment_record,
+    current_record,
+    group_record,
+    member_record,
+    member_tombstones,
+    target_record,
+)
+from konvene.pipeline.reduce.why import ways_to_go
+from konvene.records.coordinator import Record
+
+LEFT, EXPIRED, LATE, NO_SYNC = "member-left", "session-expired", "rebalance-timeout", "sync-timeout"
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"may_be_late": False, "may_not_sync": False}, [LEFT, EXPIRED]),
+        ({"heard_ms": 0, "session_timeout_ms": 101}, [LEFT]),
+        ({"heard_ms": 0, "session_timeout_ms": 100}, [LEFT, EXPIRED]),
+        ({"session_timeout_ms": 101}, [LEFT, EXPIRED]),
+        ({"heard_ms": 0, "rebalance_timeout_ms": 101, "may_be_late": True}, [LEFT, EXPIRED]),
+        ({"heard_ms": 0, "rebalance_timeout_ms": 100, "may_be_late": True}, [LEFT, EXPIRED, LATE]),
+        ({"heard_ms": 0, "rebalance_timeout_ms": 100, "may_not_sync": True}, [LEFT, EXPIRED, NO_SYNC]),
+        ({"rebalance_timeout_ms": 9_999, "may_be_late": True}, [LEFT, EXPIRED, LATE]),
+    ],
+)
+def test_what_is_left_of_the_ways_to_go(told: dict[str, Any], expected: list[str]) -> None:
+    """To the millisecond: a timer that is as long as the time that passed may have run out."""
+    given = {"gone_ms": 100, "may_be_late": False, "may_not_sync": False} | told
+    assert ways_to_go(**given).split("|") == expected
+
+
+def row_of(rows: list[dict[str, Any]], group: str, epoch: int, client: str) -> dict[str, Any]:
+    (row,) = [
+        r for r in rows if (r["group_id"], r["to_epoch"], r["client_id"]) == (group, epoch, client)
+    ]  # fmt: skip
+    return row
+
+
+def test_who_waited_for_whom_in_a_log_of_kafka() -> None:
+    """A second member joins: the first one gives up half, and the second waits for it."""
+    rows = golden_rows("consumer")["rebalance_member"]
+    ann, bob = row_of(rows, "basic", 3, "ann"), row_of(rows, "basic", 3, "bob")
+    assert (ann["part"], ann["states"]) == ("stayed", ["UNREVOKED_PARTITIONS", "STABLE"])
+    assert (bob["part"], bob["states"]) == ("joined", ["UNRELEASED_PARTITIONS", "STABLE"])
+    assert (bob["waited_for"], ann["waited_for"]) == ([ann["member_id"]], [])
+    assert (ann["units_before"], ann["revoked"], ann["units_after"]) == (4, 2, 2)
+    assert (bob["units_before"], bob["added"], bob["units_after"]) == (0, 2, 2)
+    assert ann["acknowledged_ms"] < bob["acknowledged_ms"] == 1085
+
+
+def test_tasks_have_roles_in_a_log_of_kafka() -> None:
+    """Standbys are owned as well, and no gap is told of them."""
+    rows = golden_rows("streams")
+    assert {row["role"] for row in rows["ownership"]} == {"active", "standby"}
+    assert {row["role"] for row in rows["unavailability"]} == {"active"}
+    states = {state for row in rows["rebalance_member"] for state in row["states"]}
+    assert {"STABLE", "UNREVOKED_TASKS", "UNRELEASED_TASKS"} >= states >= {"STABLE", "UNREVOKED_TASKS"}
+
+
+T = Uuid(b"t" * 16)
+OWES, WAITS = MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS
+
+
+def log(*batches: tuple[int, list[Record]]) -> list[Batch]:
+    """Batches with their times."""
+    found, start = [], 0
+    for ms, records in batches:
+        entries = tuple(Entry(start + i, ms, r.key, r) for i, r in enumerate(records))
+        found.append(Batch(start, start + len(records) - 1, entries))
+        start += len(records)
+    return found
+
+
+def joins(name: str, epoch: int, instance: str | None = None) -> list[Record]:
+    return [member_record("g", Member(name, instance, client_id=f"c-{name}")), group_record("g", epoch, 5)]
+
+
+def has(
+    name: str, epoch: int, *partitions: int, owes: tuple[int, ...] = (), state: Any = MemberState.STABLE
+) -> Record:
+    given, pending = ({T: dict.fromkeys(some, 1)} if some else {} for some in (partitions, owes))
+    return current_record("g", name, Current(state, epoch, epoch - 1, given, pending))
+
+
+def gives(epoch: int, **wanted: tuple[int, ...]) -> list[Record]:
+    targets = [target_record("g", name, {T: some} if some else {}) for name, some in wanted.items()]
+    return [*targets, assignment_record("g", epoch, 0)]
+
+
+FIRST = (10, [*joins("a", 2), *gives(2, a=(0, 1)), has("a", 2, 0, 1)])
+SECOND = (20, [*joins("b", 3), *gives(3, a=(0,), b=(1,)), has("b", 3, state=WAITS)])
+
+
+def test_a_partition_is_handed_over_with_a_gap_in_between() -> None:
+    """What is to be given up is still owned until it is."""
+    rows = reduced(
+        log(
+            FIRST, SECOND, (30, [has("a", 2, 0, owes=(1,), state=OWES)]), (45, [has("a", 3, 0)]),
+            (60, [has("b", 3, 1)]),
+        ), names={str(T): "t"},
+    )  # fmt: skip
+    told = [
+        (r["partition"], r["member_id"], r["from_ms"], r["to_ms"], r["from_epoch"], r["to_epoch"])
+        for r in rows["ownership"]
+    ]
+    assert told == [(1, "a", 10, 45, 2, 3), (0, "a", 10, None, 2, None), (1, "b", 60, None, 3, None)]
+    (gap,) = rows["unavailability"]
+    assert (gap["topic"], gap["partition"], gap["from_ms"], gap["to_ms"], gap["gap_ms"]) == (
+        "t",
+        1,
+        45,
+        60,
+        15,
+    )
+    assert (gap["from_member_id"], gap["to_member_id"], gap["epoch"]) == ("a", "b", 3)
+    assert (gap["base_offset"], gap["cause"], gap["evidence"]) == (5, "member-joined", "observed")
+    last = rows["rebalance"][-1]
+    assert (last["start_ms"], last["target_ms"], last["end_ms"], last["duration_ms"]) == (20, 20, 60, 40)
+    assert (last["unavailable_ms"], last["churn_ratio"], last["last_member_id"]) == (15, 0.5, "b")
+
+
+def test_what_nobody_wants_any_more_is_not_unavailable() -> None:
+    """The group comes to rest without it."""
+    rows = reduced(log(FIRST, (20, [group_record("g", 3, 6), *gives(3, a=(0,)), has("a", 3, 0)])))
+    assert rows["unavailability"] == []
+    assert (rows["rebalance"][-1]["revoked"], rows["rebalance"][-1]["unavailable_ms"]) == (1, 0)
+
+
+def test_what_a_member_had_that_went_is_missed_because_of_that() -> None:
+    """And what the rebalance before it had come to is told without it."""
+    gone = [*member_tombstones("g", "a"), group_record("g", 4, 5)]
+    rows = reduced(log(FIRST, SECOND, (30, gone), (50, [*gives(4, b=(0, 1)), has("b", 4, 0, 1)])))
+    second, third = rows["rebalance"][1:]
+    assert (second["superseded_by"], second["members"], second["units"], second["revoked"]) == (4, 2, 2, 0)
+    assert (third["gone"], third["moved"], third["revoked"], third["least_moves"]) == (1, 2, 2, 2)
+    assert (third["unavailable_ms"], third["cause"]) == (40, f"{LEFT}|{EXPIRED}")
+    assert {(gap["epoch"], gap["from_ms"], gap["to_ms"]) for gap in rows["unavailability"]} == {(4, 30, 50)}
+
+
+def test_a_static_member_that_is_back_is_who_it_was() -> None:
+    """Under another id: nothing moved, though its intervals are two."""
+    swap = [
+        *member_tombstones("g", "a"), member_record("g", Member("z", "i", client_id="c-z")),
+        group_record("g", 3, 6), *gives(3, z=(0,)), has("z", 3, 0),
+    ]  # fmt: skip
+    rows = reduced(log((10, [*joins("a", 2, "i"), *gives(2, a=(0,)), has("a", 2, 0)]), (20, swap)))
+    last = rows["rebalance"][-1]
+    assert (last["joined"], last["gone"], last["kept"], last["moved"], last["members"]) == (0, 0, 1, 0, 1)
+    assert [(r["member_id"], r["from_ms"], r["to_ms"]) for r in rows["ownership"]] == [
+        ("a", 10, 20), ("z", 20, None),
+    ]  # fmt: skip
+    assert rows["unavailability"] == []
+    assert [(r["member_id"], r["part"]) for r in rows["rebalance_member"]][-1] == ("z", "stayed")
+
+
+def test_a_member_that_owed_a_revocation_for_long_may_have_been_thrown_out() -> None:
+    """No longer than its rebalance timeout: then it was not that."""
+    member = member_record("g", Member("a", client_id="c-a", rebalance_timeout_ms=100))
+    for gone_ms, late in ((129, False), (130, True)):
+        rows = reduced(
+            log(
+                (10, [member, group_record("g", 2, 5), *gives(2, a=(0, 1)), has("a", 2, 0, 1)]), SECOND,
+                (30, [has("a", 2, 0, owes=(1,), state=OWES)]),
+                (gone_ms, [*member_tombstones("g", "a"), group_record("g", 4, 5)]),
+            )
+        )  # fmt: skip
+        assert (LATE in rows["rebalance"][-1]["cause"]) is late
+
+
+def test_a_large_group_costs_no_more_a_record_than_a_small_one() -> None:
+    """Members that follow one after another: what is looked at is what changed."""
+    sizes = {}
+    for count in (50, 500):
+        names = [f"m{i}" for i in range(count)]
+        start = [r for name in names for r in joins(name, 2)[:1]] + [group_record("g", 2, 5)]
+        wanted = {name: (i,) for i, name in enumerate(names)}
+        batches = [(10, [*start, *gives(2, **wanted)])]
+        batches += [(20 + i, [has(name, 2, i)]) for i, name in enumerate(names)]
+        rows = reduced(log(*batches))
+        (row,) = rows["rebalance"]
+        assert (row["members"], row["added"], row["converged"]) == (count, count, True)
+        sizes[count] = sum(len(some) for some in rows.values())
+    assert sizes[500] - 1 == 10 * (sizes[50] - 1)
