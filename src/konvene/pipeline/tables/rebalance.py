@@ -68,6 +68,9 @@ TABLE = Table(
         Column("log_partition", pa.int32(), "Where it stands in `__consumer_offsets`: the partition,"),
         Column("base_offset", pa.int64(), "the first record of its beginning,"),
         Column("last_offset", pa.int64(), "and the record with which it ended."),
+        Column(
+            "audit_offset", pa.int64(), "The row of the audit that says why; -1 where the log has to tell it."
+        ),
     ),
-    key=("cluster", "group_id", "log_partition", "base_offset", "to_epoch"),
+    key=("cluster", "group_id", "log_partition", "base_offset", "to_epoch", "audit_offset"),
 )  # fmt: skip
