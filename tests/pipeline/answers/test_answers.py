@@ -87,9 +87,13 @@ def test_gold_without_any_row_has_nothing_to_tell() -> None:
 
 
 def test_units_are_told_by_topic_in_ranges() -> None:
-    rows = [{"topic": "orders", "partition": n, "role": "active"} for n in (4, 0, 2, 3)]
-    rows.append({"topic": "1", "partition": 0, "role": "standby"})
-    assert units(rows) == "orders:0,2-4, standby 1:0"
+    rows = [
+        {"group_type": "classic", "topic": "orders", "partition": n, "role": "active"} for n in (4, 0, 2, 3)
+    ]
+    assert units(rows) == "orders:0,2-4"
+    tasks = [("1", 0, "standby"), ("0", 2, "active"), ("0", 1, "active")]
+    streams = [{"group_type": "streams", "topic": t, "partition": n, "role": role} for t, n, role in tasks]
+    assert units(streams) == "0_1,0_2, standby 1_0"
 
 
 # the story of one -----------------------------------------------------------------------------

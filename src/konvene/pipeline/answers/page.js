@@ -163,7 +163,7 @@
       let previous = "";
       detail.lanes.forEach(([name, spans, missed], i) => {
         const top = rows.lanes + i * laneHeight, tall = laneHeight - (laneHeight > 8 ? 3 : 1);
-        const topic = name.replace(/:\d+( |$).*/, "");
+        const topic = name.replace(/[:_]\d+( |$).*/, "");
         if (laneHeight >= 10 || topic !== previous) {
           const text = name.length > 20 ? `…${name.slice(-19)}` : name;
           const node = label(laneHeight >= 10 ? text : topic.length > 20 ? `…${topic.slice(-19)}` : topic, top + tall / 2 + .5, "lane");

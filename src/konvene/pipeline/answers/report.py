@@ -204,7 +204,10 @@ def _lanes(
         for unit in chosen:
             spans = [(*_span(row, high), number[name_of[row["member_id"]]]) for row in by_unit[unit]]
             missed = [(*_span(row, high), 0) for row in holes[unit]]
-            lanes.append([_unit_name(unit), _flat(_merged(spans, least)), _pairs(_merged(missed, least))])
+            kind = by_unit[unit][0]["group_type"]
+            lanes.append(
+                [_unit_name(unit, kind), _flat(_merged(spans, least)), _pairs(_merged(missed, least))]
+            )
         if sum(len(lane[1]) // 3 + len(lane[2]) // 2 for lane in lanes) <= MOST_SEGMENTS:
             return names, lanes, len(by_unit) - len(chosen)
         least = max(least * 2, 1)
@@ -214,9 +217,11 @@ def _span(row: Row, high: int) -> tuple[int, int]:
     return row["from_ms"], high if row["to_ms"] is None else row["to_ms"]
 
 
-def _unit_name(unit: tuple[str, int, str]) -> str:
+def _unit_name(unit: tuple[str, int, str], group_type: str) -> str:
     topic, partition, role = unit
-    return f"{topic}:{partition}" if role == "active" else f"{topic}:{partition} ({role})"
+    if group_type != "streams":
+        return f"{topic}:{partition}"
+    return f"{topic}_{partition}" if role == "active" else f"{topic}_{partition} ({role})"
 
 
 def _names(rows: Iterable[Row]) -> dict[str, str]:

@@ -192,14 +192,18 @@ def _handed(
 
 
 def units(rows: Iterable[Row]) -> str:
-    """What it is, topic by topic: `orders:0,2-4, payments:1`; standby and warm-up tasks are called so."""
+    """What it is: `orders:0,2-4, payments:1`; tasks as Kafka writes them: `0_1,0_2, standby 1_0`."""
     by_topic: dict[tuple[str, str], list[int]] = defaultdict(list)
+    tasks: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for row in rows:
-        by_topic[row["role"], row["topic"]].append(row["partition"])
-    told = []
-    for (role, topic), numbers in sorted(by_topic.items()):
-        prefix = "" if role == "active" else f"{role} "
-        told.append(f"{prefix}{topic}:{_ranges(sorted(numbers))}")
+        if row["group_type"] == "streams":
+            tasks[row["role"]].append((row["topic"], row["partition"]))
+        else:
+            by_topic[row["role"], row["topic"]].append(row["partition"])
+    told = [f"{topic}:{_ranges(sorted(numbers))}" for (_, topic), numbers in sorted(by_topic.items())]
+    for role, ids in sorted(tasks.items()):
+        listed = ",".join(f"{subtopology}_{n}" for subtopology, n in sorted(ids))
+        told.append(listed if role == "active" else f"{role} {listed}")
     return ", ".join(told)
 
 
