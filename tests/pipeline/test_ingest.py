@@ -28,7 +28,7 @@ from tests.pipeline.segments import (
 
 from konvene.codec.batches import read_header
 from konvene.codec.uuid import Uuid
-from konvene.pipeline import ledger, read
+from konvene.pipeline import ledger, read, splits
 from konvene.pipeline.engine import Local
 from konvene.pipeline.ingest import Report, WrongTables, ingest
 from konvene.pipeline.progress import Progress
@@ -240,6 +240,37 @@ def test_copies_give_together_what_any_of_them_has(tmp_path: Path, seed: int, wo
     silver = [read.table(w, "offset_commit").sort_by("offset") for w in (at_once, in_turn)]
     columns = [name for name in silver[0].column_names if name != "batch_base_offset"]
     assert silver[0].select(columns).equals(silver[1].select(columns))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_copy_that_is_replaced_while_gaps_are_filled_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    """Some of its parts were read, some not: what was found stays, the rest comes with the next run, once."""
+    monkeypatch.setattr(splits, "_AHEAD", 500)
+    batches = log(3, 90)
+    write(tmp_path / "a", thinned(batches, random.Random(1), 1 << 40), cuts=[40], whole=batches)
+    (path,) = write(tmp_path / "b", batches)
+    steps: list[int] = []
+
+    class Meanwhile(Local):
+        def run(self, work: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+            steps.append(len(tasks))
+            for n, task in enumerate(tasks):
+                if len(steps) == 2 and n == which:
+                    draft = path.with_suffix(".swap")
+                    draft.write_bytes(path.read_bytes())
+                    draft.rename(path)
+                yield work(task)
+
+    warehouse = Warehouse(tmp_path / "w")
+    report = ingest(warehouse, [tmp_path / "a", tmp_path / "b"], Meanwhile(), task_bytes=4000)
+    assert steps[1] > which and len(report.left) == steps[1] - which
+    offsets = [offset for offset, *_ in records_of(warehouse)]
+    assert offsets == sorted(set(offsets)) and len(offsets) < len(expected(batches))
+    take(warehouse, tmp_path / "a", tmp_path / "b")
+    assert records_of(warehouse) == expected(batches)
+    assert [kind for _, _, kind, _ in spans(warehouse)] == ["whole"]
 
 
 def test_a_cleaned_log_says_that_it_is(tmp_path: Path) -> None:
