@@ -206,13 +206,17 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
 
 def _seconds(how: Callable[[], Any]) -> tuple[float, float]:
     """On the clock, and of CPU, of this process and all below it."""
-    began, used = time.perf_counter(), _cpu_s()
+    began, before = time.perf_counter(), _ticks()
     how()
-    return time.perf_counter() - began, _cpu_s() - used
+    wall, after = time.perf_counter() - began, _ticks()
+    used = sum(ticks - before.get(pid, 0) for pid, ticks in after.items())
+    return wall, used / os.sysconf("SC_CLK_TCK")
 
 
-def _cpu_s() -> float:
-    """What all processes of the session used so far, those included that have ended."""
+def _ticks() -> dict[int, int]:
+    """What each process of the session has used, with what its children had that have ended.
+
+    A worker that ends between two looks is counted whole, by its parent: rather too much than too little."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -226,7 +230,7 @@ def _cpu_s() -> float:
     while grown:
         more = {pid for pid, parent in parents.items() if parent in ours} - ours
         ours, grown = ours | more, bool(more)
-    return sum(ticks.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+    return {pid: ticks[pid] for pid in ours if pid in ticks}
 
 
 def _decoded(logs: Path) -> None:
