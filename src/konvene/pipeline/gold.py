@@ -157,8 +157,9 @@ class Holes:
 
 
 def _audit(task: Task) -> Iterator[dict[str, Any]]:
-    """Rows of the audit about this log, in the order in which they were written."""
-    wanted = ds.field("partition") == task.of.partition
+    """Rows of the audit about this log, in the order in which they were written; and those about generations
+    that left no record, of which only the group is known."""
+    wanted = (ds.field("partition") == task.of.partition) | (ds.field("partition") == -1)
     for batch in task.read("audit_event", None, wanted):
         yield from batch.to_pylist()
 
