@@ -15,9 +15,10 @@ from typing import Any
 import click
 import pytest
 from tests.cli.commands import Said, call, serving
+from tests.pipeline.answers.sample import Client, Model, gold, together
 
 from konvene.cli.explain import explain
-from konvene.cli.explain_follow import _Live
+from konvene.cli.explain_follow import _Live, _Teller
 from konvene.cli.explain_steps import brokers_and_paths, engine_of
 from konvene.client.errors import CannotConnect
 
@@ -295,6 +296,39 @@ def test_a_follower_tells_what_ends_while_it_looks_and_ends_well(tmp_path: Path)
     assert told == sorted(told, key=lambda each: each["start_ms"] or each["target_ms"] or each["end_ms"])
 
 
+class Stored:
+    """A warehouse with these tables."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def files(self, name: str) -> list[str]:
+        return [name] * (name in self.names)
+
+
+@pytest.mark.parametrize(("names", "looks"), [((), 1), (("audit_event",), 2)])
+def test_what_the_audit_may_still_explain_is_told_a_look_later(
+    names: tuple[str, ...], looks: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once, and not before the next look could have brought the row of the audit."""
+    model = Model("app", "consumer", {"orders": 2}, evidence="inferred")
+    model.join(Client("ann", "/a"))
+    before = together(model)
+    model.wait(60_000)
+    model.join(Client("bob", "/b"))
+    after = gold(**model.rows)
+    now = [before]
+    monkeypatch.setattr("konvene.pipeline.answers.Gold", lambda warehouse: now[0])
+    teller = _Teller(Stored(*names), (), as_json=True)  # type: ignore[arg-type]
+    teller.look()
+    assert capsys.readouterr() == ("", "Following; 1 rebalances were over before.\n")
+    now[0] = after
+    for look in range(1, 4):
+        teller.look()
+        told = [json.loads(line)["to_epoch"] for line in capsys.readouterr().out.splitlines()]
+        assert told == ([2] if look == looks else [])
+
+
 # errors ---------------------------------------------------------------------------------------
 
 
@@ -445,8 +479,6 @@ def test_sigterm_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_names_with_control_characters_cannot_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.pipeline.answers.sample import Client, Model, together
-
     from konvene.cli.explain_show import print_rebalance, print_story, print_summary
     from konvene.pipeline.answers import Selection, summarise, tell
 
@@ -454,13 +486,13 @@ def test_names_with_control_characters_cannot_move_the_cursor(monkeypatch: pytes
     model.join(Client("c\x1b[31m", "/h\r"), took_ms=1_000)
     model.wait(60_000)
     model.join(Client("d\x1b[31m", "/h\r"), took_ms=1_000)
-    gold = together(model)
+    tables = together(model)
     said: list[str] = []
     monkeypatch.setattr("click.echo", lambda text="", **_: said.append(str(text)))
-    for each in gold.rebalances:
+    for each in tables.rebalances:
         print_rebalance(each, None)
-        print_story(tell(gold, each))
-    print_summary(summarise(gold, Selection()), gold.rebalances)
+        print_story(tell(tables, each))
+    print_summary(summarise(tables, Selection()), tables.rebalances)
     plain = [click.unstyle(text) for text in said]
     assert len(plain) > 20 and all(text.isprintable() for text in plain), [
         t for t in plain if not t.isprintable()

@@ -33,7 +33,7 @@ from konvene.cli.explain_steps import (
 from konvene.cli.output import note
 
 if TYPE_CHECKING:
-    from konvene.pipeline.answers import Rebalance
+    from konvene.pipeline.answers import Gold, Rebalance
     from konvene.pipeline.live import LiveReader
     from konvene.pipeline.warehouse import Warehouse
 
@@ -123,38 +123,60 @@ def _follow(
     warehouse: Warehouse, paths: Sequence[str], readers: Sequence[_Live], groups: tuple[str, ...],
     work: Work, stop: threading.Event, interval: float, as_json: bool,
 ) -> None:  # fmt: skip
-    seen: set[tuple[Any, ...]] | None = None
+    teller = _Teller(warehouse, groups, as_json)
     while True:
         for reader in readers:
             reader.catch_up()
         there = [*paths, *(str(reader.directory) for reader in readers if has_logs(reader.directory))]
         if there:
-            ingest_and_build(warehouse, there, work, quiet=seen is not None)
-        seen = _tell_new(warehouse, groups, seen, as_json)
+            ingest_and_build(warehouse, there, work, quiet=teller.began)
+        teller.look()
         if stop.wait(interval):
             return
 
 
-def _tell_new(
-    warehouse: Warehouse, groups: tuple[str, ...], seen: set[tuple[Any, ...]] | None, as_json: bool
-) -> set[tuple[Any, ...]]:
-    """Tell of those that ended since; the first time, only how many there are."""
-    from konvene.pipeline.answers import Gold, Selection
+class _Teller:
+    """Tells of each rebalance once, when it is over; of those that were over at first, how many."""
 
-    gold = Gold(warehouse=warehouse)
-    over = [each for each in gold.select(Selection(groups)) if _is_over(each)]
-    if seen is None:
-        note(f"Following; {len(over):,} rebalances were over before.")
-        return {each.place for each in over}
-    new = [each for each in reversed(over) if each.place not in seen]
-    costs = costs_of(gold, new)
-    if as_json:
-        print_documents(new, costs)
-    else:
-        for each in new:
-            print_rebalance(each, costs.get(each.place))
-    sys.stdout.flush()
-    return seen | {each.place for each in new}
+    def __init__(self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool) -> None:
+        self.began = False
+        self._warehouse, self._groups, self._as_json = warehouse, groups, as_json
+        self._told: set[tuple[Any, ...]] = set()
+        self._early: set[tuple[Any, ...]] = set()
+
+    def look(self) -> None:
+        from konvene.pipeline.answers import Gold, Selection
+
+        gold = Gold(warehouse=self._warehouse)
+        over = [each for each in reversed(gold.select(Selection(self._groups))) if _is_over(each)]
+        if self.began:
+            self._tell(
+                gold, [each for each in over if each.place not in self._told and not self._waits(each)]
+            )
+        else:
+            self.began = True
+            note(f"Following; {len(over):,} rebalances were over before.")
+            self._told = {each.place for each in over}
+
+    def _waits(self, rebalance: Rebalance) -> bool:
+        """An audit is written after the records that it explains: its row may come with the next look."""
+        if rebalance.evidence == "observed" or not self._warehouse.files("audit_event"):
+            return False
+        if rebalance.place in self._early:
+            return False
+        self._early.add(rebalance.place)
+        return True
+
+    def _tell(self, gold: Gold, new: Sequence[Rebalance]) -> None:
+        costs = costs_of(gold, new)
+        if self._as_json:
+            print_documents(new, costs)
+        else:
+            for each in new:
+                print_rebalance(each, costs.get(each.place))
+        sys.stdout.flush()
+        self._told |= {each.place for each in new}
+        self._early -= self._told
 
 
 def _is_over(rebalance: Rebalance) -> bool:
