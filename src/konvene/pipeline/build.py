@@ -87,7 +87,8 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
         groups, commits = inputs(_OVERLAPS, "groups"), inputs(_OVERLAPS, "commits")
         if groups:
             read = {"groups": groups, "commits": _in_doubt(commits, covered)}
-            told = tuple(f for f, explains in audits if f.cluster == of.cluster and of.partition in explains)
+            wanted = {of.partition, -1}
+            told = tuple(f for f, explains in audits if f.cluster == of.cluster and explains & wanted)
             read |= {"audit_event": told, "topic_name": tuple(names), "times": (*groups, *commits)}
             yield Task("groups", home, of, spans, read)
         silver = (*inputs("offset_commit"), *inputs("legacy_offset_commit"))
