@@ -19,8 +19,8 @@ TABLE = Table(
         Column("from_epoch", pa.int32(), "The epoch (generation) before; -1 where it is not known."),
         Column("to_epoch", pa.int32(), "The epoch that came of it."),
         Column("state", pa.string(), "What the group came to: `Stable`, `Empty`, `NotReady`; `Assigning` or "
-               "`Reconciling` where the log ends first or the next epoch came; `Unknown` where no record is "
-               "left of it."),
+               "`Reconciling` where the log ends first or the next epoch came; `Superseded` of a generation "
+               "that ended before anybody was given anything; `Unknown` where no record is left of it."),
         Column("cause", pa.string(), "The strongest cause, in the words of `konvene.shard.causes`. Where "
                "the log "
                "cannot tell two apart, both, such as `member-left|session-expired`."),
