@@ -377,6 +377,7 @@ def test_rows_of_the_audit_are_a_table(tmp_path: Path) -> None:
         key, data = encode_record(Coordinated(RebalanceKey(group="g"), value), AUDIT_RECORDS)
         batches.append([Record(n, 1000 + n, key, data)])
     batches.append([Record(5, 1005, b"\0\x09new", b"\0\0what")])
+    batches.append([Record(6, 1006, key, b"\0\x63of a later version")])
     (path,) = write(tmp_path / "logs", batches, topic="__konvene_audit")
     warehouse = Warehouse(tmp_path / "w")
     take(warehouse, tmp_path / "logs")
@@ -386,6 +387,8 @@ def test_rows_of_the_audit_are_a_table(tmp_path: Path) -> None:
     ]
     (cause,) = rows[0]["causes"]
     assert (cause["kind"], cause["member_id"], cause["reason"]) == ("member-joined", "m", "hello")
+    (bad,) = read.table(warehouse, "quarantine").to_pylist()
+    assert (bad["offset"], "99" in bad["reason"]) == (6, True)
     assert take(warehouse, path).number is None
     assert "coordinator_record" not in warehouse.tables()
 

@@ -213,21 +213,31 @@ class _Coordinator:
 
 def _audit(task: Chunk, buf: memoryview) -> Done:
     """`audit_event`, and the spans of its log."""
-    table = TABLES["audit_event"]
-    sink, offsets = _sink(task, table.name, table.schema), [np.empty(0, np.int64)]
-    asked = task.tables is None or table.name in task.tables
+    tables = [TABLES[name] for name in ("audit_event", "quarantine")]
+    sinks = [_sink(task, table.name, table.schema) for table in tables]
+    asked = [task.tables is None or table.name in task.tables for table in tables]
+    offsets = [np.empty(0, np.int64)]
+
+    def write(*rows: pa.RecordBatch | None) -> None:
+        for sink, is_asked, some in zip(sinks, asked, rows, strict=True):
+            if is_asked and some is not None and some.num_rows:
+                sink.write(some)
+
     try:
         for block in blocks(buf, segment_base=task.split.segment_base, end=task.split.size):
             here = block.records.column("offset").to_numpy(zero_copy_only=False)
             mask = (here >= task.within.first) & (here <= task.within.last)
             offsets.append(here[mask])
-            for batch in audit_rows(block.records.filter(pa.array(mask)), task.of) if asked else ():
-                sink.write(batch)
-        file = _closed(task, sink, table.name)
+            if block.quarantine is not None:
+                write(None, located(block.quarantine, task.of.cluster, task.of.topic, task.of.partition))
+            for told, bad in audit_rows(block.records.filter(pa.array(mask)), task.of):
+                write(told, bad)
+        files = [_closed(task, sink, table.name) for sink, table in zip(sinks, tables, strict=True)]
     finally:
-        sink.abandon()
+        for sink in sinks:
+            sink.abandon()
     spans = spans_of(np.concatenate(offsets), task.within)
-    return Done(task.of, task.within, spans, [file] if file is not None else [], [])
+    return Done(task.of, task.within, spans, [file for file in files if file is not None], [])
 
 
 def _ends(task: Chunk, buf: memoryview) -> Done:
