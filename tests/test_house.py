@@ -28,8 +28,8 @@ SOURCE = Path(konvene.__file__).parent
 ROOT = Path(__file__).parents[1]
 CORES = ("shard", "groups", "cluster")
 PACKAGES = {
-    "broker", "cli", "client", "cluster", "codec", "configs", "groups", "log", "messages", "pipeline", "records",
-    "shard", "sim", "testing",
+    "broker", "cli", "client", "cluster", "codec", "configs", "groups", "log", "messages", "pipeline",
+    "records", "shard", "sim", "testing",
 }  # fmt: skip
 """The packages that the contracts in `pyproject.toml` speak of."""
 
