@@ -173,6 +173,18 @@ def test_what_the_log_does_not_tell_is_said(tmp_path: Path) -> None:
 # tables, report -------------------------------------------------------------------------------
 
 
+def test_tables_are_exported_where_that_is_asked_for(warehouse: str, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    said = run("tables", "--warehouse", warehouse, "--delta", str(tmp_path / "lake"))
+    assert said.code == 0
+    assert f"tables in {tmp_path / 'lake'}; " in said.err
+    rows = {each["table"]: each["rows"] for each in run("tables", "--warehouse", warehouse, "--json").json}
+    there = deltalake.DeltaTable(str(tmp_path / "lake" / "rebalance"))
+    assert there.to_pyarrow_table().num_rows == rows["rebalance"]
+    again = run("tables", "--warehouse", warehouse, "--delta", str(tmp_path / "lake"))
+    assert "0 files came, 0 went" in again.err
+
+
 def test_tables_are_listed_with_their_paths(warehouse: str) -> None:
     told = {each["table"]: each for each in run("tables", "--warehouse", warehouse, "--json").json}
     assert told["rebalance"]["rows"] == 37 and told["rebalance"]["layer"] == "gold"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,15 +18,24 @@ from konvene.cli.explain_steps import (
     work_options,
 )
 from konvene.cli.options import fail, json_option
-from konvene.cli.output import Table, print_json, print_tables
+from konvene.cli.output import Table, note, print_json, print_tables
+
+if TYPE_CHECKING:
+    from konvene.pipeline.warehouse import Warehouse
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command()
 @logs_argument()
 @click.option("--files", is_flag=True, help="List each file, too.")
+@click.option("--delta", type=_FOLDER, metavar="DIR", help="Bring the tables of Delta Lake in DIR to these.")
+@click.option("--iceberg", type=_FOLDER, metavar="DIR", help="The same with tables of Iceberg.")
 @json_option
 @work_options
-def tables(logs: tuple[str, ...], files: bool, as_json: bool, work: Work) -> None:
+def tables(
+    logs: tuple[str, ...], files: bool, delta: Path | None, iceberg: Path | None, as_json: bool, work: Work
+) -> None:
     """Make the tables of the logs, and say where they are.
 
     They are Parquet files that any engine reads; without LOGS those of a --warehouse are listed as they are.
@@ -32,6 +43,7 @@ def tables(logs: tuple[str, ...], files: bool, as_json: bool, work: Work) -> Non
     \b
     konvene explain tables /var/kafka --warehouse tables
     konvene explain tables --warehouse tables --files
+    konvene explain tables --warehouse tables --delta lake
     """
     if work.warehouse is None:
         raise click.UsageError("say with --warehouse DIR where the tables are to be.")
@@ -42,7 +54,26 @@ def tables(logs: tuple[str, ...], files: bool, as_json: bool, work: Work) -> Non
             if logs:
                 ingest_and_build(warehouse, fetched(warehouse, logs), work)
             found = sorted(warehouse.refresh().files.values(), key=lambda f: (f.table, f.path))
+            _export(warehouse, delta, iceberg)
     _print([(f.table, f.path, f.rows, f.bytes) for f in found], str(work.warehouse), files, as_json)
+
+
+def _export(warehouse: Warehouse, delta: Path | None, iceberg: Path | None) -> None:
+    from konvene.pipeline.export import ExportError
+    from konvene.pipeline.export import delta as to_delta
+    from konvene.pipeline.export import iceberg as to_iceberg
+
+    try:
+        for name, where, export in (
+            ("Delta", delta, to_delta.export),
+            ("Iceberg", iceberg, to_iceberg.export),
+        ):
+            if where is not None:
+                made = export(warehouse, where)
+                added, gone = sum(each.added for each in made), sum(each.removed for each in made)
+                note(f"{name}: {len(made)} tables in {where}; {added} files came, {gone} went")
+    except ExportError as error:
+        fail(str(error))
 
 
 def _print(found: list[tuple[str, str, int, int]], where: str, files: bool, as_json: bool) -> None:
