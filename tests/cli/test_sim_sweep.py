@@ -57,6 +57,18 @@ def test_what_cannot_be_is_wrong_usage(words: tuple[str, ...], why: str, tmp_pat
     assert why in " ".join(said.err.split())
 
 
+def test_where_spark_does_not_start_it_is_said_how_to_do_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_java(master: str) -> None:
+        raise RuntimeError("Spark did not start. It needs Java 17 or newer (JAVA_HOME)")
+
+    monkeypatch.setattr("konvene.pipeline.session.build", no_java)
+    said = swept(tmp_path / "out", "--engine", "spark")
+    assert said.code == 1
+    assert "Java 17" in said.err and "--engine local" in said.err
+
+
 def test_another_sweep_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     swept(tmp_path / "out")
     said = swept(tmp_path / "out", "--kill-rate", "1/min")

@@ -125,11 +125,12 @@ def _engine(engine: str, master: str) -> tuple[Engine, int, Any]:
 
     if engine == "local":
         return Local(), 1, lambda: None
+    from konvene.pipeline.session import build
+
     try:
-        from konvene.pipeline.session import build
-    except ImportError as error:
-        fail(f"sweeps on Spark need {error.name}, which is not installed", "pip install 'konvene[spark]'")
-    session = build(master)
+        session = build(master)
+    except RuntimeError as error:
+        fail(str(error), "--engine local does without Spark.")
     return Spark(session), session.sparkContext.defaultParallelism, session.stop
 
 
