@@ -139,8 +139,9 @@ def test_bug_02_simple_group_did_not_survive_compaction() -> None:
     for tombstones in (True, False):
         shard = GroupShard()
         log = cast.life.log.batches
-        for pairs, _ in compacted(log, len(log), tombstones):
-            for header, view in batches(build_simple(list(pairs), 1, base_offset=0) if pairs else b""):
+        for batch in compacted(log, len(log), tombstones):
+            data = build_simple(list(batch.pairs), 1, base_offset=0) if batch.pairs else b""
+            for header, view in batches(data):
                 for _, _, record in GROUP_SPEECH.read(view, header):
                     shard.replay(record)
         assert all_offsets(shard) == all_offsets(cast.life.shard)

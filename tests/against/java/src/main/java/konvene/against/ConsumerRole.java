@@ -61,6 +61,7 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
         settings.put(MAX_POLL_INTERVAL_MS_CONFIG, (int) command.number("max_poll_interval_ms", 300_000));
         settings.put(ISOLATION_LEVEL_CONFIG, command.text("isolation_level", "read_uncommitted"));
         settings.put(METADATA_MAX_AGE_CONFIG, (int) command.number("metadata_max_age_ms", 300_000));
+        settings.put("metadata.recovery.strategy", command.text("metadata_recovery_strategy", "rebootstrap"));
         settings.put(ALLOW_AUTO_CREATE_TOPICS_CONFIG, false);
         if (!command.has("group")) return settings;
         settings.put(GROUP_ID_CONFIG, command.text("group"));
