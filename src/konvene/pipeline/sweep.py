@@ -5,7 +5,7 @@ it writes depends on the plan, the seeds and the version of konvene, and on noth
 the file of its run is there, which is written last. So a sweep that was ended goes on where it was, in tasks
 of another size if need be, and no seed counts twice.
 
-The first seed of each plan is played here, to see how long one takes: a task should be worth its start.
+The first seed of each plan is a task of its own, to see how long one takes: a task should be worth its start.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Figure", "NotThisSweep", "figures", "grid", "open_sweep", "read", "s
 
 LEAST_TASK_S = 2.5
 """A task is to last so long at least."""
-TASKS_A_SLOT = 6
+TASKS_A_SLOT = 24
 """More than this does not spread the work any better."""
 TABLES = (SIM_REBALANCE, SIM_METRIC, SIM_RUN)
 """In the order in which they are written."""
@@ -57,6 +57,7 @@ class Task:
 
 
 class Done(NamedTuple):
+    title: str
     runs: int
     took_s: float
 
@@ -108,21 +109,20 @@ def sweep(
 ) -> int:
     """Play all seeds of all plans that were not played yet; how many that were. Raises NotThisSweep."""
     open_sweep(folder, plans)
-    played, left = 0, []
-    for title, plan in plans.items():
-        missing = _missing(folder, title, seeds)
-        progress(len(seeds) - len(missing))
-        if missing:
-            done = play(Task(folder, title, plan, missing[0], missing[0]))
-            played += done.runs
-            progress(done.runs)
-            left.append((title, plan, missing[1:], done.took_s))
-    all_s = sum(len(missing) * each_s for _, _, missing, each_s in left)
+    missing = {title: _missing(folder, title, seeds) for title in plans}
+    progress(sum(len(seeds) - len(each) for each in missing.values()))
+    firsts = [Task(folder, title, plans[title], some[0], some[0]) for title, some in missing.items() if some]
+    each_s, played = {}, 0
+    for done in engine.run(play, firsts):
+        each_s[done.title] = done.took_s
+        played += done.runs
+        progress(done.runs)
+    all_s = sum(len(missing[title][1:]) * took_s for title, took_s in each_s.items())
     task_s = max(LEAST_TASK_S, all_s / (slots * TASKS_A_SLOT))
     tasks = [
         Task(folder, title, plan, some[0], some[-1])
-        for title, plan, missing, each_s in left
-        for some in _cut(missing, max(1, math.ceil(task_s / each_s)))
+        for title, plan in plans.items()
+        for some in _cut(missing[title][1:], max(1, math.ceil(task_s / each_s.get(title, task_s))))
     ]
     for done in engine.run(play, tasks):
         played += done.runs
@@ -174,7 +174,7 @@ def play(task: Task) -> Done:
         _write(
             _folder(task.folder, table, task.title) / f"{task.first}-{task.last}.parquet", tables[table.name]
         )
-    return Done(task.last - task.first + 1, time.perf_counter() - began_s)
+    return Done(task.title, task.last - task.first + 1, time.perf_counter() - began_s)
 
 
 _BY_NAME = {table.name: table for table in TABLES}

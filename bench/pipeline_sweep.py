@@ -1,0 +1,50 @@
+"""What two cores bring a sweep: the same runs of the simulator, one after the other and on Spark.
+
+`python -m bench.pipeline_sweep`; the start of Spark's session and one warm task are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from konvene.pipeline.engine import Engine, Local, Spark
+from konvene.pipeline.session import build
+from konvene.pipeline.sweep import grid, read, sweep
+from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
+from konvene.sim.what_if import Plan
+
+PLAN = Plan(members=20, rolling_restart=True, minutes=20)
+VARY = [("protocol", ["classic", "consumer"])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline_sweep", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=40, help="of each of two plans")
+    parser.add_argument("--cores", type=int, default=2)
+    asked = parser.parse_args()
+    session = build(f"local[{asked.cores}]")
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            home = Path(name)
+            _played(home / "warm", Spark(session), asked.cores, asked.cores)
+            one_s = _played(home / "one", Local(), 1, asked.seeds)
+            many_s = _played(home / "many", Spark(session), asked.cores, asked.seeds)
+            for table in (SIM_RUN, SIM_METRIC, SIM_REBALANCE):
+                assert read(home / "one", table).equals(read(home / "many", table)), table
+    finally:
+        session.stop()
+    print(f"{asked.seeds * 2} runs: one process {one_s:.1f} s, Spark on {asked.cores} cores {many_s:.1f} s: "
+          f"{one_s / many_s:.2f} times as fast, same rows")  # fmt: skip
+
+
+def _played(folder: Path, engine: Engine, slots: int, seeds: int) -> float:
+    began_s = time.perf_counter()
+    sweep(folder, grid(PLAN, VARY), range(seeds), engine, slots=slots)
+    return time.perf_counter() - began_s
+
+
+if __name__ == "__main__":
+    main()
