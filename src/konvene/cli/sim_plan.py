@@ -6,13 +6,15 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from konvene.cli.options import fail
 from konvene.cli.sim_options import pairs_of
 
-__all__ = ["plan_options"]
+__all__ = ["can_plot", "plan_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -177,3 +179,15 @@ def plan_options(command: F) -> F:
         return command(*args, plan=plan, **words)
 
     return wrapped  # type: ignore[return-value]
+
+
+def can_plot(picture: Path) -> None:
+    """Before anything is played: an hour's work is not lost for a missing package."""
+    from importlib.util import find_spec
+
+    from konvene.sim.plot import FORMATS
+
+    if picture.suffix not in FORMATS:
+        raise click.UsageError(f"--plot {picture}: name a file that ends in {' or '.join(FORMATS)}.")
+    if find_spec("matplotlib") is None:
+        fail("drawing needs matplotlib, which is not installed", "pip install 'konvene[plot]'")

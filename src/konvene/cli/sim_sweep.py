@@ -16,7 +16,7 @@ import click
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
 from konvene.cli.sim_options import pairs_of, seeds_of
-from konvene.cli.sim_plan import plan_options
+from konvene.cli.sim_plan import can_plot, plan_options
 
 if TYPE_CHECKING:
     from konvene.pipeline.engine import Engine
@@ -81,7 +81,7 @@ def sweep(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if picture is not None:
-        _can_plot(picture)
+        can_plot(picture)
     seeds = seeds_of(text)
     if seeds.last is None:
         raise click.UsageError(f"--seeds {text}: a sweep has a last seed.")
@@ -89,12 +89,13 @@ def sweep(
         played = _play(folder, plans, range(seeds.first, seeds.last + 1), engine, master)
     except NotThisSweep as error:
         fail(str(error))
-    found = figures(read(folder, SIM_METRIC))
+    metrics = read(folder, SIM_METRIC)
+    found = figures(metrics)
     unstable = read(folder, SIM_RUN).column("outcome").to_pylist().count("never stable")
     if picture is not None:
         from konvene.pipeline.sweep_plot import plot
 
-        plot(picture, read(folder, SIM_METRIC))
+        plot(picture, metrics)
     if as_json:
         document = {"played": played, "never_stable": unstable, "figures": [f._asdict() for f in found]}
         print_json(
@@ -142,12 +143,3 @@ def _table(found: Sequence[Figure]) -> Table:
             [name, f.plan, f.runs, *(f"{value:.6g}" for value in (f.mean, f.p50, f.p90, f.p99, f.most))]
         )
     return Table(("METRIC, PER RUN", "PLAN", "RUNS", "MEAN", "P50", "P90", "P99", "MAX"), rows)
-
-
-def _can_plot(picture: Path) -> None:
-    from importlib.util import find_spec
-
-    if picture.suffix not in (".svg", ".png"):
-        raise click.UsageError(f"--plot {picture}: name a file that ends in .svg or .png.")
-    if find_spec("matplotlib") is None:
-        fail("drawing needs matplotlib, which is not installed", "pip install 'konvene[plot]'")

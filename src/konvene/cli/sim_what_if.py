@@ -16,7 +16,7 @@ import click
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
 from konvene.cli.sim_options import jobs_option, pairs_of
-from konvene.cli.sim_plan import plan_options
+from konvene.cli.sim_plan import can_plot, plan_options
 from konvene.cli.sim_show import lasting
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def what_if(
     """
     plans = _plans(plan, compare)
     if picture is not None:
-        _can_plot(picture)
+        can_plot(picture)
     played = {title: _play(plan, seeds, workers) for title, plan in plans.items()}
     if picture is not None:
         _plot(picture, [(title, plans[title], outcomes[0]) for title, outcomes in played.items()])
@@ -192,18 +192,6 @@ def _document(title: str, plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, 
 
 
 # --- the picture ---------------------------------------------------------------------------------
-
-
-def _can_plot(picture: Path) -> None:
-    """Before anything is played: an hour's work is not lost for a missing package."""
-    from importlib.util import find_spec
-
-    from konvene.sim.plot import FORMATS
-
-    if picture.suffix not in FORMATS:
-        raise click.UsageError(f"--plot {picture}: name a file that ends in {' or '.join(FORMATS)}.")
-    if find_spec("matplotlib") is None:
-        fail("drawing needs matplotlib, which is not installed", "pip install 'konvene[plot]'")
 
 
 def _plot(picture: Path, shown: list[tuple[str, Plan, Outcome]]) -> None:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from konvene.sim.plot import GRID, INK, LINE, MARK, SOFT_INK, STYLE, SURFACE, save
+
 __all__ = ["plot"]
 
 WIDTH, ROW, HEAD = 9.0, 0.28, 0.75
 """In inches: of all; of a plan in a panel; of a panel beside its plans."""
-
-SURFACE, INK, SOFT_INK, GRID = "#fcfcfb", "#0b0b0b", "#52514e", "#e4e3df"
-BOX, POINT = "#2a78d6", "#eb6834"
 
 
 def plot(file: Path, metrics: pa.Table) -> None:
@@ -25,13 +24,12 @@ def plot(file: Path, metrics: pa.Table) -> None:
         name = f"{row['metric']} ({row['unit']})" if row["unit"] else row["metric"]
         panels.setdefault(name, {}).setdefault(row["plan"], []).append(row["value"])
     heights = [HEAD + ROW * len(plans) for plans in panels.values()]
-    with matplotlib.rc_context({"svg.hashsalt": "konvene", "svg.fonttype": "none", "font.size": 9}):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, sum(heights) or 1), dpi=120, facecolor=SURFACE, layout="constrained")
         axes = figure.subplots(len(panels) or 1, 1, squeeze=False, height_ratios=heights or [1])[:, 0]
         for panel, (name, plans) in zip(axes, panels.items(), strict=False):
             _panel(panel, name, plans)
-        metadata = {"Date": None, "Creator": "konvene"} if file.suffix == ".svg" else {"Software": "konvene"}
-        figure.savefig(file, facecolor=SURFACE, metadata=metadata)
+        save(figure, file)
 
 
 def _panel(panel: object, name: str, plans: dict[str, list[float]]) -> None:
@@ -41,11 +39,11 @@ def _panel(panel: object, name: str, plans: dict[str, list[float]]) -> None:
     titles = list(plans)[::-1]
     panel.boxplot(
         [plans[title] for title in titles], orientation="horizontal", widths=0.5, showfliers=False,
-        whis=(1, 99),        boxprops={"color": BOX}, whiskerprops={"color": BOX}, capprops={"color": BOX},
-        medianprops={"color": BOX, "linewidth": 2},
+        whis=(1, 99),        boxprops={"color": LINE}, whiskerprops={"color": LINE}, capprops={"color": LINE},
+        medianprops={"color": LINE, "linewidth": 2},
     )  # fmt: skip
     for at, title in enumerate(titles, 1):
-        panel.plot(plans[title], [at] * len(plans[title]), "|", color=POINT, alpha=0.4, markersize=7)
+        panel.plot(plans[title], [at] * len(plans[title]), "|", color=MARK, alpha=0.4, markersize=7)
     panel.set_yticks(range(1, len(titles) + 1), titles, color=SOFT_INK)
     panel.set_title(name, loc="left", color=INK, fontsize=9)
     panel.set_facecolor(SURFACE)

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from konvene.sim.meter import Outcome
 from konvene.sim.what_if import Plan
 
-__all__ = ["FORMATS", "plot"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg")
+__all__ = ["FORMATS", "plot", "save"]
+
+FORMATS = (".svg", ".png")
 
 WIDTH, EACH, BELOW = 9.0, 1.7, 0.55
 """In inches: of all, of a panel, under the last one."""
@@ -26,6 +29,7 @@ POINTS = 800
 
 SURFACE, INK, SOFT_INK, GRID = "#fcfcfb", "#0b0b0b", "#52514e", "#e4e3df"
 LINE, MARK = "#2a78d6", "#eb6834"
+STYLE: dict[Any, Any] = {"svg.hashsalt": "konvene", "svg.fonttype": "none", "font.size": 9}
 
 
 def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
@@ -33,7 +37,7 @@ def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"svg.hashsalt": "konvene", "svg.fonttype": "none", "font.size": 9}):
+    with matplotlib.rc_context(STYLE):
         height = BELOW + EACH * len(shown)
         figure = Figure(figsize=(WIDTH, height), dpi=120, facecolor=SURFACE)
         panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
@@ -46,8 +50,13 @@ def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
         for panel, (title, plan, outcome) in zip(panels, shown, strict=True):
             _panel(panel, title, plan, outcome)
         panels[-1].set_xlabel("minutes", color=SOFT_INK)
-        metadata = {"Date": None, "Creator": "konvene"} if file.suffix == ".svg" else {"Software": "konvene"}
-        figure.savefig(file, facecolor=SURFACE, metadata=metadata)
+        save(figure, file)
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write it without the time and the library's version: the same picture is the same bytes."""
+    metadata = {"Date": None, "Creator": "konvene"} if file.suffix == ".svg" else {"Software": "konvene"}
+    figure.savefig(file, facecolor=SURFACE, metadata=metadata)
 
 
 def _panel(panel: Any, title: str, plan: Plan, outcome: Outcome) -> None:
