@@ -39,6 +39,9 @@ def test_the_distributions_can_be_drawn(tmp_path: Path) -> None:
     said = swept(tmp_path / "out", "--plot", str(tmp_path / "drawn.svg"))
     assert said.code == 0
     assert (tmp_path / "drawn.svg").read_text("utf-8").startswith("<?xml")
+    nowhere = swept(tmp_path / "out", "--plot", str(tmp_path / "no" / "drawn.svg"))
+    assert nowhere.code == 1
+    assert "No such file or directory" in nowhere.err
 
 
 @pytest.mark.parametrize(

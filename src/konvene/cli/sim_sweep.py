@@ -95,7 +95,10 @@ def sweep(
     if picture is not None:
         from konvene.pipeline.sweep_plot import plot
 
-        plot(picture, metrics)
+        try:
+            plot(picture, metrics)
+        except OSError as error:
+            fail(f"{picture}: {error.strerror}")
     if as_json:
         document = {"played": played, "never_stable": unstable, "figures": [f._asdict() for f in found]}
         print_json(
