@@ -266,6 +266,12 @@ def steps_back(members: list[Client]) -> list[str]:
     return wrong
 
 
+OUTLIVES_ITS_BROKER: dict[str, Any] = {"metadata_recovery_strategy": "none"}
+"""Settings of a consumer that must not move while its broker is away: a Java client whose only broker is
+gone forgets all topics (KIP-899), and if it leads its group it may take that for a change of them ("cached
+metadata has changed")."""
+
+
 def moves_within(members: list[Client], begin_ns: int, end_ns: int) -> list[Event]:
     """Assignments and revocations told in a span in which there should be none."""
     kinds = ("assigned", "revoked", "lost")

@@ -20,7 +20,7 @@ import pytest
 from .brokers import HOST, Broker, chosen
 from .clients import LIBRARIES, Client, Fleet, Partition, eventually, meet_the_coordinator
 from .conftest import a_broker, java_is_missing
-from .stories import commits, gaps, moves_within, steps_back
+from .stories import OUTLIVES_ITS_BROKER, commits, gaps, moves_within, steps_back
 
 KILLS = {"konvene": 50, "kafka": 3}
 """Apache Kafka needs eight seconds to come back."""
@@ -53,10 +53,9 @@ def test_fifty_kills_take_nothing_back(
     admin.call("create_topics", topics=[{"name": TOPIC, "partitions": PARTITIONS}])
     meet_the_coordinator(admin)
     producers = [own_fleet.producer(name, f"producer-{name}", idempotence=True) for name in libraries]
+    settings: dict[str, Any] = {"group": GROUP, "topics": [TOPIC], "commit": "sync", **OUTLIVES_ITS_BROKER}
     members = [
-        own_fleet.consumer(
-            name, f"member-{name}", group=GROUP, topics=[TOPIC], commit="sync", session_timeout_ms=25_000
-        )
+        own_fleet.consumer(name, f"member-{name}", session_timeout_ms=25_000, **settings)
         for name in libraries
     ]
     share = PARTITIONS // len(members)

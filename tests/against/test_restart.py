@@ -11,7 +11,7 @@ import pytest
 
 from .brokers import Broker
 from .clients import LIBRARIES, Client, Fleet, eventually, group_offsets, meet_the_coordinator
-from .stories import commits, gaps, moves_within, read_again, steps_back
+from .stories import OUTLIVES_ITS_BROKER, commits, gaps, moves_within, read_again, steps_back
 
 PARTITIONS = 6
 SESSION_MS = 25_000
@@ -44,10 +44,7 @@ def test_a_stable_group_outlives_its_broker_twice(
     revoked."""
     group = topic = "survivors"
     admin = make_topic(own_fleet, topic)
-    settings: dict[str, Any] = {"group": group, "topics": [topic], "commit": "sync"}
-    # A Java client whose only broker is away forgets all topics (KIP-899), and if it leads its group it may
-    # take that for a change of them: "cached metadata has changed".
-    settings["metadata_recovery_strategy"] = "none"
+    settings: dict[str, Any] = {"group": group, "topics": [topic], "commit": "sync", **OUTLIVES_ITS_BROKER}
     members = [
         own_fleet.consumer(library, f"member-{library}", session_timeout_ms=SESSION_MS, **settings)
         for library in libraries
