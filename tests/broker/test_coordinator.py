@@ -45,7 +45,7 @@ class Journal:
         self.syncs: list[tuple[int, asyncio.Future[None]]] = []
         self.fail_append: Exception | None = None
 
-    def append_pairs(self, pairs: list[Any], now_ms: int) -> int:
+    def append_pairs(self, pairs: list[Any], now_ms: int, producer: Any = None) -> int:
         if self.fail_append is not None:
             raise self.fail_append
         if len(pairs) > 100:

@@ -27,14 +27,18 @@ from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
+from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.shard.contract import (
     NO_ASSIGNORS,
+    NO_FEATURES,
     Arm,
     Context,
     Core,
     Disarm,
     Effect,
+    Ending,
     Outcome,
+    Producer,
     Rebalance,
     Reply,
 )
@@ -46,7 +50,7 @@ log = logging.getLogger("konvene.coordinator")
 LOAD_SLICE_S = 0.005
 """How long loading may hold the event loop at a time."""
 
-LINGER_S = 0.01
+LINGER_S = 0.04
 """How long the next sync waits for more that may wait. To sync costs the loop as much as to decide two
 heartbeats: when ten thousand members hear of an epoch within five seconds, and the disk is quick, every
 fourth would have a sync of its own. In such a group this is a tenth of what anybody may be kept waiting."""
@@ -73,8 +77,13 @@ class Journal(Protocol):
     def online(self) -> bool:
         """False once its directory had an I/O error: nothing can be made durable any more."""
 
-    def append_pairs(self, pairs: list[Pair], now_ms: int) -> int:
-        """Append one batch; give the offset behind it. Raises `RecordTooLarge`, `OSError` or `LogOffline`."""
+    def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
+        """Append one batch, of a producer's transaction if one is named; give the offset behind it.
+
+        Raises `RecordTooLarge`, `AppendRefused`, `OSError` or `LogOffline`."""
+
+    def append_marker(self, ending: Ending, now_ms: int) -> int:
+        """Append a transaction marker; give the offset behind it. Raises as `append_pairs`."""
 
     async def sync(self) -> None:
         """Make everything appended so far durable."""
@@ -119,6 +128,7 @@ class Call(NamedTuple):
     deadline_ms: int = 0
     connection: object = None
     """What it came by, for those who remember that."""
+    fresh_producer_id: int = -1
 
 
 class Explained(NamedTuple):
@@ -166,6 +176,14 @@ class RecordTooLarge(Exception):
     """An outcome that does not fit into one batch of its topic."""
 
 
+class AppendRefused(Exception):
+    """The log does not take what a producer's transaction would write. Nothing was written."""
+
+    def __init__(self, error: Errors) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
 class Coordinator:
     """A shard at work. `state` is "loading", "active", "failed" or "closed"."""
 
@@ -187,6 +205,7 @@ class Coordinator:
         tell: Callable[[Explained], None] = lambda explained: None,
         observe: Callable[[BatchHeader], Observe | None] = lambda header: None,
         members: Callable[[], int] = lambda: 0,
+        features: Callable[[], Mapping[str, int]] = lambda: NO_FEATURES,
         changed: Callable[[Outcome], None] = lambda outcome: None,
         stopped: Callable[[], None] = lambda: None,
         lost: Errors = Errors.NOT_COORDINATOR,
@@ -208,6 +227,7 @@ class Coordinator:
         self._tell = tell
         self._observe = observe
         self._members = members
+        self._features = features
         self._changed = changed
         self._stopped = stopped
         self._lost = lost
@@ -248,7 +268,7 @@ class Coordinator:
         context = Context(
             self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
             call.fresh_ids, self._topics(), self._group_configs(), self._assignors, self._task_assignors,
-            members=self._members(),
+            members=self._members(), fresh_producer_id=call.fresh_producer_id, features=self._features(),
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)
@@ -258,7 +278,7 @@ class Coordinator:
             log.exception("%s: %s could not be decided", self.name, type(request).__name__)
             self._refuse(waiter, Errors.UNKNOWN_SERVER_ERROR)
         else:
-            if outcome.records or outcome.soft_records or self._held:
+            if outcome.records or outcome.soft_records or outcome.ending is not None or self._held:
                 self._carry_out(outcome, waiter)
             else:  # The common heartbeat: nothing to write, nothing to wait for.
                 self._set_timers(outcome.timers)
@@ -314,7 +334,7 @@ class Coordinator:
         return Context(
             self._wall_clock_ms(), self._config(), topics=self._topics(),
             group_configs=self._group_configs(), assignors=self._assignors,
-            task_assignors=self._task_assignors, members=self._members(),
+            task_assignors=self._task_assignors, members=self._members(), features=self._features(),
         )  # fmt: skip
 
     def ring_now(self, key: Any) -> bool:
@@ -327,11 +347,16 @@ class Coordinator:
     # --- carrying out ---
 
     def _carry_out(self, outcome: Outcome, waiter: int | None) -> bool:
-        """False where the outcome does not fit into the log, and nothing has changed."""
+        """False where the log does not take the outcome, and nothing has changed."""
         base = end = self._journal.end_offset
-        if outcome.records:
+        if outcome.records or outcome.ending is not None:
             try:
-                end = self._append(outcome.records)
+                end = self._append(outcome)
+            except AppendRefused as refused:
+                log.warning("%s: refused, nothing changed: %s", self.name, refused)
+                if waiter is not None:
+                    self._refuse(waiter, refused.error)
+                return False
             except (RecordTooLarge, CodecError) as error:
                 log.error("%s: refused, nothing changed: %s", self.name, error)
                 if waiter is not None:
@@ -340,8 +365,11 @@ class Coordinator:
             except Exception as error:
                 self._fail(error)
                 return True
+        producer, ending = outcome.producer, outcome.ending
         for record in outcome.records:
-            self.core.replay(record)
+            self.core.replay(record if producer is None else InTransaction(producer.producer_id, record))
+        if ending is not None:
+            self.core.replay(TransactionEnded(ending.producer_id, ending.committed))
         for record in outcome.soft_records:
             self.core.replay(record)
         self._changed(outcome)
@@ -360,9 +388,12 @@ class Coordinator:
             else:
                 self._timers.disarm(timer.key)
 
-    def _append(self, records: tuple[Any, ...]) -> int:
+    def _append(self, outcome: Outcome) -> int:
+        if outcome.ending is not None:
+            return self._journal.append_marker(outcome.ending, self._wall_clock_ms())
         encode = self._speech.encode
-        return self._journal.append_pairs([encode(r) for r in records], self._wall_clock_ms())
+        pairs = [encode(r) for r in outcome.records]
+        return self._journal.append_pairs(pairs, self._wall_clock_ms(), outcome.producer)
 
     def _release_or_hold(self, held: _Held) -> None:
         if not self._held and held.offset <= self._journal.synced_offset:

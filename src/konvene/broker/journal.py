@@ -11,12 +11,15 @@ the page cache counts as durable, for there nobody waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from konvene.broker.coordinator import Pair, RecordTooLarge
+from konvene.broker.coordinator import AppendRefused, Pair, RecordTooLarge
 from konvene.codec.batches import HEADER_SIZE, BatchHeader
-from konvene.log.errors import MessageTooLarge
+from konvene.errors import Errors
+from konvene.log.errors import MessageTooLarge, Refused
+from konvene.log.partition import Appended
+from konvene.shard.contract import Ending, Producer
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -65,8 +68,12 @@ class Journal:
     def online(self) -> bool:
         return self._partition.online
 
-    def append_pairs(self, pairs: list[Pair], now_ms: int) -> int:
-        """One batch, or a part of one, all or nothing; the offset behind it."""
+    def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
+        """One batch, or a part of one, all or nothing; the offset behind it. A producer has its own."""
+        if producer is not None:
+            return self._in_transaction(
+                lambda: self._partition.append(pairs, now_ms, producer.producer_id, producer.epoch)
+            )
         size = sum(AROUND + len(key or b"") + len(value or b"") for key, value in pairs)
         most = min(TOGETHER_BYTES, self._partition.max_message_bytes) - HEADER_SIZE
         if not self._durable or size > min(SMALL_BYTES, most) or not self._partition.online:
@@ -81,6 +88,20 @@ class Journal:
         self._kept_bytes += size
         self._now_ms = now_ms
         return self.end_offset
+
+    def append_marker(self, ending: Ending, now_ms: int) -> int:
+        """The end of a producer's transaction; the offset behind it."""
+        return self._in_transaction(lambda: self._partition.append_marker(ending, now_ms))
+
+    def _in_transaction(self, append: Callable[[], Appended]) -> int:
+        """Write what is a batch alone. Raises `AppendRefused` where the log does not take it."""
+        self.write()
+        try:
+            return append().last_offset + 1
+        except MessageTooLarge as error:
+            raise RecordTooLarge(f"for {self._partition}: {error}") from None
+        except Refused as error:
+            raise AppendRefused(Errors(error.code)) from None
 
     def write(self) -> None:
         """What was kept is in the log from here on. Raises `LogError` or OSError, and then it is lost."""

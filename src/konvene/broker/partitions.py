@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.codec import batches
-from konvene.codec.batches import BatchHeader, TimestampType
+from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader, TimestampType
 from konvene.codec.compression import Compression
 from konvene.codec.errors import CodecError
 from konvene.errors import Errors
@@ -18,6 +18,7 @@ from konvene.log.config import LONG_MAX, LogConfig
 from konvene.log.errors import LogError
 from konvene.log.errors import Refused as RefusedByLog
 from konvene.log.partition import Appended, PartitionLog, TimestampOffset
+from konvene.shard.contract import Ending
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -140,9 +141,32 @@ class Partition:
             self._grown()
         return done
 
-    def append(self, pairs: list[tuple[bytes | None, bytes | None]], now_ms: int) -> Appended:
-        """Append records of the broker's own as one batch. Raises `LogError`."""
-        done = self.log.append_built(pairs, self.leader_epoch, now_ms)
+    def append(
+        self,
+        pairs: list[tuple[bytes | None, bytes | None]],
+        now_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> Appended:
+        """Append records of the broker's own as one batch; with a producer's id, in its transaction.
+
+        Raises `LogError`."""
+        done = self.log.append_built(
+            pairs, self.leader_epoch, now_ms, producer_id=producer_id, producer_epoch=producer_epoch,
+            transactional=producer_id != NO_PRODUCER_ID,
+        )  # fmt: skip
+        return self._appended(done)
+
+    def append_marker(self, ending: Ending, now_ms: int) -> Appended:
+        """Append the end of a transaction. Raises `LogError`."""
+        done = self.log.append_marker(
+            ending.committed, self.leader_epoch, now_ms, producer_id=ending.producer_id,
+            producer_epoch=ending.producer_epoch, coordinator_epoch=ending.coordinator_epoch,
+            transaction_version=ending.transaction_version,
+        )  # fmt: skip
+        return self._appended(done)
+
+    def _appended(self, done: Appended) -> Appended:
         if self._broker.meter is not None:
             self._broker.meter.appended(self.topic, done.size)
         self._grown()

@@ -10,6 +10,9 @@ The shell's laws, which `broker.coordinator` keeps and every other runner must:
 5. Timers are told by key and distance; arming a key again moves it, unless it says that it does not. One key
    has one timer.
 6. Effects are work for somebody else, done once the records are durable and before the replies leave.
+7. Records on behalf of a producer are a batch of its open transaction; each is replayed as `InTransaction`.
+   The end of one is a marker of its own, replayed as `TransactionEnded`. The log may refuse either, for the
+   epoch of the producer or of its coordinator: the waiter is told, and nothing has changed.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ class _Unsaid:
 
 
 NO_ASSIGNORS: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Context(NamedTuple):
@@ -67,6 +71,10 @@ class Context(NamedTuple):
     """On whose behalf, as Kafka writes it. Nobody has another name yet."""
     members: int = 0
     """How many there are in all groups of the broker, or were a moment ago."""
+    fresh_producer_id: int = -1
+    """A producer id that nobody has, where the request may need one; -1 where none was fetched."""
+    features: Mapping[str, int] = NO_FEATURES
+    """The levels of the cluster's features."""
 
 
 class Reply(NamedTuple):
@@ -104,6 +112,24 @@ class Rebalance(NamedTuple):
     story: RebalanceValue
 
 
+class Producer(NamedTuple):
+    """Who has a transaction open: the id and the epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+class Ending(NamedTuple):
+    """The end of a producer's transaction in one partition, as its marker says it."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    transaction_version: int = 0
+    """From 2 on the marker carries the producer's next epoch."""
+
+
 class Outcome(NamedTuple):
     """What a core decided."""
 
@@ -113,6 +139,10 @@ class Outcome(NamedTuple):
     timers: tuple[Arm | Disarm, ...] = ()
     effects: tuple[Effect, ...] = ()
     why: tuple[Rebalance, ...] = ()
+    producer: Producer | None = None
+    """On whose behalf the records are written: they count when its transaction is committed."""
+    ending: Ending | None = None
+    """A marker, which goes without records."""
     may_wait: bool = False
     """Nobody acts on it: it may be made durable, and its replies may leave, some milliseconds later."""
 
@@ -144,6 +174,6 @@ class Core(Protocol):
 
 
 __all__ = [
-    "NOTHING", "NO_ASSIGNORS", "Arm", "Context", "Core", "Disarm", "Effect", "GroupConfigs", "Outcome",
-    "Rebalance", "Record", "Reply", "Waiter",
+    "NOTHING", "NO_ASSIGNORS", "NO_FEATURES", "Arm", "Context", "Core", "Disarm", "Effect", "Ending",
+    "GroupConfigs", "Outcome", "Producer", "Rebalance", "Record", "Reply", "Waiter",
 ]  # fmt: skip

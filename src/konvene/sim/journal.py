@@ -12,6 +12,8 @@ from konvene.broker.coordinator import Pair, RecordTooLarge, Speech
 from konvene.codec.batches import BatchHeader
 from konvene.groups.shard import GroupShard
 from konvene.records.commits import decode_group_record, encode_group_record
+from konvene.records.transactional import InTransaction, TransactionEnded
+from konvene.shard.contract import Ending, Producer
 from konvene.sim.agenda import Pause
 
 
@@ -88,7 +90,18 @@ class Journal:
     def online(self) -> bool:
         return self.epoch == self.log.epoch
 
-    def append_pairs(self, pairs: list[Pair], now_ms: int) -> int:
+    def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
+        batch = batch_of(cast("list[tuple[bytes, bytes | None]]", pairs), now_ms)
+        if producer is not None:
+            inside = tuple(InTransaction(producer.producer_id, record) for record in batch.records)
+            batch = batch._replace(records=inside)
+        return self._append(batch)
+
+    def append_marker(self, ending: Ending, now_ms: int) -> int:
+        ended = TransactionEnded(ending.producer_id, ending.committed)
+        return self._append(Batch((), (ended,), now_ms, 1))
+
+    def _append(self, batch: Batch) -> int:
         refuse, self.refuse = self.refuse, None
         if refuse == "too large":
             self.failed = refuse
@@ -96,8 +109,8 @@ class Journal:
         if refuse == "fails" or not self.online:
             self.failed = "append failed"
             raise OSError("the append failed")
-        self.appended = batch_of(cast("list[tuple[bytes, bytes | None]]", pairs), now_ms)
-        self.log.batches.append(self.appended)
+        self.appended = batch
+        self.log.batches.append(batch)
         if self.at_once:
             self.log.durable = len(self.log.batches)
         return len(self.log.batches)

@@ -17,6 +17,7 @@ from konvene.codec.batches import BatchHeader
 from konvene.codec.errors import CodecError
 from konvene.records.commits import OffsetCommitted, decode_group_record
 from konvene.records.coordinator import Record
+from konvene.shard.contract import Ending, Producer
 from konvene.testing.rules import Match
 
 if TYPE_CHECKING:
@@ -75,13 +76,16 @@ class Tap:
     def online(self) -> bool:
         return self._inner.online
 
-    def append_pairs(self, pairs: list[Pair], now_ms: int) -> int:
+    def append_marker(self, ending: Ending, now_ms: int) -> int:
+        return self._inner.append_marker(ending, now_ms)
+
+    def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
         fault = self._faults.for_append(lambda: Append(pairs))
         if fault is None:
-            return self._inner.append_pairs(pairs, now_ms)
+            return self._inner.append_pairs(pairs, now_ms, producer)
         if fault.action.verb == "fail":
             raise OSError(errno.EIO, "a fault was asked for: the append fails")
-        self._inner.append_pairs(pairs, now_ms)
+        self._inner.append_pairs(pairs, now_ms, producer)
         if isinstance(self._inner, KeepingJournal):
             self._inner.write()
         raise CoordinatorDied("a fault was asked for: the coordinator restarts between append and reply")
