@@ -54,10 +54,12 @@ def batch_of(shape: Shape) -> bytes:
     return build_simple(pairs, int(time.time() * 1000))
 
 
-def produce_of(topic: Topic, partition: int, batch: bytes) -> ProduceRequest:
+def produce_of(
+    topic: Topic, partition: int, batch: bytes, transactional_id: str | None = None
+) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=batch)
-    topics = (TopicProduceData(topic_id=topic.topic_id, partition_data=(data,)),)
-    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+    topics = (TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=(data,)),)
+    return ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=topics)
 
 
 def produced(answer: ProduceResponse) -> bool:

@@ -34,6 +34,11 @@ VERSIONS = {
     "ConsumerGroupHeartbeat": 1,
     "StreamsGroupHeartbeat": 1,
     "StreamsGroupDescribe": 1,
+    "InitProducerId": 5,
+    "AddPartitionsToTxn": 3,
+    "AddOffsetsToTxn": 4,
+    "TxnOffsetCommit": 5,
+    "EndTxn": 5,
 }
 #: Where the correlation id of a frame stands, behind the length, the key and the version; and what follows.
 NUMBER_AT, BEHIND_NUMBER = 8, 12
@@ -46,10 +51,10 @@ class BadAnswer(Exception):
     """The broker answered something else than what the benchmark needs."""
 
 
-def frame_of(request: Struct) -> bytes:
-    """A request as a frame, with the client id "bench"."""
+def frame_of(request: Struct, version: int | None = None) -> bytes:
+    """A request as a frame, with the client id "bench"; in the version of VERSIONS, if no other is named."""
     api = API_KEYS[type(request).__key__]
-    version = VERSIONS[api.name]
+    version = VERSIONS[api.name] if version is None else version
     head = api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\5bench"
     if version >= api.first_flexible:
         head += b"\0"
@@ -57,10 +62,10 @@ def frame_of(request: Struct) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def read(kind: type[Response], body: bytes) -> Response:
+def read(kind: type[Response], body: bytes, version: int | None = None) -> Response:
     """A response from its frame, without the length."""
     api = API_KEYS[kind.__key__]
-    version = VERSIONS[api.name]
+    version = VERSIONS[api.name] if version is None else version
     return decode(kind, version, body, 5 if api.response_header_version(version) else 4)
 
 
@@ -108,8 +113,8 @@ class Asking(asyncio.Protocol):
     def __repr__(self) -> str:
         return f"<connection with {len(self.waiting)} under way>"
 
-    async def ask(self, request: Struct, kind: type[Response]) -> Response:
-        return read(kind, await self.exchange(frame_of(request)))
+    async def ask(self, request: Struct, kind: type[Response], version: int | None = None) -> Response:
+        return read(kind, await self.exchange(frame_of(request, version)), version)
 
     def exchange(self, frame: bytes) -> asyncio.Future[bytes]:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
