@@ -26,8 +26,12 @@ Partition = tuple[str, int]
 T = TypeVar("T")
 
 LIBRARIES = ("java", "confluent-kafka", "kafka-python", "aiokafka")
+OLDER_JAVA = "java-3.9"
+"""Java's client from before transactions had their second protocol; producers, copiers and admins only."""
+
 SCRIPTS = {"confluent-kafka": "confluent.py", "kafka-python": "kafka_python.py", "aiokafka": "aio.py"}
 JAVA = HERE / "java"
+OLDER = JAVA / "older"
 MODEST = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog:disable"]
 """Of JVMs that live for seconds: little memory, no long work on their code, no words of their own."""
 
@@ -63,6 +67,14 @@ def java_classpath() -> str:
 
 
 @cache
+def older_java_classpath() -> str:
+    """The same driver with the older client; or Unavailable."""
+    jars = OLDER / "target" / "dependency"
+    maven(OLDER, "dependency:copy-dependencies", unless=lambda: any(jars.glob("kafka-clients-*.jar")))
+    return f"{java_classpath().partition(':')[0]}:{jars}/*"
+
+
+@cache
 def java_archive() -> Path:
     """The driver's classes as a JVM keeps them in memory, with which a driver needs half the time to begin.
     Where a JVM makes none there is no such file, and drivers begin without."""
@@ -79,9 +91,11 @@ def java_archive() -> Path:
 
 
 def command(library: str) -> list[str]:
-    if library != "java":
+    if library in SCRIPTS:
         return [sys.executable, "-W", "ignore", str(HERE / "drivers" / SCRIPTS[library])]
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    if library == OLDER_JAVA:
+        return ["java", *MODEST, quiet, "-cp", older_java_classpath(), "konvene.against.Driver"]
     words = ["java", *MODEST, f"-XX:SharedArchiveFile={java_archive()}", quiet]
     return [*words, "-cp", java_classpath(), "konvene.against.Driver"]
 
@@ -237,6 +251,10 @@ class Fleet:
 
     def admin(self, library: str, name: str | None = None, **settings: Any) -> Client:
         return self._start("admin", library, name, settings)
+
+    def copier(self, library: str, name: str | None = None, **settings: Any) -> Client:
+        """One that reads, writes and commits in transactions (CopierRole.java, confluent_copier.py)."""
+        return self._start("copier", library, name, settings)
 
     def streams(self, name: str, **settings: Any) -> Client:
         """An instance of the application that counts words (java/.../StreamsRole.java)."""

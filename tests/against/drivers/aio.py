@@ -175,7 +175,9 @@ class AioProducer:
             bootstrap_servers=command["bootstrap"],
             client_id=command.get("client_id", "aiokafka"),
             acks="all",
-            enable_idempotence=bool(command.get("idempotence")),
+            enable_idempotence=bool(command.get("idempotence") or command.get("transactional_id")),
+            transactional_id=command.get("transactional_id"),
+            transaction_timeout_ms=command.get("transaction_timeout_ms", 60_000),
             compression_type=None if compression == "none" else compression,
             linger_ms=command.get("linger_ms", 5),
             metadata_max_age_ms=command.get("metadata_max_age_ms", 300_000),
@@ -220,6 +222,22 @@ class AioProducer:
     async def _flush(self) -> None:
         await self.producer.flush()
         await asyncio.gather(*self.pending)
+
+    def init(self) -> None:
+        """It has done so when it started."""
+
+    def begin(self) -> None:
+        on_loop(self.producer.begin_transaction())
+
+    def send_offsets(self, offsets: dict[Partition, tuple[int, str]], group: Row) -> None:
+        rows = {TopicPartition(*at): OffsetAndMetadata(*row) for at, row in offsets.items()}
+        on_loop(self.producer.send_offsets_to_transaction(rows, group["group"]))
+
+    def commit(self) -> None:
+        on_loop(self.producer.commit_transaction())
+
+    def abort(self) -> None:
+        on_loop(self.producer.abort_transaction())
 
     def close(self) -> None:
         on_loop(self.producer.stop())

@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+from confluent_copier import ConfluentCopier
 from driver import (
     AdminRole,
     ConsumerRole,
@@ -35,6 +36,7 @@ from driver import (
     ProducerRole,
     Refused,
     Row,
+    Unsupported,
     emit,
     octets,
     pairs,
@@ -205,19 +207,23 @@ def raise_if(error: KafkaError | None) -> None:
 
 class ConfluentProducer:
     def __init__(self, command: Row) -> None:
-        self.producer = Producer(
-            {
-                "bootstrap.servers": command["bootstrap"],
-                "client.id": command.get("client_id", "confluent"),
-                "acks": "all",
-                "enable.idempotence": bool(command.get("idempotence")),
-                "compression.type": command.get("compression", "none"),
-                "linger.ms": command.get("linger_ms", 5),
-                "topic.metadata.refresh.interval.ms": command.get("metadata_max_age_ms", 300_000),
-                "reconnect.backoff.max.ms": 1000,
-                "log_level": 5,
-            }
-        )
+        self.bootstrap = command["bootstrap"]
+        settings = {
+            "bootstrap.servers": command["bootstrap"],
+            "client.id": command.get("client_id", "confluent"),
+            "acks": "all",
+            "enable.idempotence": bool(command.get("idempotence")),
+            "compression.type": command.get("compression", "none"),
+            "linger.ms": command.get("linger_ms", 5),
+            "topic.metadata.refresh.interval.ms": command.get("metadata_max_age_ms", 300_000),
+            "reconnect.backoff.max.ms": 1000,
+            "log_level": 5,
+        }
+        if command.get("transactional_id"):
+            settings["transactional.id"] = command["transactional_id"]
+            settings["transaction.timeout.ms"] = command.get("transaction_timeout_ms", 60_000)
+            settings["enable.idempotence"] = True
+        self.producer = Producer(settings)
 
     def send(self, record: Row, told: Callable[[list[Any] | None, Exception | None], None]) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -246,8 +252,31 @@ class ConfluentProducer:
     def flush(self) -> None:
         self.producer.flush()
 
+    def init(self) -> None:
+        self.producer.init_transactions(TIMEOUT_S)
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def send_offsets(self, offsets: dict[Partition, tuple[int, str]], group: Row) -> None:
+        """Which member of the group it is, only a member can say: these come from nobody in particular."""
+        if group.get("member_id"):
+            raise Unsupported("offsets of a member that is another client")
+        rows = [TopicPartition(t, p, offset, meta) for (t, p), (offset, meta) in offsets.items()]
+        nobody = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group["group"]})
+        try:
+            self.producer.send_offsets_to_transaction(rows, nobody.consumer_group_metadata(), TIMEOUT_S)
+        finally:
+            nobody.close()
+
+    def commit(self) -> None:
+        self.producer.commit_transaction(TIMEOUT_S)
+
+    def abort(self) -> None:
+        self.producer.abort_transaction(TIMEOUT_S)
+
     def close(self) -> None:
-        self.producer.flush()
+        self.producer.flush(5)
 
 
 class ConfluentAdmin:
@@ -394,6 +423,7 @@ if __name__ == "__main__":
         {
             "consumer": lambda command: ConsumerRole(ConfluentConsumer(command), command, errors),
             "producer": lambda command: ProducerRole(ConfluentProducer(command), errors),
+            "copier": lambda command: ConfluentCopier(command, errors),
             "admin": lambda command: AdminRole(ConfluentAdmin(command)),
         },
         errors,

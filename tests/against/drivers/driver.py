@@ -12,7 +12,8 @@ A process has one role, given by its first command (`{"do": "start", "role": "co
 consumer: hold, go, member, position, commit, committed, seek, pause, resume, offsets_for_times, watermarks,
     subscribe, unsubscribe; tells assigned, revoked, lost, records, committed, commit_failed. After each poll
     it commits what it read if it was started with `commit` = `sync` or `async`
-producer: send, stream, settle; tells acked, failed
+producer: send, stream, settle; tells acked, failed. With a transactional id: init, begin, offsets, commit, abort
+copier: reads, writes and commits what it read in one transaction each; tells copied, failed
 admin: create_topics, delete_topics, ... (`ADMIN_VERBS`)
 
 An assignor is a name, or several with commas between them, the best first.
@@ -79,6 +80,11 @@ class ProducerAdapter(Protocol):
     def send(self, record: Row, told: Callable[[list[Any] | None, Exception | None], None]) -> None: ...
     def turn(self) -> None: ...
     def flush(self) -> None: ...
+    def init(self) -> None: ...
+    def begin(self) -> None: ...
+    def send_offsets(self, offsets: dict[Partition, tuple[int, str]], group: Row) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -282,7 +288,8 @@ def _quads(offsets: dict[Partition, tuple[Any, Any]]) -> list[list[Any]]:
 
 
 class ProducerRole:
-    """A producer: of records it is handed (send), or of unique values at a rate (stream, settle)."""
+    """A producer: of records it is handed (send), or of unique values at a rate (stream, settle); with a
+    transactional id of transactions, too."""
 
     def __init__(self, adapter: ProducerAdapter, errors: Callable[[BaseException], Refused | None]) -> None:
         self.adapter = adapter
@@ -307,6 +314,11 @@ class ProducerRole:
                 self.adapter.flush()
                 self._tell_acked()
                 return {"sent": self.sent, "acked": self.acked_total, "failed": self.failed_total}
+            case "init" | "begin" | "commit" | "abort":
+                return getattr(self.adapter, verb)()
+            case "offsets":
+                offsets = {(t, p): (offset, (more or [""])[0]) for t, p, offset, *more in command["offsets"]}
+                return self.adapter.send_offsets(offsets, command)
         raise Unsupported(verb)
 
     def _send(self, records: list[Row]) -> list[Any]:

@@ -182,11 +182,13 @@ class KafkaPythonProducer:
             bootstrap_servers=command["bootstrap"],
             client_id=command.get("client_id", "kafka-python"),
             acks="all",
-            enable_idempotence=bool(command.get("idempotence")),
+            enable_idempotence=bool(command.get("idempotence") or command.get("transactional_id")),
             compression_type=None if compression == "none" else compression,
             linger_ms=command.get("linger_ms", 5),
             metadata_max_age_ms=command.get("metadata_max_age_ms", 300_000),
             reconnect_backoff_max_ms=1000,
+            transactional_id=command.get("transactional_id"),
+            transaction_timeout_ms=command.get("transaction_timeout_ms", 60_000),
         )
 
     def send(self, record: Row, told: Callable[[list[Any] | None, Exception | None], None]) -> None:
@@ -208,6 +210,24 @@ class KafkaPythonProducer:
 
     def flush(self) -> None:
         self.producer.flush()
+
+    def init(self) -> None:
+        self.producer.init_transactions()
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def send_offsets(self, offsets: dict[Partition, tuple[int, str]], group: Row) -> None:
+        rows = {
+            TopicPartition(t, p): OffsetAndMetadata(at, meta, -1) for (t, p), (at, meta) in offsets.items()
+        }
+        self.producer.send_offsets_to_transaction(rows, group["group"])
+
+    def commit(self) -> None:
+        self.producer.commit_transaction()
+
+    def abort(self) -> None:
+        self.producer.abort_transaction()
 
     def close(self) -> None:
         self.producer.close()

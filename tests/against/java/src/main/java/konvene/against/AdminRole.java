@@ -1,11 +1,11 @@
 package konvene.against;
 
-import static konvene.against.ConsumerRole.byName;
-import static konvene.against.ConsumerRole.offsets;
-import static konvene.against.ConsumerRole.pairs;
-import static konvene.against.ConsumerRole.partitions;
-import static konvene.against.ConsumerRole.quads;
-import static konvene.against.ConsumerRole.row;
+import static konvene.against.Partitions.byName;
+import static konvene.against.Partitions.offsets;
+import static konvene.against.Partitions.pairs;
+import static konvene.against.Partitions.partitions;
+import static konvene.against.Partitions.quads;
+import static konvene.against.Partitions.row;
 
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -23,6 +23,7 @@ import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.DeletedRecords;
 import org.apache.kafka.clients.admin.DescribeClusterResult;
 import org.apache.kafka.clients.admin.GroupListing;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.MemberDescription;
 import org.apache.kafka.clients.admin.MemberToRemove;
@@ -32,6 +33,7 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
@@ -77,6 +79,11 @@ final class AdminRole implements Driver.Role {
             case "list_offsets": return listOffsets(command);
             case "delete_records": return deleteRecords(command);
             case "describe_cluster": return describeCluster();
+            case "list_transactions": return Transactions.listed(admin);
+            case "describe_transactions": return Transactions.described(admin, command.list("ids"));
+            case "describe_producers": return Transactions.producers(admin, partitions(command.list("partitions")));
+            case "abort_transaction": return done(Transactions.aborted(admin, command).all());
+            case "fence_producers": return done(admin.fenceProducers(command.<String>list("ids")).all());
             default: throw new Driver.Unsupported(verb);
         }
     }
@@ -217,10 +224,15 @@ final class AdminRole implements Driver.Role {
         Map<TopicPartition, OffsetSpec> specs = new LinkedHashMap<>();
         for (TopicPartition partition : partitions(command.list("partitions"))) specs.put(partition, spec);
         List<Object> rows = new ArrayList<>();
-        for (Map.Entry<TopicPartition, ListOffsetsResultInfo> entry : byName(admin.listOffsets(specs).all().get()).entrySet()) {
+        for (Map.Entry<TopicPartition, ListOffsetsResultInfo> entry : byName(admin.listOffsets(specs, isolation(command)).all().get()).entrySet()) {
             rows.add(row(entry.getKey(), entry.getValue().offset(), entry.getValue().timestamp()));
         }
         return rows;
+    }
+
+    private static ListOffsetsOptions isolation(Driver.Command command) {
+        boolean committed = command.text("isolation_level", "").equals("read_committed");
+        return new ListOffsetsOptions(committed ? IsolationLevel.READ_COMMITTED : IsolationLevel.READ_UNCOMMITTED);
     }
 
     private Object deleteRecords(Driver.Command command) throws Exception {

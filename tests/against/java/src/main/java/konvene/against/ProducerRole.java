@@ -7,15 +7,20 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.Future;
 
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** A producer: of the records it is handed (send), or of a stream of unique values at a rate (stream, settle). */
+/**
+ * A producer: of the records it is handed (send), or of a stream of unique values at a rate (stream, settle); with a
+ * transactional id of transactions, too.
+ */
 final class ProducerRole implements Driver.Role {
     private final KafkaProducer<String, String> producer;
     private final Object lock = new Object();
@@ -35,6 +40,11 @@ final class ProducerRole implements Driver.Role {
         settings.put(COMPRESSION_TYPE_CONFIG, command.text("compression", "none"));
         settings.put(LINGER_MS_CONFIG, (int) command.number("linger_ms", 5));
         settings.put(METADATA_MAX_AGE_CONFIG, (int) command.number("metadata_max_age_ms", 300_000));
+        if (command.has("transactional_id")) {
+            settings.put(ENABLE_IDEMPOTENCE_CONFIG, true);
+            settings.put(TRANSACTIONAL_ID_CONFIG, command.text("transactional_id"));
+            settings.put(TRANSACTION_TIMEOUT_CONFIG, (int) command.number("transaction_timeout_ms", 60_000));
+        }
         producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
@@ -44,8 +54,22 @@ final class ProducerRole implements Driver.Role {
             case "send": return send(command);
             case "stream": return stream(command);
             case "settle": return settle();
+            case "init": producer.initTransactions(); return null;
+            case "begin": producer.beginTransaction(); return null;
+            case "offsets": return sendOffsets(command);
+            case "commit": producer.commitTransaction(); return null;
+            case "abort": producer.abortTransaction(); return null;
             default: throw new Driver.Unsupported(verb);
         }
+    }
+
+    private Object sendOffsets(Driver.Command command) {
+        ConsumerGroupMetadata group = command.has("member_id")
+            ? new ConsumerGroupMetadata(command.text("group"), (int) command.number("generation"),
+                command.text("member_id"), Optional.ofNullable(command.text("instance_id")))
+            : new ConsumerGroupMetadata(command.text("group"));
+        producer.sendOffsetsToTransaction(Partitions.offsets(command.list("offsets")), group);
+        return null;
     }
 
     private Object send(Driver.Command command) throws Exception {

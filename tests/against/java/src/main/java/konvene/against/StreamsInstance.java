@@ -97,8 +97,8 @@ final class StreamsInstance {
         Map<String, Object> told = new LinkedHashMap<>();
         for (StreamsMetadata other : streams.metadataForAllStreamsClients()) {
             told.put(where(other.hostInfo()), Map.of(
-                "active", ConsumerRole.pairs(other.topicPartitions()),
-                "standby", ConsumerRole.pairs(other.standbyTopicPartitions()),
+                "active", Partitions.pairs(other.topicPartitions()),
+                "standby", Partitions.pairs(other.standbyTopicPartitions()),
                 "stores", new ArrayList<>(new TreeSet<>(other.stateStoreNames()))));
         }
         return told;
