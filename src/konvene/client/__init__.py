@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from konvene.client.connection import Connection
     from konvene.client.consumer import Consumer
     from konvene.client.consumer_member import ConsumerMember
-    from konvene.client.errors import ClientError, KafkaError
+    from konvene.client.errors import ClientError, KafkaError, ProducerFenced, TransactionFailed
     from konvene.client.group_state import GroupState, GroupType
     from konvene.client.member import Member, MemberSettings
     from konvene.client.producer import Producer
@@ -29,23 +29,28 @@ if TYPE_CHECKING:
     from konvene.client.streams_member import StreamsMember
     from konvene.client.streams_settings import StreamsMemberSettings
     from konvene.client.streams_tasks import Assignment, InternalTopic, Role, Subtopology, Task, Topology
+    from konvene.client.transaction_offsets import ConsumerGroupMetadata
+    from konvene.client.transactional_producer import TransactionalProducer
 
 __all__ = [
     "Admin", "Assignment", "ClientError", "ClientSettings", "Cluster", "Connection", "Consumer",
-    "ConsumerMember", "GroupState", "GroupType", "InternalTopic", "KafkaError", "Member",
-    "MemberSettings", "Producer", "Role", "StreamsMember", "StreamsMemberSettings", "Subtopology",
-    "Task", "TopicPartition", "Topology",
+    "ConsumerGroupMetadata", "ConsumerMember", "GroupState", "GroupType", "InternalTopic", "KafkaError",
+    "Member", "MemberSettings", "Producer", "ProducerFenced", "Role", "StreamsMember",
+    "StreamsMemberSettings", "Subtopology", "Task", "TopicPartition", "Topology", "TransactionFailed",
+    "TransactionalProducer",
 ]  # fmt: skip
 
 _FILES = {
     "Admin": "admin", "Assignment": "streams_tasks", "ClientError": "errors",
     "ClientSettings": "settings", "Cluster": "cluster", "Connection": "connection",
-    "Consumer": "consumer", "ConsumerMember": "consumer_member", "GroupState": "group_state",
-    "GroupType": "group_state", "InternalTopic": "streams_tasks", "KafkaError": "errors",
-    "Member": "member", "MemberSettings": "member", "Producer": "producer", "Role": "streams_tasks",
-    "StreamsMember": "streams_member", "StreamsMemberSettings": "streams_settings",
-    "Subtopology": "streams_tasks", "Task": "streams_tasks", "TopicPartition": "cluster",
-    "Topology": "streams_tasks",
+    "Consumer": "consumer", "ConsumerGroupMetadata": "transaction_offsets",
+    "ConsumerMember": "consumer_member", "GroupState": "group_state", "GroupType": "group_state",
+    "InternalTopic": "streams_tasks", "KafkaError": "errors", "Member": "member",
+    "MemberSettings": "member", "Producer": "producer", "ProducerFenced": "errors",
+    "Role": "streams_tasks", "StreamsMember": "streams_member",
+    "StreamsMemberSettings": "streams_settings", "Subtopology": "streams_tasks",
+    "Task": "streams_tasks", "TopicPartition": "cluster", "Topology": "streams_tasks",
+    "TransactionFailed": "errors", "TransactionalProducer": "transactional_producer",
 }  # fmt: skip
 
 

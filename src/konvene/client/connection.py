@@ -61,6 +61,8 @@ class Connection(asyncio.Protocol):
         self.request_timeout_ms = request_timeout_ms
         self.versions: dict[int, Versions] = {}
         """What the broker speaks, by API key; empty before ApiVersions was answered."""
+        self.features: dict[str, int] = {}
+        """The features that are on in the cluster, and their levels."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -117,6 +119,7 @@ class Connection(asyncio.Protocol):
                 f"{self.host}:{self.port} refuses ApiVersions v{version} with error code {answer.error_code}"
             )
         self.versions = {row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys}
+        self.features = {row.name: row.max_version_level for row in answer.finalized_features}
 
     def speaks(self, api_key: int, version: int | None = None) -> bool:
         """Whether broker and client share any version of the API (or have this one in common)."""

@@ -28,8 +28,17 @@ from konvene.client.cluster import Cluster, Patience, TopicPartition
 from konvene.client.consumer_member import ConsumerMember
 from konvene.client.consumer_settings import protocol_of, refuse_settings
 from konvene.client.errors import ClientError, KafkaError, Misconfigured
-from konvene.client.fetch import EARLIEST, LATEST, LEADER_MOVED, READ_UNCOMMITTED, fetch, list_offsets
+from konvene.client.fetch import (
+    EARLIEST,
+    LATEST,
+    LEADER_MOVED,
+    READ_UNCOMMITTED,
+    OffsetAt,
+    fetch,
+    list_offsets,
+)
 from konvene.client.member import Callback, Member, MemberSettings
+from konvene.client.transaction_offsets import ConsumerGroupMetadata
 from konvene.codec.batches import Headers, Record
 from konvene.errors import Errors
 
@@ -155,9 +164,9 @@ class Consumer:
     async def seek_to(self, timestamp: int, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Read on from EARLIEST, LATEST or the first record at or after a time in ms (else the end)."""
         wanted = self.assignment if partitions is None else tuple(partitions)
-        found = await list_offsets(self.cluster, dict.fromkeys(wanted, timestamp))
+        found = await self._list(dict.fromkeys(wanted, timestamp))
         late = [tp for tp, at in found.items() if at.offset < 0]
-        ends = await list_offsets(self.cluster, dict.fromkeys(late, LATEST)) if late else {}
+        ends = await self._list(dict.fromkeys(late, LATEST)) if late else {}
         for tp, at in found.items():
             self.positions[tp] = ends[tp].offset if tp in ends else at.offset
 
@@ -230,6 +239,16 @@ class Consumer:
             except KafkaError as error:
                 if not await self._is_renewed(error, epoch, patience):
                     raise
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who commits, for `TransactionalProducer.send_offsets_to_transaction`. Raises `Misconfigured`
+        without a group."""
+        if self.group_id is None:
+            raise Misconfigured("only a consumer with a group has group metadata")
+        if self.member is None:
+            return ConsumerGroupMetadata(self.group_id)
+        instance_id = self.member.settings.group_instance_id
+        return ConsumerGroupMetadata(self.group_id, self._epoch(), self.member.member_id, instance_id)
 
     async def close(self, reason: str = "the consumer is being closed") -> None:
         """Commit (with `auto_commit`) and leave the group. Does not close the cluster."""
@@ -341,6 +360,10 @@ class Consumer:
             if rest:
                 self._ready.appendleft(_Ready(tp, rest[0].offset, rest, following))
         return out
+
+    async def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
+        """Who reads only what is committed ends where that ends."""
+        return await list_offsets(self.cluster, wanted, isolation_level=self.isolation_level)
 
     async def _find_positions(self) -> None:
         missing = [tp for tp in self.assignment if tp not in self.positions]

@@ -45,6 +45,14 @@ class BadResponse(ClientError):
     """The broker sent bytes that are not the answer they should be."""
 
 
+class OutOfTurn(ClientError):
+    """A call that makes no sense now, such as to commit what was not begun; nothing was sent."""
+
+
+class TransactionFailed(ClientError):
+    """The transaction can only be aborted: something in it failed (`__cause__` says what)."""
+
+
 class KafkaError(ClientError):
     """An error code from a broker, with the broker's own words where it gave any.
 
@@ -68,6 +76,10 @@ class KafkaError(ClientError):
         return is_retriable(self.code)
 
 
+class ProducerFenced(KafkaError):
+    """Another producer has taken the transactional id over, or the transaction's time was over."""
+
+
 class StreamsInvalidTopology(KafkaError):
     """The topology of a member of a streams group is none that can be run."""
 
@@ -81,11 +93,12 @@ class StreamsTopologyFenced(KafkaError):
 
 
 _LEAVES: dict[int, type[KafkaError]] = {
+    Errors.PRODUCER_FENCED: ProducerFenced,
     Errors.STREAMS_INVALID_TOPOLOGY: StreamsInvalidTopology,
     Errors.STREAMS_INVALID_TOPOLOGY_EPOCH: StreamsInvalidTopologyEpoch,
     Errors.STREAMS_TOPOLOGY_FENCED: StreamsTopologyFenced,
 }
-"""The exceptions that KIP-1071 adds to the clients."""
+"""Codes whose class somebody wants to catch: fencing, and what KIP-1071 adds to the clients."""
 
 
 def error_name(code: int) -> str:

@@ -7,17 +7,20 @@ a batch whose answer was lost is sent again and may then stand twice.
 
 A key decides the partition as in Kafka's clients (murmur2). Records without one stay on a partition for one
 round and then go on to the next.
+
+A transactional producer (`transactional_producer`) is this one with an id: what it does otherwise are the
+methods under "what a transactional producer does otherwise".
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from konvene.client.cluster import Cluster, TopicPartition
+from konvene.client.cluster import Cluster, Patience, TopicPartition
 from konvene.client.connection import Connection
 from konvene.client.errors import BadResponse, ClientError, ConnectionLost, KafkaError
 from konvene.client.fetch import LEADER_MOVED
@@ -35,7 +38,7 @@ from konvene.messages.produce import (
     TopicProduceData,
 )
 
-__all__ = ["Produced", "Producer"]
+__all__ = ["Produced", "Producer", "Waiting"]
 
 _BATCH_BYTES = 512 * 1024
 _OVERHEAD = 32  # About what a record costs beside its key, value and headers.
@@ -50,7 +53,9 @@ class Produced(NamedTuple):
     timestamp: int
 
 
-class _Waiting(NamedTuple):
+class Waiting(NamedTuple):
+    """A record that waits to be sent, and for its answer."""
+
     record: Record
     done: asyncio.Future[Produced]
 
@@ -64,6 +69,8 @@ class _Waiting(NamedTuple):
 class Producer:
     """Writes records. `clock_ms` gives the timestamps of records that have none of their own."""
 
+    transactional_id: str | None = None
+
     def __init__(
         self, cluster: Cluster, *, acks: int = -1, compression: Compression = Compression.NONE,
         linger_ms: int = 0, request_timeout_ms: int = 30_000, delivery_timeout_ms: int = 120_000,
@@ -76,7 +83,7 @@ class Producer:
         self.request_timeout_ms = request_timeout_ms
         self.delivery_timeout_ms = delivery_timeout_ms
         self._clock_ms = clock_ms
-        self._queue: dict[TopicPartition, list[_Waiting]] = {}
+        self._queue: dict[TopicPartition, list[Waiting]] = {}
         self._turn: dict[str, int] = {}
         self._round: asyncio.Task[None] | None = None
 
@@ -110,9 +117,10 @@ class Producer:
                 Errors.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {topic} has {len(known.partitions)} partitions, none is number {partition}",
             )
+        self._admit()
         at = self._clock_ms() if timestamp_ms is None else timestamp_ms
         done: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(Record(0, at, key, value, headers), done)
+        waiting = Waiting(Record(0, at, key, value, headers), done)
         self._queue.setdefault(TopicPartition(topic, partition), []).append(waiting)
         if self._round is None or self._round.done():
             self._round = asyncio.ensure_future(self._send_all())
@@ -132,7 +140,7 @@ class Producer:
             taken = {tp: self._take(tp) for tp in sorted(self._queue)}
             for topic in {tp.topic for tp in taken}:
                 self._turn[topic] = self._turn.get(topic, 0) + 1
-            patience = self.cluster.patience(self.delivery_timeout_ms)
+            patience = self._patience()
             while taken:
                 error = await self._send_round(taken)
                 if error is None:
@@ -140,11 +148,11 @@ class Producer:
                 try:
                     await patience.after(error)
                 except ClientError as final:
-                    for rows in taken.values():
-                        _fail(rows, final)
+                    for tp, rows in taken.items():
+                        self._failed(tp, rows, final)
                     break
 
-    def _take(self, tp: TopicPartition) -> list[_Waiting]:
+    def _take(self, tp: TopicPartition) -> list[Waiting]:
         """The next batch of a partition: as many records as fit."""
         queue = self._queue[tp]
         size, count = 0, 0
@@ -158,10 +166,11 @@ class Producer:
             del self._queue[tp]
         return taken
 
-    async def _send_round(self, taken: dict[TopicPartition, list[_Waiting]]) -> ClientError | None:
+    async def _send_round(self, taken: dict[TopicPartition, list[Waiting]]) -> ClientError | None:
         """Send every batch once; removes what is settled, gives the last error to try again after."""
         again: ClientError | None = None
         try:
+            await self._prepare(taken)
             grouped = await self.cluster.by_leader(taken)
         except ClientError as error:
             return error
@@ -173,17 +182,17 @@ class Producer:
                 for tp in partitions:
                     self.cluster.forget_topic(tp.topic)
                     if not outcome.retriable:
-                        _fail(taken.pop(tp), outcome)
+                        self._failed(tp, taken.pop(tp), outcome)
             elif isinstance(outcome, BaseException):
                 for tp in partitions:
-                    _fail(taken.pop(tp), outcome)
+                    self._failed(tp, taken.pop(tp), outcome)
             else:
                 for tp in partitions:
                     again = self._settle(tp, taken, outcome) or again
         return again if taken else None
 
     async def _send_to(
-        self, node_id: int, batches: dict[TopicPartition, list[_Waiting]]
+        self, node_id: int, batches: dict[TopicPartition, list[Waiting]]
     ) -> dict[TopicPartition, PartitionProduceResponse]:
         connection = await self.cluster.node(node_id)
         request, version = self._request(connection, batches)
@@ -201,21 +210,20 @@ class Producer:
         }
 
     def _request(
-        self, connection: Connection, batches: dict[TopicPartition, list[_Waiting]]
+        self, connection: Connection, batches: dict[TopicPartition, list[Waiting]]
     ) -> tuple[ProduceRequest, int]:
         """Topics by id from version 13 on, by name before."""
-        version = connection.version_of(BY_NAME["Produce"].key)
+        version = self._version(connection)
         topics: dict[str, list[PartitionProduceData]] = {}
         for tp, rows in batches.items():
-            data = build(
-                [w.record._replace(offset=i) for i, w in enumerate(rows)], compression=self.compression
-            )
+            data = self._batch(tp, [w.record._replace(offset=i) for i, w in enumerate(rows)])
             topics.setdefault(tp.topic, []).append(PartitionProduceData(index=tp.partition, records=data))
         known = self.cluster.metadata.topics
         ids = {name: known[name].topic_id if name in known else ZERO_UUID for name in topics}
         if version > 12 and ZERO_UUID in ids.values():
             version = 12
         request = ProduceRequest(
+            transactional_id=self.transactional_id,
             acks=self.acks,
             timeout_ms=self.request_timeout_ms,
             topic_data=tuple(
@@ -226,15 +234,16 @@ class Producer:
         return request, version
 
     def _settle(
-        self, tp: TopicPartition, taken: dict[TopicPartition, list[_Waiting]],
+        self, tp: TopicPartition, taken: dict[TopicPartition, list[Waiting]],
         answers: dict[TopicPartition, PartitionProduceResponse],
     ) -> ClientError | None:  # fmt: skip
         """Tell the waiters of one batch; the error to try again after, if it must be."""
         answer = answers.get(tp)
         if answer is None:
-            _fail(taken.pop(tp), BadResponse(f"Produce left out {tp}"))
+            self._failed(tp, taken.pop(tp), BadResponse(f"Produce left out {tp}"))
             return None
-        if answer.error_code == 0:
+        if answer.error_code == 0 or self._stands_already(answer.error_code):
+            self._written(tp, len(taken[tp]))
             for i, waiting in enumerate(taken.pop(tp)):
                 offset = answer.base_offset + i if answer.base_offset >= 0 else -1
                 at = answer.log_append_time_ms
@@ -247,11 +256,35 @@ class Producer:
             return error if error.retriable else ConnectionLost(str(error))
         if error.retriable:
             return error
-        _fail(taken.pop(tp), error)
+        self._failed(tp, taken.pop(tp), error)
         return None
 
+    # what a transactional producer does otherwise
 
-def _fail(rows: list[_Waiting], error: BaseException) -> None:
-    for waiting in rows:
-        if not waiting.done.done():
-            waiting.done.set_exception(error)
+    def _admit(self) -> None:
+        """Called when a record is about to be queued; raises where it may not be."""
+
+    def _patience(self, timeout_ms: int | None = None) -> Patience:
+        return self.cluster.patience(timeout_ms or self.delivery_timeout_ms)
+
+    async def _prepare(self, partitions: Collection[TopicPartition]) -> None:
+        """Called before each round; what it raises is the round's error."""
+
+    def _version(self, connection: Connection) -> int:
+        return connection.version_of(BY_NAME["Produce"].key)
+
+    def _batch(self, tp: TopicPartition, rows: list[Record]) -> bytes:
+        return build(rows, compression=self.compression)
+
+    def _stands_already(self, code: int) -> bool:
+        """Whether an error code says that a batch was written before."""
+        return False
+
+    def _written(self, tp: TopicPartition, count: int) -> None:
+        """So many records of a partition were acknowledged."""
+
+    def _failed(self, tp: TopicPartition, rows: list[Waiting], error: BaseException) -> None:
+        """One batch was given up."""
+        for waiting in rows:
+            if not waiting.done.done():
+                waiting.done.set_exception(error)
