@@ -22,6 +22,12 @@ class Record(NamedTuple):
     value: Struct | None
 
 
+class RecordOfVersion0(Record):
+    """A record of transactions as a cluster at `transaction.version` 0 writes it; else like any other."""
+
+    __slots__ = ()
+
+
 class RecordType(NamedTuple):
     """A row of a log's table: the type's number, its declarations, the version we write."""
 
@@ -85,6 +91,11 @@ SHARE_STATE_RECORDS = _table(
 TRANSACTION_RECORDS = _table((transactions.TransactionLogKey, transactions.TransactionLogValue, 1))
 """`__transaction_state`."""
 
+TRANSACTION_RECORDS_OF_VERSION_0 = _table(
+    (transactions.TransactionLogKey, transactions.TransactionLogValue, 0)
+)
+"""The same as a cluster at `transaction.version` 0 writes it."""
+
 AUDIT_RECORDS = _table((audit.RebalanceKey, audit.RebalanceValue, 0))
 """`__konvene_audit`."""
 
@@ -119,6 +130,26 @@ def decode_record(key: bytes, value: bytes | None, table: dict[int, RecordType])
     return Record(decoded, decode(kind.value, value_version(kind, value), value, 2))
 
 
+def encode_transaction_record(record: Record) -> tuple[bytes, bytes | None]:
+    """A record of `__transaction_state`. It says itself which version its value is written in."""
+    table = TRANSACTION_RECORDS_OF_VERSION_0 if type(record) is RecordOfVersion0 else TRANSACTION_RECORDS
+    return encode_record(record, table)
+
+
+def decode_transaction_record(key: bytes, value: bytes | None) -> Record | None:
+    """The values in a record of `__transaction_state`; None for a type or a version that nobody knows.
+
+    Kafka passes those over, as left over from an upgrade that was given up."""
+    kind = TRANSACTION_RECORDS.get(int.from_bytes(key[:2], "big")) if key is not None else None
+    if kind is None or value is None:
+        return decode_record(key, value, TRANSACTION_RECORDS)
+    version = int.from_bytes(value[:2], "big")
+    if len(value) >= 2 and version not in kind.value.__versions__:
+        return None
+    record = decode_record(key, value, TRANSACTION_RECORDS)
+    return RecordOfVersion0(*record) if record is not None and version == 0 else record
+
+
 def value_version(kind: RecordType, value: bytes) -> int:
     """The version that stands in front of a value. Raises `Malformed` for one that is not declared."""
     if len(value) < 2:
@@ -130,6 +161,8 @@ def value_version(kind: RecordType, value: bytes) -> int:
 
 
 __all__ = [
-    "AUDIT_RECORDS", "GROUP_RECORDS", "SHARE_STATE_RECORDS", "TRANSACTION_RECORDS", "CodecError", "Record",
-    "RecordType", "decode_record", "encode_record", "value_version",
+    "AUDIT_RECORDS", "GROUP_RECORDS", "SHARE_STATE_RECORDS", "TRANSACTION_RECORDS",
+    "TRANSACTION_RECORDS_OF_VERSION_0", "CodecError", "Record", "RecordOfVersion0", "RecordType",
+    "decode_record", "decode_transaction_record", "encode_record", "encode_transaction_record",
+    "value_version",
 ]  # fmt: skip

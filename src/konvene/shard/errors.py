@@ -23,5 +23,9 @@ class GroupError(Refusal):
     """Refused by a group coordinator."""
 
 
+class TransactionError(Refusal):
+    """Refused by a transaction coordinator."""
+
+
 class ClusterError(Refusal):
     """Refused by the catalogue of topics, configs and features."""

@@ -1,0 +1,151 @@
+"""The transaction coordinator's shard: what one partition of `__transaction_state` is the log of.
+
+Requests, timers and records are rows of three tables; each row is a plain function of its own file. Only
+`replay` changes the state. A decision is the state as soon as it is made, and its replies wait for the disk;
+so a transaction is never between two states but where the log says so: a prepared one waits for its markers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from konvene.codec.schema import Struct
+from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from konvene.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from konvene.messages.describe_transactions import DescribeTransactionsRequest
+from konvene.messages.end_txn import EndTxnRequest
+from konvene.messages.init_producer_id import InitProducerIdRequest
+from konvene.messages.list_transactions import ListTransactionsRequest
+from konvene.records.coordinator import Record, RecordOfVersion0
+from konvene.records.transactions import TransactionLogKey, TransactionLogValue
+from konvene.shard.contract import Arm, Context, Disarm, Outcome
+from konvene.transactions import init
+from konvene.transactions.end import FIRST_WITH_EPOCH_BUMP, end_txn, markers, markers_written
+from konvene.transactions.expiry import (
+    EXPIRED,
+    TIMED_OUT,
+    armed,
+    expired,
+    producer_id_fetched,
+    timed_out,
+)
+from konvene.transactions.markers import MarkersWritten, ProducerIdFetched
+from konvene.transactions.partitions import add_offsets, add_partitions
+from konvene.transactions.state import ONGOING, Transaction, TransactionIs, from_record
+from konvene.transactions.views import describe, list_transactions
+
+
+class TransactionShard:
+    """The transactional ids of one partition."""
+
+    __slots__ = ("passed_over", "transactions")
+
+    def __init__(self) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        self.passed_over = 0
+        """Records of a kind that is not known."""
+
+    def __repr__(self) -> str:
+        return f"<transaction shard: {len(self.transactions)} transactional ids>"
+
+    def handle(self, request: Struct, context: Context) -> Outcome:
+        """Decide a request, or news. Raises `TransactionError`, and then nothing has changed."""
+        return HANDLERS[type(request)](self, request, context)
+
+    def expire(self, key: Any, context: Context) -> Outcome:
+        """Decide what follows from a timer that ran out."""
+        return TIMERS[key](self, context)
+
+    def replay(self, record: Any) -> None:
+        """Take a record, durable or soft, into the state."""
+        kind = type(record)
+        if kind is Record or kind is RecordOfVersion0:
+            kind = type(record.key)
+        apply = REPLAYS.get(kind)
+        if apply is None:
+            self.passed_over += 1
+        else:
+            apply(self, record)
+
+    def load(self, context: Context) -> Outcome:
+        """After a restart: what was to end is ended."""
+        effects = tuple(markers(t) for t in self.transactions.values() if t.is_ending)
+        return Outcome(timers=(armed(TIMED_OUT, context), armed(EXPIRED, context)), effects=effects)
+
+    def same_again(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+        """Nothing is asked again and again; see `shard.contract`."""
+        return None
+
+    def holds(self, value: object) -> bool:
+        """Nobody has a value to ask for."""
+        return False
+
+    def is_enlisted(
+        self, transactional_id: str, producer_id: int, epoch: int, topic: str, partition: int
+    ) -> bool:
+        """Whether this producer, at this epoch, has a transaction under way with that partition in it."""
+        transaction = self.transactions.get(transactional_id)
+        return (
+            transaction is not None
+            and transaction.state is ONGOING
+            and transaction.producer_id == producer_id
+            and transaction.producer_epoch == epoch
+            and (topic, partition) in transaction.partitions
+        )
+
+    def needs_producer_id(self, request: Struct, api_version: int) -> bool:
+        """Whether the decision may take a producer id that nobody has (`Context.fresh_producer_id`).
+
+        One that takes an id and has none answers CONCURRENT_TRANSACTIONS: the client asks again."""
+        needs = NEEDS_PRODUCER_ID.get(type(request))
+        return needs is not None and needs(self, request, api_version)
+
+
+def _ends_the_last_epoch(shard: TransactionShard, request: EndTxnRequest, api_version: int) -> bool:
+    transaction = shard.transactions.get(request.transactional_id)
+    return api_version >= FIRST_WITH_EPOCH_BUMP and transaction is not None and transaction.is_exhausted
+
+
+NEEDS_PRODUCER_ID: dict[type, Callable[[TransactionShard, Any, int], bool]] = {
+    InitProducerIdRequest: lambda shard, request, version: init.needs_producer_id(shard, request),
+    EndTxnRequest: _ends_the_last_epoch,
+}
+
+HANDLERS: dict[type, Callable[[TransactionShard, Any, Context], Outcome]] = {
+    InitProducerIdRequest: init.init_producer_id,
+    AddPartitionsToTxnRequest: add_partitions,
+    AddOffsetsToTxnRequest: add_offsets,
+    EndTxnRequest: end_txn,
+    MarkersWritten: markers_written,
+    ProducerIdFetched: producer_id_fetched,
+    DescribeTransactionsRequest: describe,
+    ListTransactionsRequest: list_transactions,
+}
+
+TIMERS: dict[tuple[str], Callable[[TransactionShard, Context], Outcome]] = {
+    TIMED_OUT: timed_out,
+    EXPIRED: expired,
+}
+
+
+# --- records -------------------------------------------------------------------------------------
+
+
+def _transaction(shard: TransactionShard, record: Record) -> None:
+    key, value = record
+    assert isinstance(key, TransactionLogKey)
+    if isinstance(value, TransactionLogValue):
+        shard.transactions[key.transactional_id] = from_record(key, value)
+    else:
+        shard.transactions.pop(key.transactional_id, None)
+
+
+def _transaction_is(shard: TransactionShard, record: TransactionIs) -> None:
+    shard.transactions[record.transaction.transactional_id] = record.transaction
+
+
+REPLAYS: dict[type, Callable[[TransactionShard, Any], None]] = {
+    TransactionLogKey: _transaction,
+    TransactionIs: _transaction_is,
+}

@@ -1,0 +1,49 @@
+"""How a decision is written down, and how it is refused.
+
+Every answer of a transaction coordinator is a response with a code in it; what is raised in here becomes one
+in the file that raises it. Old clients know no PRODUCER_FENCED and are told INVALID_PRODUCER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from konvene.errors import Errors
+from konvene.shard.contract import Arm, Context, Disarm, Effect, Outcome, Reply
+from konvene.shard.errors import TransactionError
+from konvene.transactions.state import TRANSACTION_VERSION, Transaction, TransactionIs, to_record
+
+
+def transaction_version(context: Context) -> int:
+    """The level of the cluster's feature."""
+    return context.features.get(TRANSACTION_VERSION, 0)
+
+
+def written(
+    transactions: tuple[Transaction, ...],
+    context: Context,
+    replies: tuple[Reply, ...] = (),
+    effects: tuple[Effect, ...] = (),
+    timers: tuple[Arm | Disarm, ...] = (),
+) -> Outcome:
+    """The outcome that makes these transactions the state."""
+    level = transaction_version(context)
+    return Outcome(
+        replies,
+        tuple(to_record(transaction, level) for transaction in transactions),
+        tuple(TransactionIs(transaction) for transaction in transactions),
+        timers,
+        effects,
+    )
+
+
+def fresh_producer_id(context: Context) -> int:
+    """Raises `TransactionError` where nobody fetched one: the client asks again, and then somebody has."""
+    if context.fresh_producer_id < 0:
+        raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
+    return context.fresh_producer_id
+
+
+def told(error: Errors, context: Context, knows_fenced: int) -> Errors:
+    """The code for a client whose API knows PRODUCER_FENCED from that version on."""
+    if error is Errors.PRODUCER_FENCED and context.api_version < knows_fenced:
+        return Errors.INVALID_PRODUCER_EPOCH
+    return error
