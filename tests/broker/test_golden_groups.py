@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.group_log import Committing
+from konvene.broker.group_log import read
 from konvene.client.protocol import read_assignment
 from konvene.codec import batches as rb
 from konvene.configs import BrokerConfig
@@ -25,7 +25,6 @@ def loaded(name: str) -> GroupShard:
     """All partitions of `__consumer_offsets` of a golden log, as one shard."""
     whole = GroupShard()
     for place in sorted((LOGS / name).glob("__consumer_offsets-*")):
-        read = Committing()
         for file in sorted(place.glob("*.log")):
             for header, batch in rb.batches(file.read_bytes()):
                 for _, _, record in read(batch, header):
@@ -123,7 +122,7 @@ def end(committed: bool, base: int, producer: int) -> tuple[rb.BatchHeader, memo
 )
 def test_commits_of_a_transaction_count_when_it_is_committed(log: list[Any], expected: int) -> None:
     """And of two the one whose record stands later in the log, whichever ended first."""
-    shard, read = GroupShard(), Committing()
+    shard = GroupShard()
     for header, batch in log:
         for _, _, record in read(batch, header):
             shard.replay(record)
@@ -142,7 +141,7 @@ def partitions(name: str) -> list[Batches]:
 
 def state_of(log: Batches) -> tuple[Any, ...]:
     """What a coordinator has after it has loaded this; it must be able to begin with it."""
-    shard, read = GroupShard(), Committing()
+    shard = GroupShard()
     for header, batch in log:
         for _, _, record in read(batch, header):
             shard.replay(record)

@@ -3,6 +3,9 @@
 A coordinator starts by reading its whole log, most of which is committed offsets: batches of records of one
 group and topic that differ in a few numbers. Such a run is read at one stroke; all else record by record.
 Either way the shard comes out the same.
+
+A batch may be part of a transaction, and a marker ends one: both are told as such (`records.transactional`),
+and what comes of it is the shard's matter.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from konvene.broker.coordinator import Speech, one_by_one
+from konvene.broker.coordinator import Speech
 from konvene.codec.batches import (
     HEADER_SIZE,
     PREFIX_SIZE,
@@ -31,6 +34,7 @@ from konvene.records.commits import (
     decode_group_record,
     encode_group_record,
 )
+from konvene.records.transactional import InTransaction, TransactionEnded
 
 _COMPRESSION = 0x07
 _FIXED = 22
@@ -45,13 +49,33 @@ _GAPS = (3, 4)
 _new = tuple.__new__
 
 
-def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
-    """Offset, time and record of what a batch holds; a run of commits comes with the last one's.
+Told = Iterator[tuple[int, int, Any]]
+"""Offset, time and record of what a batch holds; a run of commits comes with the last one's."""
+
+
+def read(batch: memoryview, header: BatchHeader) -> Told:
+    """What a batch holds. What is in a transaction comes as that, and a marker as its end.
 
     Raises `CodecError` where records disagree with one another, as `batches.records`.
     """
     if header.is_control:
-        return
+        return _read_marker(batch, header)
+    return _read_in_transaction(batch, header) if header.is_transactional else _read_plain(batch, header)
+
+
+def _read_marker(batch: memoryview, header: BatchHeader) -> Told:
+    for entry in records(batch, header):
+        marker = read_end_marker(entry)
+        if marker is not None:
+            yield entry.offset, entry.timestamp, TransactionEnded(header.producer_id, marker.committed)
+
+
+def _read_in_transaction(batch: memoryview, header: BatchHeader) -> Told:
+    for offset, timestamp, record in _read_plain(batch, header):
+        yield offset, timestamp, InTransaction(header.producer_id, record)
+
+
+def _read_plain(batch: memoryview, header: BatchHeader) -> Told:
     body = batch[HEADER_SIZE : header.batch_length + PREFIX_SIZE]
     data = decompress(header.attributes & _COMPRESSION, body) if body else b""
     left, last, pos = header.record_count, -1, 0
@@ -137,52 +161,4 @@ def _layout(size: int, gap: int, names: int, between: int, metadata: int, tags: 
     return Struct(f">{size}s{gap}s{names}si{between}shqi{metadata}sq{tags}s")
 
 
-class Committing:
-    """Reads a log's batches in their order; commits of a transaction count when and where its end says so.
-
-    Until then they are held, and dropped where it was aborted or never ended. Of a commit in one and of a
-    plain one the later record in the log counts, as in Kafka, whenever the transaction ended.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[int, list[tuple[int, int, Any]]] = {}
-        self._since: dict[tuple[str, str, int], int] = {}
-
-    def __repr__(self) -> str:
-        return f"<reader: {len(self._held)} transactions under way>"
-
-    def __call__(self, batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
-        if header.is_control:
-            yield from self._end(batch, header)
-        elif header.is_transactional:
-            self._held.setdefault(header.producer_id, []).extend(_single(batch, header))
-        elif not self._held:
-            yield from read(batch, header)
-        else:
-            for offset, time, record in _single(batch, header):
-                self._note(offset, record)
-                yield offset, time, record
-
-    def _note(self, offset: int, record: Any) -> None:
-        if type(record) is OffsetCommitted:
-            if record.committed is None:
-                self._since.pop(record[:3], None)
-            else:
-                self._since[record[:3]] = offset
-
-    def _end(self, batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
-        marker = next(map(read_end_marker, records(batch, header)), None)
-        if marker is None:
-            return
-        held = self._held.pop(header.producer_id, [])
-        for offset, time, record in held if marker.committed else ():
-            if type(record) is not OffsetCommitted or self._since.get(record[:3], -1) < offset:
-                self._note(offset, record)
-                yield offset, time, record
-        if not self._held:
-            self._since.clear()
-
-
-_single = one_by_one(decode_group_record)
-
-GROUP_SPEECH = Speech(encode_group_record, read, Committing)
+GROUP_SPEECH = Speech(encode_group_record, read)

@@ -39,6 +39,8 @@ from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.deleted_topics import topics_deleted
 from konvene.groups.offsets.expiry import armed, retention
 from konvene.groups.offsets.fetch import fetch
+from konvene.groups.offsets.pending import NOTHING_PENDING, Pending
+from konvene.groups.offsets.transactional import commit_in_transaction, end_transaction
 from konvene.groups.story import SoftIs, take
 from konvene.groups.streams import descriptions
 from konvene.groups.streams import heartbeat as streams_heartbeat
@@ -71,20 +73,23 @@ from konvene.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
 from konvene.messages.sync_group import SyncGroupRequest
+from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import Record
+from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.shard import causes
-from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
+from konvene.shard.contract import Arm, Context, Disarm, Ending, Outcome, Reply
 
 
 class GroupShard:
     """The groups and offsets of one partition."""
 
-    __slots__ = ("groups", "offsets", "passed_over")
+    __slots__ = ("groups", "offsets", "passed_over", "pending")
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
+        self.pending = Pending()
         self.passed_over = 0
         """Records of a kind that is not served here."""
 
@@ -232,7 +237,10 @@ def _offset_fetch(shard: GroupShard, request: OffsetFetchRequest, context: Conte
             check_fetcher(group, asked.member_id, asked.member_epoch)
         elif isinstance(group, StreamsGroup):
             check_streams_fetcher(group, asked.member_id, asked.member_epoch)
-    groups = tuple(fetch(shard.offsets, g, context.api_version, context.topics) for g in request.groups)
+    pending = shard.pending if request.require_stable else NOTHING_PENDING
+    groups = tuple(
+        fetch(shard.offsets, pending, g, context.api_version, context.topics) for g in request.groups
+    )
     return Outcome((Reply(context.waiter, OffsetFetchResponse(groups=groups)),))
 
 
@@ -252,7 +260,9 @@ def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -
     timers: list[Disarm] = []
     for group_id in dict.fromkeys(request.groups_names):
         group = shard.groups.get(group_id)
-        result, forgotten = views.deleted(group_id, group, shard.offsets.get(group_id, {}))
+        result, forgotten = views.deleted(
+            group_id, group, shard.offsets.get(group_id, {}), shard.pending.of(group_id)
+        )
         results.append(result)
         records += forgotten
         if group is not None and forgotten:
@@ -286,11 +296,17 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
     ),
     AssignmentComputed: _computed,
     OffsetCommitRequest: lambda shard, request, context: commit(shard.groups, request, context),
+    TxnOffsetCommitRequest: lambda shard, request, context: commit_in_transaction(
+        shard.groups, request, context
+    ),
+    Ending: lambda shard, ending, context: end_transaction(ending, context),
     OffsetFetchRequest: _offset_fetch,
     OffsetDeleteRequest: lambda shard, request, context: delete(
-        shard.groups, shard.offsets, request, context
+        shard.groups, shard.offsets, shard.pending, request, context
     ),
-    DeleteTopicsRequest: lambda shard, request, context: topics_deleted(shard.offsets, request, context),
+    DeleteTopicsRequest: lambda shard, request, context: topics_deleted(
+        shard.offsets, shard.pending, request, context
+    ),
     ListGroupsRequest: _list,
     DescribeGroupsRequest: _describe,
     DeleteGroupsRequest: _delete,
@@ -341,7 +357,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
     ),
     "join": lambda shard, group, context: expiry.join_timed_out(_classic_group(shard, group), context),
     "sync": lambda shard, group, context: expiry.sync_timed_out(_classic_group(shard, group), context),
-    "retention": lambda shard, context: retention(shard.groups, shard.offsets, context),
+    "retention": lambda shard, context: retention(shard.groups, shard.offsets, shard.pending, context),
 }
 
 
@@ -383,12 +399,34 @@ def _offset_committed(shard: GroupShard, record: OffsetCommitted) -> None:
         # Offsets without a group: a so-called simple one, which later records may replace.
         shard.groups[record.group] = ClassicGroup(record.group)
     replay(shard.offsets, record)
+    if shard.pending.by_group:
+        shard.pending.overtake(record)
 
 
 def _offsets_committed(shard: GroupShard, record: OffsetsCommitted) -> None:
     if record.group not in shard.groups:
         shard.groups[record.group] = ClassicGroup(record.group)
     replay_many(shard.offsets, record)
+    if shard.pending.by_group:
+        shard.pending.overtake(record)
+
+
+def _in_transaction(shard: GroupShard, told: InTransaction) -> None:
+    """Only commits are written in transactions; what else stood there would count at once, as in Kafka."""
+    producer_id, record = told
+    if not isinstance(record, OffsetCommitted | OffsetsCommitted) or record.committed is None:
+        shard.replay(record)
+        return
+    if record.group not in shard.groups:
+        shard.groups[record.group] = ClassicGroup(record.group)
+    shard.pending.hold(producer_id, record)
+
+
+def _transaction_ended(shard: GroupShard, told: TransactionEnded) -> None:
+    for record in shard.pending.end(told.producer_id, told.committed):
+        if record.group not in shard.groups:
+            shard.groups[record.group] = ClassicGroup(record.group)
+        replay(shard.offsets, record)
 
 
 REPLAYS: dict[type, Callable[[GroupShard, Any], None]] = {
@@ -397,6 +435,8 @@ REPLAYS: dict[type, Callable[[GroupShard, Any], None]] = {
     OffsetCommitted: _offset_committed,
     OffsetsCommitted: _offsets_committed,
     SoftIs: _soft_is,
+    InTransaction: _in_transaction,
+    TransactionEnded: _transaction_ended,
     **dict.fromkeys(streams_log.REPLAYS, lambda shard, record: streams_log.replay(shard.groups, record)),
     **dict.fromkeys(consumer_log.REPLAYS, lambda shard, record: consumer_log.replay(shard.groups, record)),
 }

@@ -8,6 +8,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.groups.kinds import TYPES, Group, is_empty, protocol_type, tombstones
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, forget
+from konvene.groups.offsets.pending import PendingOffsets
 from konvene.messages.delete_groups import DeletableGroupResult
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from konvene.messages.list_groups import ListedGroup
@@ -75,11 +76,14 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
 
 
 def deleted(
-    group_id: str, group: Group | None, offsets: Offsets
+    group_id: str, group: Group | None, offsets: Offsets, pending: PendingOffsets
 ) -> tuple[DeletableGroupResult, tuple[OffsetCommitted | Record, ...]]:
     """Whether a group may be deleted, and the tombstones of its offsets and of itself."""
     if group is None:
         return DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND), ()
     if not is_empty(group):
         return DeletableGroupResult(group_id=group_id, error_code=Errors.NON_EMPTY_GROUP), ()
-    return DeletableGroupResult(group_id=group_id), (*forget(group_id, offsets), *tombstones(group))
+    return DeletableGroupResult(group_id=group_id), (
+        *forget(group_id, offsets, pending),
+        *tombstones(group),
+    )

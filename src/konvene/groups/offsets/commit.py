@@ -44,7 +44,8 @@ def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: C
     timers: tuple[Arm, ...] = ()
     check: Check | None = None
     if isinstance(group, ConsumerGroup | StreamsGroup):
-        check = _check_member(group, request, context)
+        epoch = request.generation_id_or_member_epoch
+        check = check_member(group, request.member_id, request.group_instance_id, epoch, context.api_version)
     else:
         timers = _check_committer(group, request, context)
     expire_ms = -1
@@ -61,18 +62,23 @@ Check = Callable[[Topic, int], None]
 """Whether a partition may be committed. Raises `GroupError`."""
 
 
-def _check_member(
-    group: ConsumerGroup | StreamsGroup, request: OffsetCommitRequest, context: Context
+def check_member(
+    group: ConsumerGroup | StreamsGroup,
+    member_id: str,
+    instance_id: str | None,
+    epoch: int,
+    version: int,
+    *,
+    transactional: bool = False,
 ) -> Check | None:
     """Whether this member may commit now; what to ask of each partition where its epoch is past."""
-    epoch = request.generation_id_or_member_epoch
-    who = request.member_id, request.group_instance_id, epoch, context.api_version
+    who = member_id, instance_id, epoch, version
     if isinstance(group, ConsumerGroup):
-        older = consumer_commits.check_committer(group, *who)
+        older = consumer_commits.check_committer(group, *who, transactional=transactional)
         if older is None:
             return None
         return lambda topic, partition: consumer_commits.check_partition(older, epoch, topic.id, partition)
-    behind = streams_commits.check_committer(group, *who)
+    behind = streams_commits.check_committer(group, *who, transactional=transactional)
     if behind is None:
         return None
     return lambda topic, partition: streams_commits.check_partition(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from konvene.records.commits import Committed, OffsetCommitted, OffsetsCommitted
 
 NO_OFFSET = -1
@@ -12,13 +14,15 @@ Offsets = dict[str, dict[int, Committed]]
 """A group's offsets by topic and partition. No topic is without partitions."""
 
 
-def forget(group_id: str, offsets: Offsets) -> tuple[OffsetCommitted, ...]:
-    """The tombstones of all offsets of a group."""
-    return tuple(
-        OffsetCommitted(group_id, topic, partition, None)
-        for topic, partitions in offsets.items()
+def forget(group_id: str, *offsets: Mapping[str, Iterable[int]]) -> tuple[OffsetCommitted, ...]:
+    """The tombstones of all offsets of a group, one for each partition."""
+    forgotten = dict.fromkeys(
+        (topic, partition)
+        for by_topic in offsets
+        for topic, partitions in by_topic.items()
         for partition in partitions
     )
+    return tuple(OffsetCommitted(group_id, topic, partition, None) for topic, partition in forgotten)
 
 
 def replay(groups: dict[str, Offsets], record: OffsetCommitted) -> None:

@@ -1,6 +1,7 @@
 """OffsetDelete: a group forgets partitions; not those of topics that its members read.
 
-What does not exist is told so, though the group may have an offset for it from a time when it did."""
+What does not exist is told so, though the group may have an offset for it from a time when it did. What is
+committed in a transaction that is still open is forgotten, too."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.kinds import Group, subscribes_to
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
+from konvene.groups.offsets.pending import Pending
 from konvene.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -24,6 +26,7 @@ from konvene.shard.errors import GroupError
 def delete(
     groups: Mapping[str, Group],
     offsets: Mapping[str, Offsets],
+    pending: Pending,
     request: OffsetDeleteRequest,
     context: Context,
 ) -> Outcome:
@@ -35,7 +38,7 @@ def delete(
         raise GroupError(Errors.GROUP_ID_NOT_FOUND)
     if isinstance(group, ClassicGroup) and group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise GroupError(Errors.NON_EMPTY_GROUP)
-    known = offsets.get(request.group_id, {})
+    known, open_ = offsets.get(request.group_id, {}), pending.of(request.group_id)
     exists = context.topics.has
     records: list[OffsetCommitted] = []
     answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
@@ -48,12 +51,13 @@ def delete(
     for topic in request.topics:
         subscribed = subscribes_to(group, topic.name)
         error = Errors.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else Errors.NONE
-        committed = known.get(topic.name, {})
+        committed, held = known.get(topic.name, {}), open_.get(topic.name, {})
         for p in topic.partitions:
             if exists(topic.name, p.partition_index):
-                if not subscribed and p.partition_index in committed:
-                    records.append(OffsetCommitted(request.group_id, topic.name, p.partition_index, None))
-                answers.setdefault(topic.name, []).append(_answer(p.partition_index, error))
+                index = p.partition_index
+                if not subscribed and (index in committed or index in held):
+                    records.append(OffsetCommitted(request.group_id, topic.name, index, None))
+                answers.setdefault(topic.name, []).append(_answer(index, error))
     topics = tuple(OffsetDeleteResponseTopic(name=t, partitions=tuple(p)) for t, p in answers.items())
     return Outcome(
         (Reply(context.waiter, OffsetDeleteResponse(topics=topics)),), tuple(dict.fromkeys(records))

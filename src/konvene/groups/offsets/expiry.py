@@ -9,8 +9,9 @@ Every `offsets.retention.check.interval.ms` all groups are looked at. An offset 
     a consumer or streams group    the same, in any state
     otherwise                      not at all
 
-An offset that was committed with a retention time of its own (versions 2 to 4) goes by that instead. A group
-that is empty and has no offsets left is deleted.
+An offset that was committed with a retention time of its own (versions 2 to 4) goes by that instead. None
+expires while an open transaction has committed its partition: a tombstone would take that away as well. A
+group that is empty and has no offsets left, and none pending, is deleted.
 
 One batch has a bound: at most `MOST_BYTES` of tombstones are written at a time, and the next ones soon after.
 """
@@ -24,6 +25,7 @@ from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.kinds import Group, is_empty, subscribes_to, tombstones
 from konvene.groups.kinds import timers as disarmed
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
+from konvene.groups.offsets.pending import Pending, PendingOffsets
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 
@@ -45,14 +47,17 @@ def armed(context: Context) -> Arm:
     return Arm(KEY, context.config["offsets.retention.check.interval.ms"])
 
 
-def retention(groups: Mapping[str, Group], offsets: Mapping[str, Offsets], context: Context) -> Outcome:
+def retention(
+    groups: Mapping[str, Group], offsets: Mapping[str, Offsets], pending: Pending, context: Context
+) -> Outcome:
     """Look at all groups, and let go of what has expired."""
     retention_ms = context.config["offsets.retention.minutes"] * 60_000
     records: list[OffsetCommitted | Record] = []
     timers: list[Arm | Disarm] = []
     left = MOST_BYTES
     for group in groups.values():
-        for record in _expired(group, offsets.get(group.group_id, {}), context.now_ms, retention_ms):
+        known, open_ = offsets.get(group.group_id, {}), pending.of(group.group_id)
+        for record in _expired(group, known, open_, context.now_ms, retention_ms):
             topic = record.topic if isinstance(record, OffsetCommitted) else ""
             left -= _RECORD_BYTES + len(group.group_id.encode()) + len(topic.encode())
             if left < 0 and records:
@@ -64,7 +69,7 @@ def retention(groups: Mapping[str, Group], offsets: Mapping[str, Offsets], conte
 
 
 def _expired(
-    group: Group, offsets: Offsets, now_ms: int, retention_ms: int
+    group: Group, offsets: Offsets, pending: PendingOffsets, now_ms: int, retention_ms: int
 ) -> Iterator[OffsetCommitted | Record]:
     """The tombstones of a group: of what has expired, then of itself if nothing is left of it."""
     everything = not offsets or _may_expire(group)
@@ -73,15 +78,16 @@ def _expired(
         if subscribes_to(group, topic):
             everything = False
             continue
+        open_ = pending.get(topic, ())
         for partition, committed in partitions.items():
             expires_ms = committed.expire_ms
             if expires_ms == -1:
                 expires_ms = (committed.commit_ms if empty_ms == -1 else empty_ms) + retention_ms
-            if now_ms >= expires_ms:
+            if now_ms >= expires_ms and partition not in open_:
                 yield OffsetCommitted(group.group_id, topic, partition, None)
             else:
                 everything = False
-    if everything and is_empty(group):
+    if everything and not pending and is_empty(group):
         yield from tombstones(group)
 
 

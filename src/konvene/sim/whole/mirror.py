@@ -87,8 +87,6 @@ class Shadow:
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._reader = LogReader(disk, folder)
-        assert GROUP_SPEECH.reader is not None
-        self._read = GROUP_SPEECH.reader()
         self.shard = GroupShard()
         self.end_offset = 0
 
@@ -97,7 +95,7 @@ class Shadow:
 
     def catch_up(self) -> GroupShard:
         for header, batch in self._reader.fresh():
-            for _, _, record in self._read(batch, header):
+            for _, _, record in GROUP_SPEECH.read(batch, header):
                 self.shard.replay(record)
             self.end_offset = header.next_offset
         return self.shard
