@@ -98,8 +98,6 @@ class Speech(NamedTuple):
     encode: Callable[[Any], Pair]
     read: Callable[[memoryview, BatchHeader], Iterable[tuple[int, int, Any]]]
     """Offset, timestamp and record of what is in a batch; a record of an unknown type is passed over."""
-    reader: Callable[[], Callable[[memoryview, BatchHeader], Iterable[tuple[int, int, Any]]]] | None = None
-    """Makes what reads the batches of one log in their order, where `read` alone cannot tell what counts."""
 
 
 def one_by_one(
@@ -458,8 +456,7 @@ class Coordinator:
     async def _load(self) -> None:
         began = pause = self._loop.time()
         core = self._make_core()
-        speech, replay, observe = self._speech, core.replay, self._observe
-        read = speech.read if speech.reader is None else speech.reader()
+        read, replay, observe = self._speech.read, core.replay, self._observe
         count = 0
         try:
             for header, batch in self._journal.read_back():
