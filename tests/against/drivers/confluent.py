@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from confluent_copier import ConfluentCopier
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_STORED,
@@ -28,7 +29,6 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
-from confluent_copier import ConfluentCopier
 from driver import (
     AdminRole,
     ConsumerRole,

@@ -109,7 +109,7 @@ class ConfluentCopier:
         self.astray = False
 
     def _sought(self, at: TopicPartition) -> bool:
-        """A partition can be sought in when librdkafka has begun to read it, a moment after it was assigned."""
+        """librdkafka can seek once it has begun to read a partition, a moment after it was assigned."""
         with contextlib.suppress(KafkaException):
             self.consumer.seek(at)
             return True

@@ -12,7 +12,8 @@ A process has one role, given by its first command (`{"do": "start", "role": "co
 consumer: hold, go, member, position, commit, committed, seek, pause, resume, offsets_for_times, watermarks,
     subscribe, unsubscribe; tells assigned, revoked, lost, records, committed, commit_failed. After each poll
     it commits what it read if it was started with `commit` = `sync` or `async`
-producer: send, stream, settle; tells acked, failed. With a transactional id: init, begin, offsets, commit, abort
+producer: send, stream, settle; tells acked, failed. With a transactional id also init, begin, offsets,
+    commit, abort
 copier: reads, writes and commits what it read in one transaction each; tells copied, failed
 admin: create_topics, delete_topics, ... (`ADMIN_VERBS`)
 

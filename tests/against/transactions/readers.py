@@ -1,5 +1,9 @@
-"""Who reads what transactions wrote: a reader of each library that waits for commits, and one that does not."""
+"""Who reads what transactions wrote: a reader of each library that waits for commits, and one that does not.
 
+A value belongs to a story by its first words.
+"""
+
+import itertools
 from typing import Any
 
 from ..clients import LIBRARIES, Client, Fleet, eventually
@@ -24,6 +28,7 @@ class Readers:
             for library in libraries()
         ]
         self.hasty = fleet.consumer("confluent-kafka", "hasty", assign=assigned)
+        self._marks = itertools.count(1)
         self.plain = fleet.producer("confluent-kafka", "plain", idempotence=True)
 
     def write(self, *records: tuple[int, str]) -> list[list[Any]]:
@@ -42,14 +47,14 @@ class Readers:
     @staticmethod
     def _seen_by(reader: Client, prefix: str, wanted: set[str]) -> list[str]:
         def seen() -> list[str]:
-            return [value for value in reader.values() if value.startswith(prefix)]
+            return [value for value in reader.values() if f"{value} ".startswith(f"{prefix} ")]
 
         eventually(f"{wanted} by {reader}", lambda: wanted <= set(seen()), 20, among=[reader])
         return seen()
 
     def none_sees(self, prefix: str) -> None:
         """A later record, outside of any transaction, has passed them all, and this has not."""
-        mark = f"mark behind {prefix}"
+        mark = f"mark {next(self._marks)}"
         self.write(*((partition, f"{mark} {partition}") for partition in range(PARTITIONS)))
         self.all_see(mark, {f"{mark} {partition}" for partition in range(PARTITIONS)})
         self.all_see(prefix, set())
