@@ -320,6 +320,7 @@ it looked through all members of a large group twice for each that joins, a tent
 async def _settle(broker: Broker) -> None:
     """What was read from the logs stays: looking for garbage in it would take as long as reading it."""
     await broker.groups.loaded()
+    await broker.transactions.loaded()
     gc.freeze()
     gc.set_threshold(*LOOK_FOR_GARBAGE)
     gc.enable()

@@ -126,7 +126,8 @@ def resources(broker: Broker, question: Question, request: Any) -> Iterator[Reso
         return
     for found in _follow(request, question.path.split(".")):
         if type(found) is str:
-            yield Resource(question.type, found)
+            is_cluster = question.type is ResourceType.CLUSTER
+            yield Resource(question.type, CLUSTER_NAME if is_cluster else found)
         elif isinstance(found, Uuid):
             topic = broker.topics.by_id.get(found)
             if topic is not None:
@@ -201,6 +202,19 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
     21: _topics(_O.DELETE, "topics.name"),
     22: (Question(_O.IDEMPOTENT_WRITE, ResourceType.CLUSTER), _transaction(_O.WRITE)),
     23: _topics(_O.DESCRIBE, "topics.topic"),
+    24: (
+        Question(_O.WRITE, ResourceType.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),
+        *_topics(_O.WRITE, "v3_and_below_topics.name"),
+        Question(_O.CLUSTER_ACTION, ResourceType.CLUSTER, "transactions.transactional_id"),
+    ),
+    25: (_transaction(_O.WRITE), _group(_O.READ, "group_id")),
+    26: (_transaction(_O.WRITE),),
+    27: _cluster(_O.CLUSTER_ACTION),
+    28: (
+        _transaction(_O.WRITE),
+        _group(_O.READ, "group_id"),
+        *_topics(_O.READ, "topics.name", "topics.topic_id"),
+    ),
     29: _cluster(_O.DESCRIBE),
     30: _cluster(_O.ALTER),
     31: _cluster(_O.ALTER),
@@ -226,6 +240,8 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
     57: _cluster(_O.ALTER),
     60: _cluster(_O.DESCRIBE),
     61: _topics(_O.READ, "topics.name"),
+    65: (Question(_O.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional_ids"),),
+    66: _cluster(_O.DESCRIBE),
     68: (_group(_O.READ, "group_id"), *_topics(_O.DESCRIBE, "subscribed_topic_names")),
     69: (_group(_O.DESCRIBE, "group_ids"),),
     71: (),  # Whoever has metrics to give may ask who wants them.

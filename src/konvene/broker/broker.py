@@ -29,11 +29,18 @@ from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.remembered import Remembered
 from konvene.broker.router import HANDLERS, UNADVERTISED
 from konvene.broker.telemetry import Telemetry
+from konvene.broker.transactions import Transactions
 from konvene.broker.turns import Turns
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import SUPPORTED
-from konvene.cluster.names import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
+from konvene.cluster.names import (
+    AUDIT_TOPIC,
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTION_TOPIC,
+)
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
 from konvene.codec.uuid import Uuid
@@ -124,6 +131,7 @@ class Broker:
         )
         self.audit = Audit(self)
         self.groups = Groups(self)
+        self.transactions = Transactions(self)
         self._found = set(directory.partitions())
         self._metadata = self._open_metadata()
         self.catalogue = Coordinator(
@@ -223,6 +231,14 @@ class Broker:
                 ids.append(text)
         return tuple(ids)
 
+    def is_open(self, topic: str, partitions: int) -> bool:
+        """Whether a topic's partitions are there: it is known a moment before its logs are."""
+        known = self.partitions
+        return all(
+            known.get(topic, index) is not None or (topic, index) in known.offline
+            for index in range(partitions)
+        )
+
     async def next_producer_id(self) -> int | None:
         """A producer id that nobody has; None while the catalogue cannot be written."""
         for producer_id in self._producer_ids:
@@ -240,7 +256,7 @@ class Broker:
     async def create_missing(self, names: list[str]) -> None:
         """Create the topics that are not there, at the broker's defaults."""
         wanted = [n for n in dict.fromkeys(names) if n not in self.topics.by_name]
-        internal = [n for n in wanted if n in (OFFSETS_TOPIC, AUDIT_TOPIC)]
+        internal = [n for n in wanted if n in (OFFSETS_TOPIC, TRANSACTION_TOPIC, AUDIT_TOPIC)]
         for name in internal:
             await self.create_internal(name)
         await self._create(
@@ -274,6 +290,14 @@ class Broker:
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
                 "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+            }
+        if name == TRANSACTION_TOPIC:
+            return config["transaction.state.log.num.partitions"], {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config["transaction.state.log.min.isr"]),
+                "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
+                "unclean.leader.election.enable": "false",
             }
         return 1, {
             "cleanup.policy": "delete",
@@ -386,6 +410,7 @@ class Broker:
             self._perform(Effect(CREATE_PARTITIONS, topic))
         self._drop_orphans()
         await self.groups.resume()
+        self.transactions.start()
 
     async def _register(self) -> None:
         """Tell the catalogue of this start: partitions are led in a new epoch from now on."""
@@ -410,6 +435,7 @@ class Broker:
         """Answer who waits, write everything down, close the files."""
         self.turns.close()
         self.holding.close()
+        await self.transactions.close()
         await self.groups.close()
         await self.catalogue.close()
         for connection in list(self.connections):

@@ -253,7 +253,7 @@ class Coordinator:
 
     # --- asking ---
 
-    def submit(self, request: Struct, call: Call) -> Later[Struct | Errors]:
+    def submit(self, request: Struct | Ending, call: Call) -> Later[Struct | Errors]:
         """Decide a request. The answer is its response, or the error with which it is refused."""
         answer: Later[Struct | Errors] = Later()
         if self.state != "active":

@@ -70,6 +70,10 @@ class Groups:
             self._by_group[group_id] = found
         return found
 
+    def at(self, index: int) -> Coordinator | None:
+        """The coordinator of a partition of the topic."""
+        return self._coordinators[index] if index < len(self._coordinators) else None
+
     def all(self) -> list[Coordinator]:
         return [c for c in self._coordinators if c is not None]
 
@@ -101,19 +105,12 @@ class Groups:
     def start(self) -> None:
         """Make and load the coordinators of the topic, if it is there."""
         topic = self._broker.topics.by_name.get(OFFSETS_TOPIC)
-        if topic is not None and not self._coordinators and self._is_open(topic.partitions):
+        is_open = topic is not None and self._broker.is_open(OFFSETS_TOPIC, topic.partitions)
+        if topic is not None and is_open and not self._coordinators:
             self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
             loading = [coordinator.load() for coordinator in self.all()]
             self._count()
             self._loading = self._broker.loop.create_task(self._when_loaded(loading))
-
-    def _is_open(self, count: int) -> bool:
-        """Whether the partitions are there: a topic is known a moment before its logs are."""
-        known = self._broker.partitions
-        return all(
-            known.get(OFFSETS_TOPIC, index) is not None or (OFFSETS_TOPIC, index) in known.offline
-            for index in range(count)
-        )
 
     async def loaded(self) -> None:
         """Return when the coordinators that are there have read their logs."""

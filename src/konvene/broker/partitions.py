@@ -125,10 +125,12 @@ class Partition:
 
     # --- writing ---
 
-    def produce(self, data: bytes | memoryview) -> Appended:
+    def produce(self, data: bytes | memoryview, *, sequence_zero: bool = False) -> Appended:
         """Check and append a producer's batch (`the_batch`). Raises `Refused`."""
         try:
-            done = self.log.append_as_leader(data, self.leader_epoch, self._broker.wall_clock_ms())
+            done = self.log.append_as_leader(
+                data, self.leader_epoch, self._broker.wall_clock_ms(), sequence_zero=sequence_zero
+            )
         except CodecError as error:
             raise Refused(Errors.CORRUPT_MESSAGE, str(error)) from None
         except RefusedByLog as error:

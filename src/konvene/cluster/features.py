@@ -27,10 +27,14 @@ GROUP_VERSION = "group.version"
 STREAMS_VERSION = "streams.version"
 """1 is streams groups (KIP-1071)."""
 
+TRANSACTION_VERSION = "transaction.version"
+"""1 has a flexible log; at 2 every transaction has an epoch of its own (KIP-890)."""
+
 SUPPORTED: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 33),
     GROUP_VERSION: (0, 1),
     STREAMS_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
 }
 """Features and the lowest and highest level at which this broker can run."""
 

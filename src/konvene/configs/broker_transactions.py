@@ -43,8 +43,8 @@ TRANSACTION_ROWS: Final[tuple[Setting, ...]] = (
             "First wait before a broker asks the coordinator again to add a partition to a transaction.",
             at_least=1, importance="HIGH", unused=True),
     Setting("add.partitions.to.txn.retry.backoff.max.ms", INT, 100,
-            "Longest such wait, as it grows with each attempt.",
-            at_least=0, importance="HIGH", unused=True),
+            "How long a write waits at most for the last transaction of its producer to be completed.",
+            at_least=0, importance="HIGH"),
 
     # The log that holds their state
     Setting("transaction.state.log.num.partitions", INT, 50,

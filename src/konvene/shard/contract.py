@@ -153,7 +153,7 @@ NOTHING = Outcome()
 class Core(Protocol):
     """A shard and its four functions, as a runner sees them."""
 
-    def handle(self, request: Struct, context: Context) -> Outcome:
+    def handle(self, request: Any, context: Context) -> Outcome:
         """Decide a request. Raises `Refusal`, and then nothing has changed."""
 
     def expire(self, key: Any, context: Context) -> Outcome:

@@ -29,11 +29,14 @@ MESSAGES = {
 def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Any:
     if request.key_type == GROUP and not broker.groups.ready:
         return _make_ready(broker, request, call)
+    if request.key_type == TRANSACTION and not broker.transactions.ready:
+        return _make_ready(broker, request, call)
     return _answer(broker, request, call)
 
 
 async def _make_ready(broker: Broker, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-    await broker.groups.make_ready()
+    kind = broker.groups if request.key_type == GROUP else broker.transactions
+    await kind.make_ready()
     return _answer(broker, request, call)
 
 
@@ -55,8 +58,9 @@ def _answer(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Find
 
 
 def _check(broker: Broker, key_type: int, call: Call) -> Errors:
-    if key_type == GROUP:
-        return Errors.NONE if broker.groups.ready else Errors.COORDINATOR_NOT_AVAILABLE
-    if key_type == TRANSACTION or (key_type == SHARE and call.api_version >= FIRST_VERSION_WITH_SHARE):
+    if key_type in (GROUP, TRANSACTION):
+        kind = broker.groups if key_type == GROUP else broker.transactions
+        return Errors.NONE if kind.ready else Errors.COORDINATOR_NOT_AVAILABLE
+    if key_type == SHARE and call.api_version >= FIRST_VERSION_WITH_SHARE:
         return Errors.COORDINATOR_NOT_AVAILABLE
     return Errors.INVALID_REQUEST

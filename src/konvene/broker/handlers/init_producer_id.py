@@ -1,13 +1,12 @@
-"""InitProducerId: a fresh id for an idempotent producer, whatever id it had before.
-
-Transactions have no coordinator here: a request with a transactional id is answered
-COORDINATOR_NOT_AVAILABLE, as FindCoordinator answers for it.
-"""
+"""InitProducerId: a fresh id for an idempotent producer, whatever id it had before; with a transactional id
+it is the coordinator's word, which ends what an older instance left open and fences that instance."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from konvene.broker.handlers.transactions_call import ask
+from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -17,14 +16,19 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> Any:
-    if request.transactional_id is not None:
-        error = Errors.COORDINATOR_NOT_AVAILABLE if request.transactional_id else Errors.INVALID_REQUEST
-        return InitProducerIdResponse(error_code=error, producer_epoch=-1)
-    return _fresh(broker)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return _refused(Errors.INVALID_REQUEST)
+    if request.transactional_id is None:
+        return _fresh(broker)
+    return ask(broker, request.transactional_id, request, call, _refused)
 
 
 async def _fresh(broker: Broker) -> InitProducerIdResponse:
     producer_id = await broker.next_producer_id()
     if producer_id is None:
-        return InitProducerIdResponse(error_code=Errors.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
+        return _refused(Errors.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _refused(error: Errors) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_epoch=-1)

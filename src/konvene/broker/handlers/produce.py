@@ -7,9 +7,11 @@ wrong is told by its code; in words only of single records (`konvene.log.validat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from konvene.broker import enlisting
+from konvene.broker.enlisting import Generation, Writer
 from konvene.broker.later import HANG_UP
 from konvene.broker.partitions import Partition, Refused, is_transactional, the_batch
 from konvene.cluster.names import INTERNAL_TOPICS
@@ -40,9 +42,21 @@ SLICE_S = 0.005
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_GENERIC_ERROR = 11
+FIRST_VERSION_THAT_ENLISTS = 12
 
 Key = tuple[str, Uuid, int]
 """How a partition was asked for: the topic's name, or its id, and the index."""
+
+Append = Callable[[Partition, Buffer, Key], PartitionProduceResponse]
+
+_State = tuple[
+    dict[Key, tuple[Partition, Buffer]],
+    dict[Key, PartitionProduceResponse],
+    dict[Key, PartitionProduceResponse],
+    dict[Key, Partition],
+]
+"""Of one request: what was found, what was not, the answers, and what has to be synced."""
 
 INTERNAL_CLIENT_ID = "__admin_client"
 """The client id with which Kafka's tools may write to internal topics."""
@@ -58,11 +72,6 @@ STARTS_UNTOLD = frozenset(
 )
 """Refusals of an append with which Kafka does not tell where the log starts."""
 
-UNVERIFIED = (
-    "Unable to verify the partition has been added to the transaction. "
-    "Underlying error: COORDINATOR_NOT_AVAILABLE"
-)
-
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
     wanted = _wanted(request)
@@ -73,12 +82,39 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
     except Refused as error:
         answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
         return _finish(request, answers, unsynced)
-    steps = _write(broker, request, wanted, call, answers, unsynced)
-    if len(wanted) > AT_ONCE:
+    found, refused = _find_all(broker, wanted, call)
+    append: Append = _append
+    if request.transactional_id is not None:
+        try:
+            ours = _transactions(broker, request, call, found)
+        except Refused as error:
+            answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
+            return _finish(request, answers, unsynced)
+        if ours is not None and ours.unknown:
+            return _enlisted(broker, request, ours, call, (found, refused, answers, unsynced))
+        if ours is not None:
+            append = ours.append
+    return _go_on(broker, request, call, append, (found, refused, answers, unsynced))
+
+
+def _go_on(broker: Broker, request: ProduceRequest, call: Call, append: Append, state: _State) -> Any:
+    found, _, answers, unsynced = state
+    steps = _write(request, call, append, state)
+    if len(found) > AT_ONCE:
         return _slowly(broker, request, steps, answers, unsynced)
     for _ in steps:
         pass
     return _finish(request, answers, unsynced)
+
+
+async def _enlisted(
+    broker: Broker, request: ProduceRequest, ours: _Transaction, call: Call, state: _State
+) -> Any:
+    """The coordinator is asked about partitions in which the transaction has nothing yet."""
+    errors = await enlisting.ask(broker, ours.writer, list(ours.unknown), ours.generation)
+    ours.errors = {place: error for place, error in errors.items() if error}
+    answer = _go_on(broker, request, call, ours.append, state)
+    return await answer if asyncio.iscoroutine(answer) else answer
 
 
 async def _slowly(
@@ -126,18 +162,10 @@ def _check_transactions(request: ProduceRequest, wanted: list[tuple[Key, Buffer]
             return
 
 
-def _write(
-    broker: Broker,
-    request: ProduceRequest,
-    wanted: list[tuple[Key, Buffer]],
-    call: Call,
-    answers: dict[Key, PartitionProduceResponse],
-    unsynced: dict[Key, Partition],
-) -> Iterator[None]:
-    """Append to all partitions that can be found. One that is named twice takes what is named last.
-
-    Partition by partition, into `answers`; those that have to be synced, into `unsynced`.
-    """
+def _find_all(
+    broker: Broker, wanted: list[tuple[Key, Buffer]], call: Call
+) -> tuple[dict[Key, tuple[Partition, Buffer]], dict[Key, PartitionProduceResponse]]:
+    """The partitions that can be found, and what is told of the others. Who is named twice takes the last."""
     found: dict[Key, tuple[Partition, Buffer]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
     for key, data in wanted:
@@ -145,22 +173,88 @@ def _write(
             found[key] = _find(broker, key, data, call)
         except Refused as error:
             refused[key] = _refused(key, error.error)
+    return found, refused
+
+
+class _Transaction:
+    """The transaction of which a request brings records."""
+
+    __slots__ = ("_broker", "errors", "generation", "unknown", "writer")
+
+    def __init__(self, broker: Broker, writer: Writer, generation: Generation) -> None:
+        self._broker = broker
+        self.writer = writer
+        self.generation = generation
+        self.unknown: dict[tuple[str, int], None] = {}
+        """Partitions in which it has no record yet."""
+        self.errors: dict[tuple[str, int], int] = {}
+
+    def append(self, partition: Partition, batch: Buffer, key: Key) -> PartitionProduceResponse:
+        """Append a batch to a partition that takes part in the transaction."""
+        place = partition.topic, partition.index
+        error = self.errors.get(place)
+        if error is not None:
+            return _refused(key, *enlisting.as_told(error, self.generation))
+        begins = False
+        if is_transactional(batch) and not enlisting.is_open(partition, self.writer):
+            if not enlisting.still(self._broker, self.writer, place):
+                return _refused(key, *enlisting.as_told(Errors.INVALID_TXN_STATE, self.generation))
+            begins = self.generation is Generation.ADD_PARTITION
+        return _append(partition, batch, key, begins=begins)
+
+
+def _transactions(
+    broker: Broker, request: ProduceRequest, call: Call, found: dict[Key, tuple[Partition, Buffer]]
+) -> _Transaction | None:
+    """Whose transaction the request is about, and what of it is not known. Raises `Refused`."""
+    generation = Generation.DEFAULT_ERROR
+    if call.api_version >= FIRST_VERSION_THAT_ENLISTS:
+        generation = Generation.ADD_PARTITION
+    elif call.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
+        generation = Generation.GENERIC_ERROR_SUPPORTED
+    verifies = broker.config["transaction.partition.verification.enable"]
+    if generation is not Generation.ADD_PARTITION and not verifies:
+        return None
+    ours: _Transaction | None = None
+    for partition, batch in found.values():
+        if not is_transactional(batch):
+            continue
+        header = read_header(batch)
+        if not header.has_producer_id:
+            continue
+        writer = Writer(request.transactional_id or "", header.producer_id, header.producer_epoch)
+        if ours is None:
+            ours = _Transaction(broker, writer, generation)
+        elif writer != ours.writer:
+            raise Refused(Errors.INVALID_PRODUCER_ID_MAPPING)
+        place = partition.topic, partition.index
+        if enlisting.is_fenced(partition, writer):
+            ours.errors[place] = Errors.INVALID_PRODUCER_EPOCH
+        elif not enlisting.is_open(partition, writer):
+            ours.unknown[place] = None
+    return ours
+
+
+def _write(request: ProduceRequest, call: Call, append: Append, state: _State) -> Iterator[None]:
+    """Append to all partitions that were found.
+
+    Partition by partition, into `answers`; those that have to be synced, into `unsynced`.
+    """
+    found, refused, answers, unsynced = state
     for key, (partition, batch) in found.items():
-        if request.transactional_id is not None and _needs_verification(batch):
-            answers[key] = _refused(key, Errors.NOT_ENOUGH_REPLICAS, UNVERIFIED)
-        elif request.acks not in (NO_ACKS, 1, ALL_ACKS):
+        if request.acks not in (NO_ACKS, 1, ALL_ACKS):
             answers[key] = _refused(key, Errors.INVALID_REQUIRED_ACKS)
         elif partition.topic in INTERNAL_TOPICS and call.client_id != INTERNAL_CLIENT_ID:
             answers[key] = _refused(key, Errors.INVALID_TOPIC_EXCEPTION)
         else:
-            answers[key] = _append(partition, batch)
+            answers[key] = append(partition, batch, key)
             if partition.syncs and not answers[key].error_code:
                 unsynced[key] = partition
         yield
     if refused:
         written = answers | refused
         answers.clear()
-        answers.update((key, written[key]) for key, _ in wanted)
+        answers.update((key, written[key]) for key, _ in _wanted(request))
 
 
 def _wanted(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
@@ -187,9 +281,12 @@ def _find(broker: Broker, key: Key, data: Buffer, call: Call) -> tuple[Partition
     return partition, the_batch(data, zstd=call.api_version >= FIRST_VERSION_WITH_ZSTD)
 
 
-def _append(partition: Partition, batch: Buffer) -> PartitionProduceResponse:
+def _append(
+    partition: Partition, batch: Buffer, key: Key, *, begins: bool = False
+) -> PartitionProduceResponse:
+    """`begins`: with it a producer begins that numbers its records from 0."""
     try:
-        done = partition.produce(batch)
+        done = partition.produce(batch, sequence_zero=begins)
     except Refused as refused:
         told = refused.record_errors
         return PartitionProduceResponse(
@@ -209,10 +306,6 @@ def _append(partition: Partition, batch: Buffer) -> PartitionProduceResponse:
         log_append_time_ms=done.log_append_time_ms,
         log_start_offset=partition.start_offset,
     )
-
-
-def _needs_verification(batch: Buffer) -> bool:
-    return is_transactional(batch) and read_header(batch).has_producer_id
 
 
 async def _sync_untold(begun: dict[Key, asyncio.Task[None]]) -> Any:

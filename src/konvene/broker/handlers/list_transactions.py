@@ -1,0 +1,31 @@
+"""ListTransactions: what all coordinators of this broker have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+async def handle(broker: Broker, request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
+    states: list[TransactionState] = []
+    unknown: dict[str, None] = {}
+    for coordinator in broker.transactions.all():
+        answer = await coordinator.submit(request, call)
+        if isinstance(answer, Errors):
+            return ListTransactionsResponse(error_code=answer)
+        assert isinstance(answer, ListTransactionsResponse)
+        if answer.error_code:
+            return answer
+        states += answer.transaction_states
+        unknown.update(dict.fromkeys(answer.unknown_state_filters))
+    return ListTransactionsResponse(unknown_state_filters=tuple(unknown), transaction_states=tuple(states))

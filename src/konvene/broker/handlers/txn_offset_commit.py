@@ -1,0 +1,142 @@
+"""TxnOffsetCommit: offsets that count when a transaction is committed.
+
+The partition that has the group's offsets must take part in the transaction; clients of the newer generation
+enlist it by this very request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker import enlisting
+from konvene.broker.enlisting import Generation, Writer
+from konvene.broker.handlers.groups_call import ask
+from konvene.broker.later import Later
+from konvene.cluster.names import OFFSETS_TOPIC
+from konvene.codec.hashes import group_partition
+from konvene.errors import Errors
+from konvene.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from konvene.shard.image import Topic
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+FIRST_VERSION_WITH_LOADING = 2
+FIRST_VERSION_WITH_GENERIC_ERROR = 4
+FIRST_VERSION_THAT_ENLISTS = 5
+FIRST_VERSION_WITH_TOPIC_IDS = 6
+
+
+def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> Any:
+    def refused(error: Errors) -> TxnOffsetCommitResponse:
+        return _refused(broker, request, call, error)
+
+    if not request.group_id:
+        return refused(Errors.INVALID_GROUP_ID)
+    if not _has_any(broker, request, call):
+        return refused(Errors.NONE)
+    coordinator = broker.groups.of(request.group_id)
+    if coordinator is None:
+        return refused(Errors.NOT_COORDINATOR)
+    index = group_partition(request.group_id, broker.topics.by_name[OFFSETS_TOPIC].partitions)
+    partition = broker.partitions.get(OFFSETS_TOPIC, index)
+    if partition is None:
+        return refused(Errors.NOT_COORDINATOR)
+    writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
+    generation = _generation(call)
+    if enlisting.is_open(partition, writer) or not _is_verified(broker, generation):
+        return ask(broker, request.group_id, request, call, refused)
+    if enlisting.is_fenced(partition, writer):
+        return refused(Errors.INVALID_PRODUCER_EPOCH)
+    return _enlisted(broker, request, call, writer, (OFFSETS_TOPIC, index))
+
+
+async def _enlisted(
+    broker: Broker, request: TxnOffsetCommitRequest, call: Call, writer: Writer, place: tuple[str, int]
+) -> TxnOffsetCommitResponse:
+    def refused(error: Errors) -> TxnOffsetCommitResponse:
+        return _refused(broker, request, call, error)
+
+    generation = _generation(call)
+    errors = await enlisting.ask(broker, writer, [place], generation)
+    error = Errors(errors[place])
+    if error is Errors.NONE and not enlisting.still(broker, writer, place):
+        error = Errors.INVALID_TXN_STATE
+    if error is not Errors.NONE:
+        return refused(_as_told(error, generation))
+    answer = ask(broker, request.group_id, request, call, refused)
+    told: TxnOffsetCommitResponse = await answer if isinstance(answer, Later) else answer
+    return told
+
+
+def _is_verified(broker: Broker, generation: Generation) -> bool:
+    if generation is Generation.ADD_PARTITION:
+        return True
+    return bool(broker.config["transaction.partition.verification.enable"])
+
+
+def _generation(call: Call) -> Generation:
+    if call.api_version >= FIRST_VERSION_THAT_ENLISTS:
+        return Generation.ADD_PARTITION
+    if call.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
+        return Generation.GENERIC_ERROR_SUPPORTED
+    return Generation.DEFAULT_ERROR
+
+
+def _as_told(error: Errors, generation: Generation) -> Errors:
+    """The error of the transaction's coordinator as a group's coordinator tells it."""
+    if error is Errors.PRODUCER_FENCED:
+        return Errors.INVALID_PRODUCER_EPOCH
+    if error is Errors.TRANSACTION_ABORTABLE and generation is Generation.DEFAULT_ERROR:
+        return Errors.INVALID_TXN_STATE
+    if error in (Errors.NETWORK_EXCEPTION, Errors.COORDINATOR_LOAD_IN_PROGRESS):
+        return Errors.COORDINATOR_LOAD_IN_PROGRESS
+    return error
+
+
+def _has_any(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> bool:
+    """Whether there is a partition of which an offset could be committed at all."""
+    for topic in request.topics:
+        known = _known(broker, topic, call)
+        if known is not None and any(0 <= p.partition_index < known.partitions for p in topic.partitions):
+            return True
+    return False
+
+
+def _known(broker: Broker, topic: TxnOffsetCommitRequestTopic, call: Call) -> Topic | None:
+    if call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        return broker.topics.by_id.get(topic.topic_id)
+    return broker.topics.by_name.get(topic.name)
+
+
+def _refused(
+    broker: Broker, request: TxnOffsetCommitRequest, call: Call, error: Errors
+) -> TxnOffsetCommitResponse:
+    """The same for every partition, but for those that do not exist."""
+    if call.api_version < FIRST_VERSION_WITH_LOADING and error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
+        error = Errors.COORDINATOR_NOT_AVAILABLE
+    with_ids = call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    topics = []
+    for topic in request.topics:
+        known = _known(broker, topic, call)
+        missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+        if known is None and with_ids:
+            missing = Errors.UNKNOWN_TOPIC_ID
+        there = 0 if known is None else known.partitions
+        partitions = tuple(
+            TxnOffsetCommitResponsePartition(
+                partition_index=p.partition_index,
+                error_code=error if 0 <= p.partition_index < there else missing,
+            )
+            for p in topic.partitions
+        )
+        told = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        topics.append(told)
+    return TxnOffsetCommitResponse(topics=tuple(topics))

@@ -1,0 +1,86 @@
+"""WriteTxnMarkers: a coordinator, or somebody who aborts what hangs, ends transactions in partitions.
+
+A group's offsets count, or are forgotten, before it is answered.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.coordinator import Call
+from konvene.broker.later import Later
+from konvene.cluster.names import OFFSETS_TOPIC
+from konvene.errors import Errors
+from konvene.log.errors import LogError
+from konvene.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from konvene.shard.contract import Ending
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+NOT_READY = frozenset(
+    (Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.NOT_COORDINATOR)
+)
+"""What a coordinator that asks does not expect of a partition: it is told to ask its leader again."""
+
+
+async def handle(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> WriteTxnMarkersResponse:
+    results: dict[int, dict[tuple[str, int], int]] = {}
+    for marker in request.markers:
+        errors = results.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                errors[topic.name, index] = await _write(broker, marker, topic.name, index)
+    return WriteTxnMarkersResponse(
+        markers=tuple(_result(producer_id, errors) for producer_id, errors in results.items())
+    )
+
+
+async def _write(broker: Broker, marker: WritableTxnMarker, topic: str, index: int) -> int:
+    partition = broker.partitions.get(topic, index)
+    if partition is None:
+        return Errors.UNKNOWN_TOPIC_OR_PARTITION
+    ending = Ending(
+        marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result,
+        marker.transaction_version,
+    )  # fmt: skip
+    if topic == OFFSETS_TOPIC:
+        coordinator = broker.groups.at(index)
+        answer: Any = Errors.NOT_LEADER_OR_FOLLOWER
+        if coordinator is not None:
+            later: Later[Any] = coordinator.submit(ending, Call(client_id="broker"))
+            answer = await later
+        if answer in NOT_READY:
+            return Errors.NOT_LEADER_OR_FOLLOWER
+        return answer if isinstance(answer, Errors) else Errors.NONE
+    try:
+        partition.append_marker(ending, broker.wall_clock_ms())
+        if partition.syncs:
+            await partition.sync()
+    except LogError as error:
+        return error.code
+    return Errors.NONE
+
+
+def _result(producer_id: int, errors: dict[tuple[str, int], int]) -> WritableTxnMarkerResult:
+    return WritableTxnMarkerResult(
+        producer_id=producer_id,
+        topics=tuple(
+            WritableTxnMarkerTopicResult(
+                name=name,
+                partitions=tuple(
+                    WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
+                    for (_, index), error in told
+                ),
+            )
+            for name, told in groupby(errors.items(), key=lambda item: item[0][0])
+        ),
+    )

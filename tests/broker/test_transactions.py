@@ -1,0 +1,294 @@
+"""Transactions over a connection: both generations of clients, ends, fences, time-outs, what readers see."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.handlers.asking import Asking, told
+
+from konvene.codec.batches import build_simple
+from konvene.errors import Errors
+from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from konvene.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from konvene.messages.describe_transactions import DescribeTransactionsRequest
+from konvene.messages.end_txn import EndTxnRequest
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from konvene.messages.find_coordinator import FindCoordinatorRequest
+from konvene.messages.init_producer_id import InitProducerIdRequest
+from konvene.messages.list_transactions import ListTransactionsRequest
+from konvene.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from konvene.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+TOPIC, GROUP, NAME = "orders", "billing", "till"
+QUICK = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+}
+OLD, NEW = 4, 5
+"""The version of EndTxn that a client of either generation speaks."""
+
+
+class Client:
+    """A transactional producer that does what it is told, and nothing by itself."""
+
+    def __init__(self, asking: Asking, end_version: int) -> None:
+        self.asking = asking
+        self.version = end_version
+        self.producer_id = self.epoch = -1
+        self.sequence = 0
+
+    async def init(self, timeout_ms: int = 60_000, **who: int) -> int:
+        await self.asking.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=(NAME,)))
+        asked = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms, **who)
+        for _ in range(100):
+            answer = await self.asking.ask(asked)
+            if answer.error_code != Errors.CONCURRENT_TRANSACTIONS:
+                break
+            await asyncio.sleep(0.01)
+        if not answer.error_code:
+            self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+        return int(answer.error_code)
+
+    async def add(self, partition: int = 0) -> int:
+        topics = (AddPartitionsToTxnTopic(name=TOPIC, partitions=(partition,)),)
+        asked = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=NAME,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=topics,
+        )
+        answer = await self.asking.ask(asked, 3)
+        return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+    async def write(self, *values: bytes, partition: int = 0, name: str | None = NAME) -> int:
+        data = bytes(
+            build_simple(
+                [(None, value) for value in values], 1_000, producer_id=self.producer_id,
+                producer_epoch=self.epoch, base_sequence=self.sequence, transactional=True, base_offset=0,
+            )
+        )  # fmt: skip
+        rows = (PartitionProduceData(index=partition, records=data),)
+        asked = ProduceRequest(
+            transactional_id=name,
+            acks=-1,
+            timeout_ms=1_000,
+            topic_data=(TopicProduceData(name=TOPIC, partition_data=rows),),
+        )
+        answer = await self.asking.ask(asked, 12 if self.version == NEW else 11)
+        error = answer.responses[0].partition_responses[0].error_code
+        if not error:
+            self.sequence += len(values)
+        return int(error)
+
+    async def add_offsets(self) -> int:
+        asked = AddOffsetsToTxnRequest(
+            transactional_id=NAME, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=GROUP
+        )
+        return int((await self.asking.ask(asked)).error_code)
+
+    async def commit_offset(self, offset: int) -> int:
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
+        asked = TxnOffsetCommitRequest(
+            transactional_id=NAME,
+            group_id=GROUP,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            member_id="",
+            topics=(TxnOffsetCommitRequestTopic(name=TOPIC, partitions=(partition,)),),
+        )
+        answer = await self.asking.ask(asked, 5 if self.version == NEW else 3)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def end(self, *, commit: bool) -> int:
+        asked = EndTxnRequest(
+            transactional_id=NAME, producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
+        )
+        answer = await self.asking.ask(asked, self.version)
+        if self.version == NEW and not answer.error_code:
+            self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+        return int(answer.error_code)
+
+
+class Reader:
+    """What others see."""
+
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+
+    async def offset(self, *, stable: bool = True) -> tuple[int, int]:
+        """What the group has committed, and the error."""
+        topics = (OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(0,)),)
+        group = OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
+        answer = await self.asking.ask(OffsetFetchRequest(groups=(group,), require_stable=stable), 9)
+        told = answer.groups[0].topics[0].partitions[0]
+        return int(told.committed_offset), int(told.error_code)
+
+    async def committed(self, partition: int = 0) -> tuple[int, list[tuple[int, int]]]:
+        """The last stable offset, and the aborted transactions that a reader of committed records skips."""
+        wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+        asked = FetchRequest(
+            max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1,
+            topics=(FetchTopic(topic=TOPIC, partitions=(wanted,)),),
+        )  # fmt: skip
+        answer = await self.asking.ask(asked, 12)
+        told = answer.responses[0].partitions[0]
+        aborted = [(a.producer_id, a.first_offset) for a in told.aborted_transactions or ()]
+        return int(told.last_stable_offset), aborted
+
+    async def state(self) -> Any:
+        return (
+            await self.asking.ask(DescribeTransactionsRequest(transactional_ids=(NAME,)))
+        ).transaction_states[0]
+
+
+async def eventually(path: Any, wanted: Any) -> None:
+    for _ in range(200):
+        if (seen := await path()) == wanted:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{seen} is not {wanted}")
+
+
+async def begun(asking: Asking, version: int) -> tuple[Client, Reader]:
+    await asking.topic(TOPIC, 2)
+    await asking.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)))
+    client = Client(asking, version)
+    assert await client.init() == 0
+    return client, Reader(asking)
+
+
+async def consume_and_produce(client: Client, offset: int) -> None:
+    """What a transaction of a stream is: records and offsets."""
+    if client.version == OLD:
+        assert await client.add() == 0
+        assert await client.add_offsets() == 0
+    assert await client.write(b"one", b"two") == 0
+    assert await client.commit_offset(offset) == 0
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("commit", [True, False])
+def test_records_and_offsets_count_together_or_not_at_all(tmp_path: Path, version: int, commit: bool) -> None:
+    async def story(asking: Asking) -> None:
+        client, reader = await begun(asking, version)
+        assert (await reader.offset()) == (-1, 0)
+        await consume_and_produce(client, 7)
+        assert (await reader.offset()) == (-1, Errors.UNSTABLE_OFFSET_COMMIT)
+        assert (await reader.offset(stable=False)) == (-1, 0)
+        assert await reader.committed() == (0, [])
+        assert (await reader.state()).transaction_state == "Ongoing"
+        producer = client.producer_id
+        assert await client.end(commit=commit) == 0
+        await eventually(reader.offset, (7 if commit else -1, 0))
+        await eventually(reader.committed, (3, [] if commit else [(producer, 0)]))
+        done = "CompleteCommit" if commit else "CompleteAbort"
+        assert (await reader.state()).transaction_state == done
+        assert client.epoch == (1 if version == NEW else 0)
+        await consume_and_produce(client, 9)
+        assert await client.end(commit=True) == 0
+        await eventually(reader.offset, (9, 0))
+
+    told(tmp_path, story, QUICK)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_what_was_open_is_open_after_a_restart(tmp_path: Path, version: int) -> None:
+    """And its producer ends it as if nothing had happened."""
+    clients: list[Client] = []
+
+    async def before(asking: Asking) -> None:
+        client, _ = await begun(asking, version)
+        await consume_and_produce(client, 7)
+        clients.append(client)
+
+    async def after(asking: Asking) -> None:
+        client, reader = clients[0], Reader(asking)
+        client.asking = asking
+        assert (await reader.offset()) == (-1, Errors.UNSTABLE_OFFSET_COMMIT)
+        assert await reader.committed() == (0, [])
+        assert await client.write(b"three") == 0
+        assert await client.end(commit=True) == 0
+        await eventually(reader.offset, (7, 0))
+        await eventually(reader.committed, (4, []))
+
+    told(tmp_path, before, QUICK)
+    told(tmp_path, after, QUICK)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_who_comes_later_fences_who_was_there(tmp_path: Path, version: int) -> None:
+    async def story(asking: Asking) -> None:
+        zombie, reader = await begun(asking, version)
+        await consume_and_produce(zombie, 7)
+        client = Client(asking, version)
+        assert await client.init() == 0
+        assert client.producer_id == zombie.producer_id
+        assert client.epoch > zombie.epoch
+        assert (await reader.offset()) == (-1, 0)
+        assert await zombie.write(b"late") == Errors.INVALID_PRODUCER_EPOCH
+        assert await zombie.commit_offset(8) == Errors.INVALID_PRODUCER_EPOCH
+        assert await zombie.end(commit=True) == Errors.PRODUCER_FENCED
+        await consume_and_produce(client, 9)
+        assert await client.end(commit=True) == 0
+        await eventually(reader.offset, (9, 0))
+
+    told(tmp_path, story, QUICK)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path, version: int) -> None:
+    async def story(asking: Asking) -> None:
+        client, reader = await begun(asking, version)
+        assert await client.init(timeout_ms=100) == 0
+        await consume_and_produce(client, 7)
+        await eventually(reader.offset, (-1, 0))
+        assert (await reader.state()).transaction_state == "CompleteAbort"
+        assert await client.write(b"late") == Errors.INVALID_PRODUCER_EPOCH
+        # To the newer generation it is the other end of a transaction that it may have ended itself.
+        fenced = Errors.PRODUCER_FENCED if version == OLD else Errors.INVALID_TXN_STATE
+        assert await client.end(commit=True) == fenced
+
+    told(tmp_path, story, QUICK)
+
+
+def test_a_write_that_nobody_added_is_refused(tmp_path: Path) -> None:
+    """A client of the older generation adds its partitions first; nothing of it is written otherwise."""
+
+    async def story(asking: Asking) -> None:
+        client, reader = await begun(asking, OLD)
+        assert await client.write(b"never added") == Errors.TRANSACTION_ABORTABLE
+        assert await client.commit_offset(7) == Errors.INVALID_TXN_STATE
+        assert await client.add(1) == 0
+        assert await client.write(b"not this one") == Errors.TRANSACTION_ABORTABLE
+        assert await client.write(b"this one", partition=1) == 0
+        assert await reader.committed(0) == (0, [])
+        assert await client.write(b"nameless", name=None) == Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    told(tmp_path, story, QUICK)
+
+
+def test_transactions_are_listed(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        assert (await asking.ask(ListTransactionsRequest())).transaction_states == ()
+        client, _ = await begun(asking, NEW)
+        await consume_and_produce(client, 7)
+        (listed,) = (await asking.ask(ListTransactionsRequest())).transaction_states
+        assert (listed.transactional_id, listed.transaction_state) == (NAME, "Ongoing")
+        none = await asking.ask(ListTransactionsRequest(state_filters=("Empty", "Nonsense")))
+        assert (none.transaction_states, none.unknown_state_filters) == ((), ("Nonsense",))
+
+    told(tmp_path, story, QUICK)
