@@ -88,6 +88,7 @@ def test_older_versions_have_a_result_for_each() -> None:
 
 GV = "group.version"
 SV = "streams.version"
+TV = "transaction.version"
 
 
 @pytest.mark.parametrize(("now", "level", "kind"), [(0, 1, UP), (1, 0, DOWN), (1, 0, DOWN_UNSAFELY)])
@@ -111,15 +112,16 @@ def test_consumer_groups_have_two_levels(update: tuple[str, int, int], why: str)
 def test_a_directory_is_told_the_levels_that_it_lacks() -> None:
     """A new one all of them, an older one what came since; a level that was lowered to 0 is one."""
     config, _ = BrokerConfig.load(overrides=[])
-    mv, gv, sv = (
-        FeatureLevelRecord(name=name, feature_level=level) for name, level in ((MV, 33), (GV, 1), (SV, 1))
+    mv, gv, sv, tv = (
+        FeatureLevelRecord(name=name, feature_level=level)
+        for name, level in ((MV, 33), (GV, 1), (SV, 1), (TV, 2))
     )
     lowered = FeatureLevelRecord(name=GV, feature_level=0)
     for log, expected in (
-        ((), (mv, gv, sv)),
-        ((mv,), (gv, sv)),
-        ((mv, gv), (sv,)),
-        ((mv, lowered, sv), ()),
+        ((), (mv, gv, sv, tv)),
+        ((mv,), (gv, sv, tv)),
+        ((mv, gv), (sv, tv)),
+        ((mv, lowered, sv, tv), ()),
     ):
         catalogue = Catalogue()
         for record in log:
@@ -137,13 +139,13 @@ def test_level_0_is_no_level_and_older_clients_do_not_hear_of_it(tmp_path: Path)
         return ranges, {f.name: f.max_version_level for f in response.finalized_features}
 
     async def first(client: Asking) -> None:
-        assert await features(client, 4) == ({MV, GV, SV}, {MV: 33, GV: 1, SV: 1})
-        assert await features(client, 3) == ({MV}, {MV: 33, GV: 1, SV: 1})
+        assert await features(client, 4) == ({MV, GV, SV, TV}, {MV: 33, GV: 1, SV: 1, TV: 2})
+        assert await features(client, 3) == ({MV}, {MV: 33, GV: 1, SV: 1, TV: 2})
         assert (await client.ask(request((GV, 0, DOWN)))).error_code == Errors.NONE
-        assert await features(client, 4) == ({MV, GV, SV}, {MV: 33, SV: 1})
+        assert await features(client, 4) == ({MV, GV, SV, TV}, {MV: 33, SV: 1, TV: 2})
 
     async def second(client: Asking) -> None:
-        assert await features(client, 3) == ({MV}, {MV: 33, SV: 1})
+        assert await features(client, 3) == ({MV}, {MV: 33, SV: 1, TV: 2})
 
     told(tmp_path, first)
     told(tmp_path, second)

@@ -7,7 +7,7 @@ wrong is told by its code; in words only of single records (`konvene.log.validat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker import enlisting
@@ -48,8 +48,6 @@ FIRST_VERSION_THAT_ENLISTS = 12
 Key = tuple[str, Uuid, int]
 """How a partition was asked for: the topic's name, or its id, and the index."""
 
-Append = Callable[[Partition, Buffer, Key], PartitionProduceResponse]
-
 _State = tuple[
     dict[Key, tuple[Partition, Buffer]],
     dict[Key, PartitionProduceResponse],
@@ -75,31 +73,24 @@ STARTS_UNTOLD = frozenset(
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
     wanted = _wanted(request)
-    answers: dict[Key, PartitionProduceResponse] = {}
-    unsynced: dict[Key, Partition] = {}
     try:
         _check_transactions(request, wanted)
+        found, refused = _find_all(broker, wanted, call)
+        ours = _transaction(broker, request, call, found)
     except Refused as error:
         answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
-        return _finish(request, answers, unsynced)
-    found, refused = _find_all(broker, wanted, call)
-    append: Append = _append
-    if request.transactional_id is not None:
-        try:
-            ours = _transactions(broker, request, call, found)
-        except Refused as error:
-            answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
-            return _finish(request, answers, unsynced)
-        if ours is not None and ours.unknown:
-            return _enlisted(broker, request, ours, call, (found, refused, answers, unsynced))
-        if ours is not None:
-            append = ours.append
-    return _go_on(broker, request, call, append, (found, refused, answers, unsynced))
+        return _finish(request, answers, {})
+    state: _State = found, refused, {}, {}
+    if ours is not None and ours.unknown:
+        return _enlisted(broker, request, ours, call, state)
+    return _go_on(broker, request, ours, call, state)
 
 
-def _go_on(broker: Broker, request: ProduceRequest, call: Call, append: Append, state: _State) -> Any:
+def _go_on(
+    broker: Broker, request: ProduceRequest, ours: _Transaction | None, call: Call, state: _State
+) -> Any:
     found, _, answers, unsynced = state
-    steps = _write(request, call, append, state)
+    steps = _write(request, ours, call, state)
     if len(found) > AT_ONCE:
         return _slowly(broker, request, steps, answers, unsynced)
     for _ in steps:
@@ -112,8 +103,8 @@ async def _enlisted(
 ) -> Any:
     """The coordinator is asked about partitions in which the transaction has nothing yet."""
     errors = await enlisting.ask(broker, ours.writer, list(ours.unknown), ours.generation)
-    ours.errors = {place: error for place, error in errors.items() if error}
-    answer = _go_on(broker, request, call, ours.append, state)
+    ours.errors.update((place, error) for place, error in errors.items() if error)
+    answer = _go_on(broker, request, ours, call, state)
     return await answer if asyncio.iscoroutine(answer) else answer
 
 
@@ -189,12 +180,14 @@ class _Transaction:
         """Partitions in which it has no record yet."""
         self.errors: dict[tuple[str, int], int] = {}
 
+    def refused(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:
+        """What is told where the coordinator does not have the partition in the transaction."""
+        error = self.errors.get((partition.topic, partition.index))
+        return None if error is None else _refused(key, *enlisting.as_told(error, self.generation))
+
     def append(self, partition: Partition, batch: Buffer, key: Key) -> PartitionProduceResponse:
         """Append a batch to a partition that takes part in the transaction."""
         place = partition.topic, partition.index
-        error = self.errors.get(place)
-        if error is not None:
-            return _refused(key, *enlisting.as_told(error, self.generation))
         begins = False
         if is_transactional(batch) and not enlisting.is_open(partition, self.writer):
             if not enlisting.still(self._broker, self.writer, place):
@@ -203,10 +196,12 @@ class _Transaction:
         return _append(partition, batch, key, begins=begins)
 
 
-def _transactions(
+def _transaction(
     broker: Broker, request: ProduceRequest, call: Call, found: dict[Key, tuple[Partition, Buffer]]
 ) -> _Transaction | None:
     """Whose transaction the request is about, and what of it is not known. Raises `Refused`."""
+    if request.transactional_id is None:
+        return None
     generation = Generation.DEFAULT_ERROR
     if call.api_version >= FIRST_VERSION_THAT_ENLISTS:
         generation = Generation.ADD_PARTITION
@@ -222,7 +217,7 @@ def _transactions(
         header = read_header(batch)
         if not header.has_producer_id:
             continue
-        writer = Writer(request.transactional_id or "", header.producer_id, header.producer_epoch)
+        writer = Writer(request.transactional_id, header.producer_id, header.producer_epoch)
         if ours is None:
             ours = _Transaction(broker, writer, generation)
         elif writer != ours.writer:
@@ -235,18 +230,22 @@ def _transactions(
     return ours
 
 
-def _write(request: ProduceRequest, call: Call, append: Append, state: _State) -> Iterator[None]:
+def _write(request: ProduceRequest, ours: _Transaction | None, call: Call, state: _State) -> Iterator[None]:
     """Append to all partitions that were found.
 
     Partition by partition, into `answers`; those that have to be synced, into `unsynced`.
     """
     found, refused, answers, unsynced = state
     for key, (partition, batch) in found.items():
-        if request.acks not in (NO_ACKS, 1, ALL_ACKS):
+        unenlisted = None if ours is None else ours.refused(partition, key)
+        if unenlisted is not None:
+            answers[key] = unenlisted
+        elif request.acks not in (NO_ACKS, 1, ALL_ACKS):
             answers[key] = _refused(key, Errors.INVALID_REQUIRED_ACKS)
         elif partition.topic in INTERNAL_TOPICS and call.client_id != INTERNAL_CLIENT_ID:
             answers[key] = _refused(key, Errors.INVALID_TOPIC_EXCEPTION)
         else:
+            append = _append if ours is None else ours.append
             answers[key] = append(partition, batch, key)
             if partition.syncs and not answers[key].error_code:
                 unsynced[key] = partition
