@@ -68,8 +68,8 @@ def test_a_word_that_is_no_command_is_answered_with_those_that_are() -> None:
     said = call(None, "topic")
     assert said.code == 2
     assert (
-        "Commands: serve, groups, topics, configs, produce, consume, log, wire, sim, explain, completion."
-        in said.err
+        "Commands: serve, groups, topics, configs, produce, consume, transactions, log, wire, sim, explain, "
+        "completion." in said.err
     )
 
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "configs": ("configs", "Describe and alter the settings of topics, brokers and groups."),
     "produce": ("produce", "Write lines from standard input to a topic."),
     "consume": ("consume", "Read records from topics and print them."),
+    "transactions": ("transactions", "List and describe transactions, and end those that hang."),
     "log": ("log", "Show, verify and repair the files of a log, ours or Apache Kafka's."),
     "wire": ("wire", "Turn messages and records from bytes into JSON and back."),
     "sim": (

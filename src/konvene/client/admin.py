@@ -1,5 +1,5 @@
 """What an administrator asks of a cluster: topics and settings; what of groups and offsets is in `groups`, of
-streams groups in `streams_groups`.
+streams groups in `streams_groups`, of transactions in `transactions`.
 
 Every method sends the requests of one question and gives values in Kafka's words. Error codes become
 `KafkaError`s that name what they are about; where a method takes many topics, the first that fails is raised
@@ -26,6 +26,13 @@ from konvene.client.streams_groups import (
     StreamsGroupDescription,
     StreamsMemberDescription,
 )
+from konvene.client.transactions import (
+    HangingTransaction,
+    ProducerState,
+    TransactionAdmin,
+    TransactionDescription,
+    TransactionListing,
+)
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages import BY_NAME
@@ -48,8 +55,8 @@ from konvene.messages.list_config_resources import ListConfigResourcesRequest
 
 __all__ = [
     "BROKER", "GROUP_CONFIG", "TOPIC", "Admin", "CommittedOffset", "ConfigEntry", "ConfigSynonym",
-    "GroupDescription", "GroupListing", "MemberDescription", "Removal", "StreamsGroupDescription",
-    "StreamsMemberDescription",
+    "GroupDescription", "GroupListing", "HangingTransaction", "MemberDescription", "ProducerState", "Removal",
+    "StreamsGroupDescription", "StreamsMemberDescription", "TransactionDescription", "TransactionListing",
 ]  # fmt: skip
 
 TOPIC, BROKER, GROUP_CONFIG = 2, 4, 32
@@ -89,7 +96,7 @@ class ConfigEntry(NamedTuple):
         return self.source == "DEFAULT_CONFIG"
 
 
-class Admin(StreamsGroupAdmin):
+class Admin(StreamsGroupAdmin, TransactionAdmin):
     """Administration of the cluster behind `cluster`."""
 
     # topics
