@@ -17,6 +17,7 @@ from bench import (
     records,
     requests,
     streams,
+    transactions,
     whole,
 )
 from bench.figures import Figure
@@ -210,6 +211,33 @@ ROWS = (
         "streams-load",
         "restart with a group of 1,000 members and 10,000 tasks",
         with_(streams.load, size=1000),
+    ),
+    Row(
+        "transactions-2",
+        "a record, an offset, EndTxn; 64 producers who announce nothing (transaction protocol 2)",
+        with_(transactions.transactions, generation=2),
+    ),
+    Row(
+        "transactions-1",
+        "the same with AddPartitionsToTxn and AddOffsetsToTxn, as older clients do",
+        with_(transactions.transactions, generation=1),
+    ),
+    Row(
+        "transactions-2-nosync",
+        "who announce nothing, without fsync",
+        with_(transactions.transactions, generation=2, sync=False),
+        "transactions-2",
+    ),
+    Row(
+        "transactions-1-nosync",
+        "who announce, without fsync",
+        with_(transactions.transactions, generation=1, sync=False),
+        "transactions-1",
+    ),
+    Row(
+        "transaction-read",
+        "EndTxn to the record in a read_committed Fetch that waits, 100 transactions/s",
+        transactions.visibility,
     ),
     Row("connections", "5,000 idle connections", whole.connections),
     Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),
