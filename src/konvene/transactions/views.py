@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from konvene.errors import Errors
@@ -16,6 +15,7 @@ from konvene.messages.list_transactions import ListTransactionsRequest, ListTran
 from konvene.messages.list_transactions import TransactionState as Listed
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import TransactionError
+from konvene.transactions.pattern import InvalidPattern, Pattern
 from konvene.transactions.state import BY_NAME, Transaction, by_topic
 
 if TYPE_CHECKING:
@@ -60,16 +60,16 @@ def list_transactions(shard: TransactionShard, request: ListTransactionsRequest,
         if (not request.producer_id_filters or transaction.producer_id in request.producer_id_filters)
         and (not request.state_filters or transaction.state in states)
         and (request.duration_filter < 0 or context.now_ms - transaction.start_ms > request.duration_filter)
-        and (pattern is None or pattern.fullmatch(transaction.transactional_id))
+        and (pattern is None or pattern.matches(transaction.transactional_id))
     )
     response = ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
     return Outcome((Reply(context.waiter, response),))
 
 
-def _pattern(text: str | None) -> re.Pattern[str] | None:
+def _pattern(text: str | None) -> Pattern | None:
     """Raises `TransactionError` for what is no expression."""
     try:
-        return re.compile(text) if text else None
-    except re.error as error:
+        return Pattern(text) if text else None
+    except InvalidPattern as error:
         why = f"Transaction ID pattern `{text}` is not a valid regular expression: {error}."
         raise TransactionError(Errors.INVALID_REGULAR_EXPRESSION, why) from error
