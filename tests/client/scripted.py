@@ -15,7 +15,7 @@ from typing import Any
 from konvene.codec.compile import decode, decode_from, encode
 from konvene.codec.schema import Struct
 from konvene.messages import API_KEYS, BY_NAME
-from konvene.messages.api_versions import ApiVersion, ApiVersionsResponse
+from konvene.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from konvene.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from konvene.messages.header import RequestHeader, ResponseHeader
 from konvene.messages.metadata import (
@@ -39,6 +39,8 @@ class ScriptedBroker:
             name: list(given) if isinstance(given, list) else [given] for name, given in answers.items()
         }
         self.versions = versions or {}
+        self.features: dict[str, int] = {}
+        """Which features ApiVersions tells, and their levels."""
         self.asked: list[str] = []
         """`API vN` of each request, in order; without ApiVersions."""
         self.requests: list[Any] = []
@@ -120,7 +122,11 @@ class ScriptedBroker:
         for name in sorted(named):
             first, last = self.versions.get(name, (BY_NAME[name].versions.first, BY_NAME[name].latest_stable))
             rows.append(ApiVersion(api_key=BY_NAME[name].key, min_version=first, max_version=last))
-        return ApiVersionsResponse(api_keys=tuple(rows))
+        features = (
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in self.features.items()
+        )
+        return ApiVersionsResponse(api_keys=tuple(rows), finalized_features=tuple(features))
 
     def _usual(self, name: str) -> Answer:
         """What needs no script: this broker is the cluster and coordinates everything."""

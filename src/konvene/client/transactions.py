@@ -149,8 +149,8 @@ class TransactionAdmin:
         found: dict[TopicPartition, tuple[ProducerState, ...]] = {}
         patience = self.cluster.patience()
         while missing := [tp for tp in wanted if tp not in found]:
+            asked = await self._asked(missing, broker_id)
             try:
-                asked = await self._asked(missing, broker_id)
                 for node_id, rows in asked.items():
                     for start in range(0, len(rows), _AT_ONCE):
                         found |= await self._producers_at(node_id, rows[start : start + _AT_ONCE])
