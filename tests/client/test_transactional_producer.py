@@ -143,6 +143,7 @@ async def two_transactions(producer: TransactionalProducer) -> None:
     for value in (b"a", b"b"):
         async with producer.transaction():
             await producer.send("t", value, partition=0)
+            await producer.flush()
             await producer.send_offsets_to_transaction({TP: 5}, "readers")
 
 
@@ -151,8 +152,8 @@ def test_in_the_second_generation_the_broker_adds_and_each_transaction_has_an_ep
         play(broker, two_transactions)
     assert said(broker) == [
         "InitProducerId v5",
-        "TxnOffsetCommit v6", "Produce v13", "EndTxn v5",
-        "TxnOffsetCommit v6", "Produce v13", "EndTxn v5",
+        "Produce v13", "TxnOffsetCommit v6", "EndTxn v5",
+        "Produce v13", "TxnOffsetCommit v6", "EndTxn v5",
     ]  # fmt: skip
     assert [(h.producer_epoch, h.base_sequence, h.is_transactional) for h in headers(broker)] == [
         (0, 0, True),
@@ -269,7 +270,7 @@ def test_a_batch_that_stands_already_is_written() -> None:
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_record_that_cannot_be_written_leaves_a_transaction_that_can_only_be_aborted(level: int) -> None:
-    """Afterwards there is another epoch: the broker's in the second generation, one asked for in the first."""
+    """Then there is another epoch: the broker's in the second generation, in the first one asked for."""
 
     async def job(producer: TransactionalProducer) -> None:
         producer.begin_transaction()
