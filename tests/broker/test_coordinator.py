@@ -55,6 +55,9 @@ class Journal:
         self.end_offset += len(pairs)
         return self.end_offset
 
+    def write(self) -> None:
+        """Nothing is kept."""
+
     async def sync(self) -> None:
         end = self.end_offset
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

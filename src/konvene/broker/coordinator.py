@@ -85,6 +85,9 @@ class Journal(Protocol):
     def append_marker(self, ending: Ending, now_ms: int) -> int:
         """Append a transaction marker; give the offset behind it. Raises as `append_pairs`."""
 
+    def write(self) -> None:
+        """What was appended outlives this process from here on. Raises `OSError` or `LogOffline`."""
+
     async def sync(self) -> None:
         """Make everything appended so far durable."""
 
@@ -376,8 +379,22 @@ class Coordinator:
         if outcome.why:
             last = end - 1 if outcome.records else -1
             why = tuple(Explained(r, base if outcome.records else -1, last) for r in outcome.why)
-        self._release_or_hold(_Held(end, outcome.replies, outcome.effects, why, outcome.may_wait))
+        held = _Held(end, outcome.replies, outcome.effects, why, outcome.may_wait)
+        if outcome.when_written:
+            self._release_when_written(held)
+        else:
+            self._release_or_hold(held)
         return True
+
+    def _release_when_written(self, held: _Held) -> None:
+        try:
+            self._journal.write()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._release(held)
+        if held.offset > self._journal.synced_offset and self._syncing is None and self._lingering is None:
+            self._linger()
 
     def _set_timers(self, timers: tuple[Arm | Disarm, ...]) -> None:
         for timer in timers:
@@ -410,6 +427,9 @@ class Coordinator:
         self._linger_no_more()
         self._syncing = self._loop.create_task(self._sync())
 
+    def _linger(self) -> None:
+        self._lingering = self._loop.call_at(self._loop.time() + LINGER_S, self._begin_sync)
+
     def _linger_no_more(self) -> None:
         if self._lingering is not None:
             self._lingering.cancel()
@@ -418,13 +438,14 @@ class Coordinator:
     async def _sync(self) -> None:
         """Sync until nothing waits, or only what may. What is appended during a sync is for the next one."""
         try:
-            while self._held:
+            while True:
                 await self._journal.sync()
                 durable = self._journal.synced_offset
                 while self._held and self._held[0].offset <= durable:
                     self._release(self._held.popleft())
-                if self._held and all(held.may_wait for held in self._held):
-                    self._lingering = self._loop.call_at(self._loop.time() + LINGER_S, self._begin_sync)
+                if all(held.may_wait for held in self._held):
+                    if self._held or self._journal.end_offset > durable:
+                        self._linger()
                     return
         except Exception as error:
             self._fail(error)

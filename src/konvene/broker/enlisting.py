@@ -4,15 +4,15 @@ The first record that a producer's transaction has in a partition is held agains
 client of the older generation has added the partition before, which is verified; one of the newer is enlisted
 by its write. Whoever has a transaction open in the partition's log was let in before.
 
-A partition that was enlisted can be written to only when that is durable, and by then the transaction may be
-over: so it is looked at once more in the moment of the append (`still`), which in one process is all that it
-takes to never leave a record behind a marker.
+A partition that was enlisted can be written to only when the coordinator's answer is there, and by then the
+transaction may be over: so it is looked at once more in the moment of the append (`still`), which in one
+process is all that it takes to never leave a record behind a marker.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.broker.coordinator import Call
 from konvene.broker.handlers.add_partitions_to_txn import enlist
@@ -28,8 +28,8 @@ from konvene.messages.add_partitions_to_txn import (
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
 
-VERSION_OF_BROKERS = 5
-"""Of AddPartitionsToTxn, as brokers ask."""
+BROKER = Call(api_version=5, client_id="broker")
+"""How brokers ask a coordinator to add partitions."""
 
 UNVERIFIED = "Unable to verify the partition has been added to the transaction. Underlying error: "
 NOT_ADDED = "Partition was not added to the transaction"
@@ -82,36 +82,48 @@ def still(broker: Broker, writer: Writer, place: tuple[str, int]) -> bool:
     return shard is not None and shard.is_enlisted(*writer, *place)
 
 
-async def ask(
-    broker: Broker, writer: Writer, places: list[tuple[str, int]], generation: Generation
-) -> Places:
-    """Have partitions verified, or added by the newer generation. The errors, 0 where there is none.
+def ask(broker: Broker, writer: Writer, places: list[tuple[str, int]], generation: Generation) -> Any:
+    """Have partitions verified, or added by the newer generation: `Places`, at once or something to await.
 
     While the last transaction of the producer is being completed, it is waited for."""
     if not broker.transactions.ready:
         return dict.fromkeys(places, int(Errors.COORDINATOR_NOT_AVAILABLE))
+    asked = _asked(writer, places, verify_only=generation is not Generation.ADD_PARTITION)
+    answer = enlist(broker, asked, BROKER)
+    if isinstance(answer, AddPartitionsToTxnResponse):
+        errors = _errors(answer)
+        if asked.verify_only or Errors.CONCURRENT_TRANSACTIONS not in errors.values():
+            return errors
+    return _until_known(broker, asked, answer)
+
+
+async def _until_known(broker: Broker, asked: AddPartitionsToTxnTransaction, answer: Any) -> Places:
+    until = broker.loop.time() + broker.config["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
+    while True:
+        errors = _errors(await answer if isinstance(answer, Later) else answer)
+        left_ms = int((until - broker.loop.time()) * 1000)
+        ending = Errors.CONCURRENT_TRANSACTIONS in errors.values()
+        if asked.verify_only or left_ms <= 0 or not ending:
+            return errors
+        await broker.transactions.completed(asked.transactional_id, left_ms)
+        answer = enlist(broker, asked, BROKER)
+
+
+def _asked(
+    writer: Writer, places: list[tuple[str, int]], *, verify_only: bool
+) -> AddPartitionsToTxnTransaction:
     topics: dict[str, list[int]] = {}
     for topic, index in places:
         topics.setdefault(topic, []).append(index)
-    adds = generation is Generation.ADD_PARTITION
-    asked = AddPartitionsToTxnTransaction(
+    return AddPartitionsToTxnTransaction(
         transactional_id=writer.transactional_id,
         producer_id=writer.producer_id,
         producer_epoch=writer.producer_epoch,
-        verify_only=not adds,
+        verify_only=verify_only,
         topics=tuple(
             AddPartitionsToTxnTopic(name=topic, partitions=tuple(found)) for topic, found in topics.items()
         ),
     )
-    until = broker.loop.time() + broker.config["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
-    while True:
-        answer = enlist(broker, asked, Call(api_version=VERSION_OF_BROKERS))
-        errors = _errors(await answer if isinstance(answer, Later) else answer)
-        left_ms = int((until - broker.loop.time()) * 1000)
-        if not adds or left_ms <= 0 or Errors.CONCURRENT_TRANSACTIONS not in errors.values():
-            return errors
-        waited: Later[None] = broker.transactions.completed(writer.transactional_id, left_ms)
-        await waited
 
 
 def _errors(response: AddPartitionsToTxnResponse) -> Places:

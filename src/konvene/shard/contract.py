@@ -4,6 +4,7 @@ The shell's laws, which `broker.coordinator` keeps and every other runner must:
 
 1. An outcome's records are one atomic batch. They are appended, replayed, and only when they are durable do
    its replies leave. A reply of an outcome without records waits for what was appended before it.
+   An outcome may say that it is enough for it to be written (`Outcome.when_written`).
 2. If the append fails, every waiter is told NOT_COORDINATOR, the shard is dropped and loaded again.
 3. Soft records are replayed after the records and never appended: what a restart may forget.
 4. An outcome that is larger than a batch may be is refused whole, and the state is as it was.
@@ -143,6 +144,9 @@ class Outcome(NamedTuple):
     """On whose behalf the records are written: they count when its transaction is committed."""
     ending: Ending | None = None
     """A marker, which goes without records."""
+    when_written: bool = False
+    """Its replies leave when it is written, and a kill takes nothing back; a power cut may. For what rests on
+    no more than that itself, or what a restart finds out again."""
     may_wait: bool = False
     """Nobody acts on it: it may be made durable, and its replies may leave, some milliseconds later."""
 

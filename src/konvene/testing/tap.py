@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.coordinator import Journal, Pair
-from konvene.broker.journal import Journal as KeepingJournal
 from konvene.codec.batches import BatchHeader
 from konvene.codec.errors import CodecError
 from konvene.records.commits import OffsetCommitted, decode_group_record
@@ -86,9 +85,11 @@ class Tap:
         if fault.action.verb == "fail":
             raise OSError(errno.EIO, "a fault was asked for: the append fails")
         self._inner.append_pairs(pairs, now_ms, producer)
-        if isinstance(self._inner, KeepingJournal):
-            self._inner.write()
+        self._inner.write()
         raise CoordinatorDied("a fault was asked for: the coordinator restarts between append and reply")
+
+    def write(self) -> None:
+        self._inner.write()
 
     async def sync(self) -> None:
         await self._inner.sync()

@@ -199,7 +199,9 @@ def _written(prepared: Transaction, context: Context, reply: Reply) -> Outcome:
 
 
 def markers_written(shard: TransactionShard, news: MarkersWritten, context: Context) -> Outcome:
-    """The end is complete. News of another end, or told twice, are nothing."""
+    """The end is complete. News of another end, or told twice, are nothing.
+
+    Nobody waits for it: where it is lost, the markers are written once more."""
     transaction = shard.transactions.get(news.transactional_id)
     if (
         transaction is None
@@ -207,4 +209,4 @@ def markers_written(shard: TransactionShard, news: MarkersWritten, context: Cont
         or (transaction.producer_id, transaction.producer_epoch) != (news.producer_id, news.producer_epoch)
     ):
         return NOTHING
-    return written((completed(transaction, context.now_ms),), context)
+    return written((completed(transaction, context.now_ms),), context, when_written=True)

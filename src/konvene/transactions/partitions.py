@@ -29,7 +29,7 @@ from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import TransactionError
 from konvene.transactions.end import EPOCH_BUMP
 from konvene.transactions.state import AT_REST, ONGOING, Partition, Transaction
-from konvene.transactions.step import told, written
+from konvene.transactions.step import as_records_are, told, written
 
 if TYPE_CHECKING:
     from konvene.transactions.shard import TransactionShard
@@ -46,7 +46,8 @@ def add_partitions(shard: TransactionShard, request: AddPartitionsToTxnRequest, 
     if context.api_version < FIRST_BETWEEN_BROKERS and not request.transactions:
         changed, results = _decided(shard, _only_one(request), context, {})
         response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-        return written(changed, context, (Reply(context.waiter, response),))
+        reply = Reply(context.waiter, response)
+        return written(changed, context, (reply,), when_written=as_records_are(context))
     latest: dict[str, Transaction] = {}
     all_results = []
     for asked in request.transactions:
@@ -56,7 +57,8 @@ def add_partitions(shard: TransactionShard, request: AddPartitionsToTxnRequest, 
             AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=results)
         )
     response = AddPartitionsToTxnResponse(results_by_transaction=tuple(all_results))
-    return written(tuple(latest.values()), context, (Reply(context.waiter, response),))
+    reply = Reply(context.waiter, response)
+    return written(tuple(latest.values()), context, (reply,), when_written=as_records_are(context))
 
 
 def _only_one(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
@@ -168,7 +170,7 @@ def add_offsets(shard: TransactionShard, request: AddOffsetsToTxnRequest, contex
     except TransactionError as refused:
         error = told(refused.error, context, FIRST_THAT_KNOWS_FENCED)
     reply = Reply(context.waiter, AddOffsetsToTxnResponse(error_code=error))
-    return written(changed, context, (reply,))
+    return written(changed, context, (reply,), when_written=as_records_are(context))
 
 
 def _offsets_partition(group_id: str, context: Context) -> int:

@@ -23,6 +23,8 @@ def written(
     replies: tuple[Reply, ...] = (),
     effects: tuple[Effect, ...] = (),
     timers: tuple[Arm | Disarm, ...] = (),
+    *,
+    when_written: bool = False,
 ) -> Outcome:
     """The outcome that makes these transactions the state."""
     level = transaction_version(context)
@@ -32,7 +34,15 @@ def written(
         tuple(TransactionIs(transaction) for transaction in transactions),
         timers,
         effects,
+        when_written=when_written,
     )
+
+
+def as_records_are(context: Context) -> bool:
+    """Whether it is enough for a partition's part in a transaction to be written: if it is for its records.
+
+    Where those wait for the disk, so does whoever lets them in."""
+    return not context.config["konvene.log.fsync.topics"]
 
 
 def fresh_producer_id(context: Context) -> int:

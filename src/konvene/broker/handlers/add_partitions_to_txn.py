@@ -6,10 +6,12 @@ its own coordinator.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.transactions_call import ask
 from konvene.broker.later import Later
+from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.errors import Errors
 from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -37,6 +39,10 @@ def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> An
             results_by_topic_v3_and_below=_all(request.v3_and_below_topics, error)
         )
 
+    wrong = _wrong(broker, request.v3_and_below_topics, of_client=True)
+    if wrong:
+        results = _some(request.v3_and_below_topics, wrong)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     return ask(broker, request.v3_and_below_transactional_id, request, call, refused)
 
 
@@ -45,6 +51,13 @@ async def _of_a_broker(
 ) -> AddPartitionsToTxnResponse:
     results: list[AddPartitionsToTxnResult] = []
     for asked in request.transactions:
+        wrong = _wrong(broker, asked.topics, of_client=False)
+        if wrong:
+            told = _some(asked.topics, wrong)
+            results.append(
+                AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=told)
+            )
+            continue
         answer = enlist(broker, asked, call)
         results += (await answer if isinstance(answer, Later) else answer).results_by_transaction
     return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
@@ -63,14 +76,40 @@ def enlist(broker: Broker, asked: AddPartitionsToTxnTransaction, call: Call) -> 
     return ask(broker, asked.transactional_id, request, call, refused)
 
 
-def _all(
-    topics: tuple[AddPartitionsToTxnTopic, ...], error: Errors
-) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+def _wrong(
+    broker: Broker, topics: tuple[AddPartitionsToTxnTopic, ...], *, of_client: bool
+) -> dict[tuple[str, int], Errors]:
+    """Partitions that cannot take part, and why. One of them, and no other is attempted."""
+    wrong: dict[tuple[str, int], Errors] = {}
+    for topic in topics:
+        for index in topic.partitions:
+            if of_client and topic.name in INTERNAL_TOPICS:
+                wrong[topic.name, index] = Errors.TOPIC_AUTHORIZATION_FAILED
+            elif not broker.topics.has(topic.name, index):
+                wrong[topic.name, index] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    return wrong
+
+
+Topics = tuple[AddPartitionsToTxnTopic, ...]
+Results = tuple[AddPartitionsToTxnTopicResult, ...]
+
+
+def _all(topics: Topics, error: Errors) -> Results:
+    return _told(topics, lambda topic, index: error)
+
+
+def _some(topics: Topics, wrong: dict[tuple[str, int], Errors]) -> Results:
+    return _told(topics, lambda topic, index: wrong.get((topic, index), Errors.OPERATION_NOT_ATTEMPTED))
+
+
+def _told(topics: Topics, error: Callable[[str, int], Errors]) -> Results:
     return tuple(
         AddPartitionsToTxnTopicResult(
             name=topic.name,
             results_by_partition=tuple(
-                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=error(topic.name, index)
+                )
                 for index in topic.partitions
             ),
         )

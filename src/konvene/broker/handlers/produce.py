@@ -7,11 +7,11 @@ wrong is told by its code; in words only of single records (`konvene.log.validat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker import enlisting
-from konvene.broker.enlisting import Generation, Writer
+from konvene.broker.enlisting import Generation, Places, Writer
 from konvene.broker.later import HANG_UP
 from konvene.broker.partitions import Partition, Refused, is_transactional, the_batch
 from konvene.cluster.names import INTERNAL_TOPICS
@@ -82,7 +82,10 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
         return _finish(request, answers, {})
     state: _State = found, refused, {}, {}
     if ours is not None and ours.unknown:
-        return _enlisted(broker, request, ours, call, state)
+        errors = enlisting.ask(broker, ours.writer, list(ours.unknown), ours.generation)
+        if not isinstance(errors, dict):
+            return _enlisted(broker, request, ours, call, state, errors)
+        ours.learn(errors)
     return _go_on(broker, request, ours, call, state)
 
 
@@ -99,11 +102,15 @@ def _go_on(
 
 
 async def _enlisted(
-    broker: Broker, request: ProduceRequest, ours: _Transaction, call: Call, state: _State
+    broker: Broker,
+    request: ProduceRequest,
+    ours: _Transaction,
+    call: Call,
+    state: _State,
+    errors: Awaitable[Places],
 ) -> Any:
-    """The coordinator is asked about partitions in which the transaction has nothing yet."""
-    errors = await enlisting.ask(broker, ours.writer, list(ours.unknown), ours.generation)
-    ours.errors.update((place, error) for place, error in errors.items() if error)
+    """The coordinator's answer is waited for."""
+    ours.learn(await errors)
     answer = _go_on(broker, request, ours, call, state)
     return await answer if asyncio.iscoroutine(answer) else answer
 
@@ -179,6 +186,10 @@ class _Transaction:
         self.unknown: dict[tuple[str, int], None] = {}
         """Partitions in which it has no record yet."""
         self.errors: dict[tuple[str, int], int] = {}
+
+    def learn(self, errors: Places) -> None:
+        """What the coordinator said of partitions in which the transaction has nothing yet."""
+        self.errors.update((place, error) for place, error in errors.items() if error)
 
     def refused(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:
         """What is told where the coordinator does not have the partition in the transaction."""

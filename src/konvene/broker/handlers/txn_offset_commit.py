@@ -6,10 +6,11 @@ enlist it by this very request.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker import enlisting
-from konvene.broker.enlisting import Generation, Writer
+from konvene.broker.enlisting import Generation, Places, Writer
 from konvene.broker.handlers.groups_call import ask
 from konvene.broker.later import Later
 from konvene.cluster.names import OFFSETS_TOPIC
@@ -55,25 +56,23 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> Any:
         return ask(broker, request.group_id, request, call, refused)
     if enlisting.is_fenced(partition, writer):
         return refused(Errors.INVALID_PRODUCER_EPOCH)
-    return _enlisted(broker, request, call, writer, (OFFSETS_TOPIC, index))
+    place = OFFSETS_TOPIC, index
+    errors = enlisting.ask(broker, writer, [place], generation)
+
+    def enlisted(errors: Places) -> Any:
+        error = Errors(errors[place])
+        if error is Errors.NONE and not enlisting.still(broker, writer, place):
+            error = Errors.INVALID_TXN_STATE
+        if error is not Errors.NONE:
+            return refused(_as_told(error, generation))
+        return ask(broker, request.group_id, request, call, refused)
+
+    return enlisted(errors) if isinstance(errors, dict) else _when_known(errors, enlisted)
 
 
-async def _enlisted(
-    broker: Broker, request: TxnOffsetCommitRequest, call: Call, writer: Writer, place: tuple[str, int]
-) -> TxnOffsetCommitResponse:
-    def refused(error: Errors) -> TxnOffsetCommitResponse:
-        return _refused(broker, request, call, error)
-
-    generation = _generation(call)
-    errors = await enlisting.ask(broker, writer, [place], generation)
-    error = Errors(errors[place])
-    if error is Errors.NONE and not enlisting.still(broker, writer, place):
-        error = Errors.INVALID_TXN_STATE
-    if error is not Errors.NONE:
-        return refused(_as_told(error, generation))
-    answer = ask(broker, request.group_id, request, call, refused)
-    told: TxnOffsetCommitResponse = await answer if isinstance(answer, Later) else answer
-    return told
+async def _when_known(errors: Awaitable[Places], enlisted: Callable[[Places], Any]) -> Any:
+    answer = enlisted(await errors)
+    return await answer if isinstance(answer, Later) else answer
 
 
 def _is_verified(broker: Broker, generation: Generation) -> bool:
