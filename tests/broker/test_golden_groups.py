@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.groups.transacting import Batches, compacted
 
 from konvene.broker.group_log import read
 from konvene.client.protocol import read_assignment
@@ -88,6 +89,26 @@ def test_a_log_of_kafkas_leads_where_kafka_came(name: str) -> None:
     assert not living, "groups that Kafka no longer knew"
 
 
+def test_transactions_of_kafkas_log_count_when_they_were_committed() -> None:
+    """As its story tells them: what each group had for a partition after each commit and each marker."""
+    told: dict[str, list[int]] = {"eos-classic": [], "eos-consumer": []}
+    open_: list[int] = []
+    (log,) = partitions("transactions")
+    shard = GroupShard()
+    for header, batch in log:
+        for _, _, record in read(batch, header):
+            shard.replay(record)
+        open_.append(len(shard.pending.by_producer))
+        for group, seen in told.items():
+            known = shard.offsets.get(group, {}).get("in", {}).get(0)
+            if known is not None and (not seen or seen[-1] != known.offset):
+                seen.append(known.offset)
+    assert told == {group: [5, 15, 20, 30, 1, 2] for group in told}
+    assert {*open_} == {0, 1}
+    assert open_[-1] == 0
+    assert not shard.passed_over
+
+
 def commit(offset: int, base: int, producer: int = -1) -> tuple[rb.BatchHeader, memoryview]:
     pair = encode_group_record(OffsetCommitted("g", "t", 0, Committed(offset)))
     data = rb.build_simple(
@@ -129,9 +150,6 @@ def test_commits_of_a_transaction_count_when_it_is_committed(log: list[Any], exp
     assert shard.offsets["g"]["t"][0].offset == expected
 
 
-Batches = list[tuple[rb.BatchHeader, memoryview]]
-
-
 def partitions(name: str) -> list[Batches]:
     return [
         [pair for file in sorted(place.glob("*.log")) for pair in rb.batches(file.read_bytes())]
@@ -146,30 +164,12 @@ def state_of(log: Batches) -> tuple[Any, ...]:
         for _, _, record in read(batch, header):
             shard.replay(record)
     shard.load(Context(0, CONFIG, group_configs=GroupConfigs(CONFIG)))
-    return shard.groups, shard.offsets
-
-
-def compacted(log: Batches) -> Batches:
-    """The last record of each key, where it stood; what belongs to a transaction stays."""
-    last: dict[bytes | None, int] = {}
-    for header, batch in log:
-        if not header.is_transactional:
-            last.update((record.key, record.offset) for record in rb.records(batch, header))
-    out: Batches = []
-    for header, batch in log:
-        if header.is_transactional:
-            out.append((header, batch))
-            continue
-        kept = [record for record in rb.records(batch, header) if last[record.key] == record.offset]
-        if kept:
-            data = rb.build(kept, base_offset=header.base_offset, last_offset=header.last_offset)
-            out.append((rb.read_header(data), memoryview(data)))
-    return out
+    return shard.groups, shard.offsets, shard.pending.by_group
 
 
 @pytest.mark.parametrize("name", ["classic", "transactions"])
 def test_whatever_compaction_leaves_of_a_log_loads_to_the_same(name: str) -> None:
-    """Each prefix compacted, the rest as it was; and the whole log."""
+    """Each prefix compacted, the rest as it was; and the whole log. What of a transaction is open is left."""
     for log in partitions(name):
         whole = state_of(log)
         assert whole[0] or whole[1]
