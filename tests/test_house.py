@@ -26,10 +26,10 @@ from konvene.records.coordinator import GROUP_RECORDS
 
 SOURCE = Path(konvene.__file__).parent
 ROOT = Path(__file__).parents[1]
-CORES = ("shard", "groups", "cluster")
+CORES = ("shard", "groups", "transactions", "cluster")
 PACKAGES = {
     "broker", "cli", "client", "cluster", "codec", "configs", "groups", "log", "messages", "pipeline",
-    "records", "shard", "sim", "testing",
+    "records", "shard", "sim", "testing", "transactions",
 }  # fmt: skip
 """The packages that the contracts in `pyproject.toml` speak of."""
 

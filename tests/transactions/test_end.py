@@ -217,6 +217,26 @@ def test_at_the_epoch_that_nobody_has() -> None:
     assert (asked.of().producer_id, asked.of().producer_epoch) == (FIRST_ID, 0)
 
 
+def test_nobody_commits_at_the_epoch_that_nobody_has() -> None:
+    """It cannot be asked for; were it, there is no epoch to go to."""
+    asked = Asked()
+    put(asked, producer_epoch=LAST_EPOCH, state=ONGOING)
+    with pytest.raises(ValueError, match="does not become"):
+        asked.end((7, LAST_EPOCH), True)
+    assert asked.log == []
+
+
+def test_the_end_tells_the_generation_of_whoever_asked_for_it() -> None:
+    """Not that of who began; the markers carry the epoch that goes with it."""
+    for version, told in ((OLD, (0, 0)), (NEW, (1, 2))):
+        asked = Asked()
+        producer = asked.init()
+        asked.add(producer, version=5 if version == OLD else 3)
+        asked.end(producer, True, version)
+        (marked,) = asked.write_markers()
+        assert (marked.producer_epoch, marked.transaction_version) == told
+
+
 def test_news_of_markers_count_once_and_for_their_own_end() -> None:
     asked = Asked()
     producer = asked.init()

@@ -55,6 +55,19 @@ def test_what_takes_too_long_is_aborted_and_its_producer_fenced(level: int) -> N
     assert asked.ring(TIMED_OUT).records == ()
 
 
+@pytest.mark.parametrize("level", [0, 1])
+def test_who_was_fenced_has_no_last_epoch_to_come_back_with(level: int) -> None:
+    asked = Asked(level)
+    first = asked.init()
+    producer = asked.init(first)
+    asked.add(producer, version=3)
+    asked.now_ms += TIMEOUT_MS + 1
+    asked.ring(TIMED_OUT)
+    asked.write_markers()
+    assert asked.init(first) is Errors.PRODUCER_FENCED
+    assert asked.init(producer) is Errors.PRODUCER_FENCED
+
+
 def test_only_transactions_under_way_take_time() -> None:
     for state in KEPT:
         asked = Asked()

@@ -168,10 +168,7 @@ def fenced(transaction: Transaction, next_producer_id: int, context: Context) ->
 def completed(transaction: Transaction, now_ms: int) -> Transaction:
     """What a prepared end becomes when all of its markers are written."""
     state = COMPLETE_COMMIT if transaction.state is PREPARE_COMMIT else COMPLETE_ABORT
-    rotates = (
-        transaction.client_transaction_version >= EPOCH_BUMP
-        and transaction.next_producer_id != NO_PRODUCER_ID
-    )
+    rotates = transaction.next_producer_id != NO_PRODUCER_ID
     return transaction.moved(
         state,
         producer_id=transaction.next_producer_id if rotates else transaction.producer_id,
