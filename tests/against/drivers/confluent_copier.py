@@ -3,9 +3,15 @@
 It reads, writes what it read to the partition of the same number of another topic, and commits both in one
 transaction. What goes wrong is aborted; where that cannot be, a new producer takes the transactional id over;
 then it reads on from what is committed.
+
+librdkafka may wait for ever for a group's coordinator whose connection was lost, whatever its time limit: no
+request of it is open then. Whose transaction takes that long ends as if it were killed, for its supervisor to
+replace it.
 """
 
 import contextlib
+import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +28,11 @@ from confluent_kafka import (
 from driver import Refused, Row, Unsupported, emit, pairs, text
 
 TIMEOUT_S = 30
+STUCK_S = 8
+"""For how long a transaction may be under way."""
+
+STUCK = 70
+"""The status with which a copier ends that waits for nothing."""
 
 
 class ConfluentCopier:
@@ -79,6 +90,14 @@ class ConfluentCopier:
         return messages
 
     def _copy(self, producer: Producer, messages: list[Message]) -> None:
+        watch = threading.Timer(STUCK_S, os._exit, (STUCK,))
+        watch.start()
+        try:
+            self._copy_in_time(producer, messages)
+        finally:
+            watch.cancel()
+
+    def _copy_in_time(self, producer: Producer, messages: list[Message]) -> None:
         producer.begin_transaction()
         next_offsets: dict[tuple[str, int], int] = {}
         for message in messages:
