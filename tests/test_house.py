@@ -23,6 +23,11 @@ from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages import API_KEYS
 from konvene.records.commits import COMMIT_KEYS, OffsetCommitted, OffsetsCommitted
 from konvene.records.coordinator import GROUP_RECORDS
+from konvene.records.transactional import InTransaction, TransactionEnded
+from konvene.shard.contract import Ending
+from konvene.transactions.markers import MarkersWritten, ProducerIdFetched
+from konvene.transactions.shard import HANDLERS as TRANSACTION_HANDLERS
+from konvene.transactions.shard import TIMERS as TRANSACTION_TIMERS
 
 SOURCE = Path(konvene.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -136,14 +141,16 @@ def test_every_record_type_is_replayed_or_known_to_be_passed_over() -> None:
     }
     assert replayed | NOT_YET_SERVED == {kind.name for kind in GROUP_RECORDS.values()}
     assert not replayed & NOT_YET_SERVED
-    others = {GroupIs, SoftIs, OffsetCommitted, OffsetsCommitted}
+    others = {GroupIs, SoftIs, OffsetCommitted, OffsetsCommitted, InTransaction, TransactionEnded}
     assert set(REPLAYS) - others <= {kind.key for kind in GROUP_RECORDS.values()}
 
 
-def test_rows_of_the_shard_can_be_called() -> None:
+def test_rows_of_the_shards_can_be_called() -> None:
     """Each request and each timer has its function; each request is one of an API, or work that came back."""
     requests = {api.request for api in API_KEYS.values()}
-    came_back = {RegexesResolved, AssignmentComputed, Disconnected, TopicsNotCreated}
+    assert set(TRANSACTION_HANDLERS) - {MarkersWritten, ProducerIdFetched} <= requests
+    assert all(map(callable, [*TRANSACTION_HANDLERS.values(), *TRANSACTION_TIMERS.values()]))
+    came_back = {RegexesResolved, AssignmentComputed, Disconnected, TopicsNotCreated, Ending}
     assert set(GROUP_HANDLERS) - came_back <= requests
     assert all(map(callable, [*GROUP_HANDLERS.values(), *TIMERS.values(), *REPLAYS.values()]))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from crc32c import crc32c
 
@@ -32,6 +33,7 @@ def java_string_hash(text: str) -> int:
     return _signed(value)
 
 
+@lru_cache(maxsize=16_384)
 def group_partition(key: str, partitions: int) -> int:
     """The partition of a coordinator's topic that holds `key` (a group, a transactional id, a share key).
 
