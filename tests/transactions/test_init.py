@@ -138,6 +138,14 @@ def test_a_producer_that_goes_on(producer: tuple[int, int], last: int, answer: A
     assert asked.init(producer) == answer
 
 
+def test_nothing_is_left_of_the_transaction_before() -> None:
+    asked = Asked()
+    put(asked, state=COMPLETE_ABORT, partitions=frozenset({("out", 0)}), start_ms=5)
+    assert asked.init() == (7, 4)
+    assert (asked.of().partitions, asked.of().start_ms) == (frozenset(), -1)
+    assert asked.restarted().of() == asked.of()
+
+
 def test_a_producer_asks_again_until_another_comes() -> None:
     """The last epoch is what tells a retry from a zombie; a restart forgets it, as in Kafka."""
     asked = Asked()

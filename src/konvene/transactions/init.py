@@ -135,5 +135,5 @@ def _next_epoch(transaction: Transaction, expected: int | None) -> tuple[int, in
 
 def _refused(error: Errors, context: Context) -> Reply:
     code = told(error, context, FIRST_THAT_KNOWS_FENCED)
-    response = InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+    response = InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)
     return Reply(context.waiter, response)

@@ -158,26 +158,21 @@ def to_record(transaction: Transaction, transaction_version: int) -> Record:
         partitions = tuple(
             PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic(transaction)
         )
-    key = TransactionLogKey(transactional_id=transaction.transactional_id)
+    is_told = transaction_version >= 1
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id if is_told else NO_PRODUCER_ID,
+        next_producer_id=transaction.next_producer_id if is_told else NO_PRODUCER_ID,
         producer_epoch=transaction.producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=transaction.state.value,
         transaction_partitions=partitions,
         transaction_last_update_timestamp_ms=transaction.last_update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
+        client_transaction_version=transaction.client_transaction_version if is_told else 0,
     )
-    if transaction_version < 1:
-        return RecordOfVersion0(key, value)
-    return Record(
-        key,
-        value.replace(
-            previous_producer_id=transaction.previous_producer_id,
-            next_producer_id=transaction.next_producer_id,
-            client_transaction_version=transaction.client_transaction_version,
-        ),
-    )
+    key = TransactionLogKey(transactional_id=transaction.transactional_id)
+    return Record(key, value) if is_told else RecordOfVersion0(key, value)
 
 
 def from_record(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
