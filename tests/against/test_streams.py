@@ -3,7 +3,7 @@
 The application is java/.../StreamsRole.java: one subtopology reads the lines of four partitions, a second one
 counts the words. Between the two lies a repartition topic, behind the counts a changelog; both are made by
 the application itself. All instances here are closed properly, so that even at_least_once counts nothing
-twice.
+twice; exactly_once_v2 is in transactions/test_streams.py.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ WORDS = ("revoked", "assigned", "joined", "left", "fenced", "stable", "empty", "
 class WordCount:
     """The application, what it was given, and what it has made of that."""
 
-    def __init__(self, name: str, fleet: Fleet, admin: Client) -> None:
+    def __init__(self, name: str, fleet: Fleet, admin: Client, **reading: Any) -> None:
         self.name = name
         self.fleet = fleet
         self.admin = admin
@@ -37,7 +37,8 @@ class WordCount:
         topics = [{"name": self.input, "partitions": PARTITIONS}, {"name": self.output, "partitions": 1}]
         self.admin.call("create_topics", topics=topics)
         self.writer = fleet.producer("confluent-kafka", f"{name}-writer", idempotence=True)
-        self.reader = fleet.consumer("confluent-kafka", f"{name}-reader", assign=[[self.output, 0]])
+        where = [[self.output, 0]]
+        self.reader = fleet.consumer("confluent-kafka", f"{name}-reader", assign=where, **reading)
 
     @property
     def input(self) -> str:
@@ -230,17 +231,3 @@ def test_counts_outlive_the_broker(own_broker: Broker, tmp_path: Path) -> None:
             app.is_right(one, two)
         assert {instance.name: tasks(instance) for instance in (one, two)} == before
         assert "ERROR" not in states([one, two])
-
-
-def test_exactly_once_comes_to_nothing(app: WordCount, broker: Broker) -> None:
-    """There is no coordinator of transactions: the application asks for one as long as its settings let it,
-    says what it has waited for, shuts down, and has counted nothing."""
-    if broker.name == "kafka":
-        pytest.skip("Kafka has transactions")
-    app.write(PARTITIONS)
-    one = app.start("one", guarantee="exactly_once_v2", max_block_ms=200)
-    error = one.until("an error", lambda: one.of("error"), 60)[0]
-    assert "awaiting InitProducerId" in error["chain"][-1]
-    one.until("the end", lambda: one.call("state") == "ERROR", 30)
-    assert app.counted() == {}
-    assert group_offsets(app.admin, app.name) == []

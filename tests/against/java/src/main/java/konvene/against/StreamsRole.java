@@ -10,6 +10,7 @@ import java.util.Properties;
 import java.util.TreeSet;
 
 import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
@@ -73,15 +74,14 @@ final class StreamsRole implements Driver.Role {
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         settings.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, 500);
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
+        settings.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG),
+            (int) command.number("transaction_timeout_ms", 10_000));
+        if (command.text("protocol", "classic").equals("streams")) return settings;
         int session = (int) command.number("session_timeout_ms", 6000);
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), session);
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), 500);
         if (command.has("instance_id")) {
             settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG), command.text("instance_id"));
-        }
-        if (command.has("max_block_ms")) {
-            settings.put(StreamsConfig.producerPrefix("max.block.ms"), (int) command.number("max_block_ms"));
-            settings.put(StreamsConfig.TASK_TIMEOUT_MS_CONFIG, 0);
         }
         return settings;
     }
