@@ -22,6 +22,7 @@ from konvene.broker.doors import SYSTEM, Doors
 from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
 from konvene.broker.groups import Groups
+from konvene.broker.hanging import end_hanging, has_open
 from konvene.broker.holding import Holding
 from konvene.broker.intake import Intake
 from konvene.broker.journal import Journal
@@ -411,6 +412,10 @@ class Broker:
         self._drop_orphans()
         await self.groups.resume()
         self.transactions.start()
+        if not self.directory.clean and has_open(self):
+            await self.groups.loaded()
+            await self.transactions.loaded()
+            await end_hanging(self)
 
     async def _register(self) -> None:
         """Tell the catalogue of this start: partitions are led in a new epoch from now on."""
