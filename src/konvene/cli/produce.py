@@ -1,4 +1,8 @@
-"""`konvene produce`: what `kafka-console-producer` does: one record per line of standard input."""
+"""`konvene produce`: what `kafka-console-producer` does: one record per line of standard input.
+
+With `--transactional-id` the lines are one transaction, which is committed at the end of the input: whoever
+reads only what is committed sees all of them or none. An interrupt, or a line that cannot be read, aborts it.
+"""
 
 from __future__ import annotations
 
@@ -63,16 +67,27 @@ _AT_ONCE = 1_000
     help="Whose acknowledgement to wait for.",
 )
 @click.option("--sync", is_flag=True, help="Wait for each record's acknowledgement before the next.")
+@click.option(
+    "--transactional-id", metavar="ID", help="Write all lines in one transaction, as the producer of this id."
+)
+@click.option(
+    "--transaction-timeout-ms", type=click.IntRange(1), metavar="MS", default=60_000, show_default=True,
+    help="When the coordinator aborts the transaction by itself.",
+)  # fmt: skip
 def produce(
     connect: Connect, as_json: bool, topic: str, partition: int | None, key_separator: str | None,
     properties: tuple[str, ...], compression_codec: str, acks: str, sync: bool,
+    transactional_id: str | None, transaction_timeout_ms: int,
 ) -> None:  # fmt: skip
     """Write lines from standard input to a topic.
 
     \b
     echo hello | konvene produce --topic greetings
     echo "ann=hello" | konvene produce --topic greetings --key-separator =
+    seq 1000 | konvene produce --topic numbers --transactional-id counter
     """
+    if transactional_id is not None and acks not in ("-1", "all"):
+        raise click.UsageError(f"--transactional-id and --acks {acks} contradict each other.")
     settings = parse_properties(properties, PROPERTIES)
     if key_separator is not None:
         settings["parse.key"], settings["key.separator"] = "true", key_separator
@@ -80,35 +95,25 @@ def produce(
 
     async def job() -> None:
         from konvene.client.producer import Producer
+        from konvene.client.transactional_producer import TransactionalProducer
         from konvene.codec.compression import Compression
 
-        sent: list[asyncio.Future[Produced]] = []
-        tally: dict[int, dict[str, int]] = {}
-        total = 0
+        compression = Compression[compression_codec.upper()]
         async with connect() as cluster:
-            producer = Producer(
-                cluster,
-                acks=-1 if acks == "all" else int(acks),
-                compression=Compression[compression_codec.upper()],
-            )
-            async for number, line in _lines(sys.stdin.buffer):
-                try:
-                    record = shape.read(line)
-                except ValueError as error:
-                    await _settle(producer, sent, tally)
-                    fail(
-                        f"line {number}: {error}",
-                        f"{total} lines before it were written; ignore.error=true takes such a line whole.",
-                    )
-                sent.append(
-                    await producer.send(
-                        topic, record.value, key=record.key, headers=record.headers, partition=partition
-                    )
-                )
-                total += 1
-                if sync or len(sent) >= _AT_ONCE:
-                    await _settle(producer, sent, tally)
-            await _settle(producer, sent, tally)
+            if transactional_id is None:
+                needed = -1 if acks == "all" else int(acks)
+                plain = Producer(cluster, acks=needed, compression=compression)
+                tally = await _write(plain, topic, partition, shape, 1 if sync else _AT_ONCE)
+            else:
+                async with (
+                    TransactionalProducer(
+                        cluster, transactional_id, compression=compression,
+                        transaction_timeout_ms=transaction_timeout_ms,
+                    ) as producer,
+                    producer.transaction(),
+                ):  # fmt: skip
+                    tally = await _write(producer, topic, partition, shape, 1 if sync else _AT_ONCE)
+        total = sum(row["records"] for row in tally.values())
         if as_json:
             rows = [{"partition": p, **row} for p, row in sorted(tally.items())]
             print_json({"topic": topic, "records": total, "partitions": rows})
@@ -116,6 +121,33 @@ def produce(
             note(f"{total} records written to {topic}.")
 
     run(job)
+
+
+async def _write(
+    producer: Producer, topic: str, partition: int | None, shape: LineShape, at_once: int
+) -> dict[int, dict[str, int]]:
+    """Every line of standard input as a record; what came to lie where."""
+    sent: list[asyncio.Future[Produced]] = []
+    tally: dict[int, dict[str, int]] = {}
+    async for number, line in _lines(sys.stdin.buffer):
+        try:
+            record = shape.read(line)
+        except ValueError as error:
+            await _settle(producer, sent, tally)
+            total = 0 if producer.transactional_id else sum(row["records"] for row in tally.values())
+            fail(
+                f"line {number}: {error}",
+                f"{total} lines before it were written; ignore.error=true takes such a line whole.",
+            )
+        sent.append(
+            await producer.send(
+                topic, record.value, key=record.key, headers=record.headers, partition=partition
+            )
+        )
+        if len(sent) >= at_once:
+            await _settle(producer, sent, tally)
+    await _settle(producer, sent, tally)
+    return tally
 
 
 async def _settle(

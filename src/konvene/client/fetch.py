@@ -207,11 +207,14 @@ async def read_partition(
     cluster: Cluster, partition: TopicPartition, *, start: int | None = None, end: int | None = None,
     isolation_level: int = READ_UNCOMMITTED, timeout_ms: int | None = None,
 ) -> AsyncIterator[Record]:  # fmt: skip
-    """All records of a partition from `start` (its first) to before `end` (its end as it is now)."""
+    """All records of a partition from `start` (its first) to before `end` (its end as it is now).
+
+    With READ_COMMITTED that is where an open transaction begins."""
     if start is None:
         start = (await list_offsets(cluster, {partition: EARLIEST}))[partition].offset
     if end is None:
-        end = (await list_offsets(cluster, {partition: LATEST}))[partition].offset
+        latest = await list_offsets(cluster, {partition: LATEST}, isolation_level=isolation_level)
+        end = latest[partition].offset
     position = start
     patience = cluster.patience(timeout_ms)
     while position < end:
