@@ -75,7 +75,7 @@ class Client:
     async def write(self, *values: bytes, partition: int = 0, name: str | None = NAME) -> int:
         data = bytes(
             build_simple(
-                [(None, value) for value in values], 1_000, producer_id=self.producer_id,
+                [(None, value) for value in values], self.asking.broker.wall_clock_ms(), producer_id=self.producer_id,
                 producer_epoch=self.epoch, base_sequence=self.sequence, transactional=True, base_offset=0,
             )
         )  # fmt: skip

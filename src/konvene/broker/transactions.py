@@ -130,6 +130,7 @@ class Transactions:
             topics=lambda: broker.topics,
             features=lambda: broker.state.features,
             perform=lambda effect: self._perform(index, epoch, effect),
+            stopped=lambda: self._stopped(index),
         )
 
     # --- ending ---
@@ -151,9 +152,17 @@ class Transactions:
         if producer_id is not None:
             coordinator.inform(ProducerIdFetched(transactional_id, producer_id))
 
+    def _stopped(self, index: int) -> None:
+        """A coordinator that begins anew sends its markers anew: an old one must not come behind those."""
+        for delivery in [d for d in self._deliveries if d.coordinator is self._coordinators[index]]:
+            delivery.stop()
+            del self._deliveries[delivery]
+
     def _delivered(self, delivery: Delivery) -> None:
         self._deliveries.pop(delivery, None)
         markers = delivery.markers
+        if self._broker.meter is not None:
+            self._broker.meter.ended["commit" if markers.committed else "abort"] += 1
         told = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
         delivery.coordinator.inform(told)
         for waiting in self._awaited.pop(markers.transactional_id, ()):
@@ -169,9 +178,6 @@ class Transactions:
     async def close(self) -> None:
         for fetching in self._fetching:
             fetching.cancel()
-        for delivery in self._deliveries:
-            delivery.stop()
-        self._deliveries.clear()
         for coordinator in self.all():
             await coordinator.close()
 

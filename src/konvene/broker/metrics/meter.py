@@ -60,6 +60,8 @@ class Meter:
         self.told_ms: defaultdict[int, int] = defaultdict(int)
         self.held = 0
         """Added to where a heartbeat is held."""
+        self.ended: defaultdict[str, int] = defaultdict(int)
+        """Transactions by how they ended: commit or abort. Added to when their markers are written."""
         self.decisions: dict[str, Buckets] = {}
         self.loads = Buckets(())
         self.longest_load_s = 0.0

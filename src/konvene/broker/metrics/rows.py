@@ -19,6 +19,8 @@ from konvene.broker.metrics.kinds import KINDS
 from konvene.broker.metrics.tallies import Buckets, Paced
 from konvene.errors import Errors
 from konvene.messages import API_KEYS
+from konvene.transactions.shard import TransactionShard
+from konvene.transactions.state import BEFORE
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -169,6 +171,17 @@ def _requests(seen: Seen) -> Lines:
         yield (API_KEYS[api_key].name, Errors(code).name), count
 
 
+def _transactions(seen: Seen) -> Lines:
+    states = Counter(
+        transaction.state.shown
+        for coordinator in seen.broker.transactions.all()
+        if isinstance(coordinator.core, TransactionShard)
+        for transaction in coordinator.core.transactions.values()
+    )
+    for state in BEFORE:
+        yield (state.shown,), states[state.shown]
+
+
 def _policy(seen: Seen) -> Lines:
     yield (seen.broker.config["konvene.heartbeat.policy"], str(seen.broker.holds_heartbeats).lower()), 1
 
@@ -220,6 +233,11 @@ OURS: Final[tuple[Metric, ...]] = (
            _one(lambda seen: len(seen.broker.holding))),
     Metric("konvene_heartbeats_held_total", COUNTER, "Heartbeats whose answers were held.",
            _one(lambda seen: seen.meter.held)),
+    Metric("konvene_transactions", GAUGE, "Transactional ids by the state of their last transaction.",
+           _transactions, ("state",)),
+    Metric("konvene_transactions_ended_total", COUNTER,
+           "Transactions whose markers were written, committed or aborted.",
+           _by_name(lambda seen: seen.meter.ended), ("result",)),
     Metric("konvene_requests_total", COUNTER,
            "Requests that were answered, by the first error in the answer; NONE where there is none.",
            _requests, ("api", "error")),

@@ -14,6 +14,7 @@ from konvene.codec.schema import Struct
 from konvene.groups.shard import GroupShard
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.offset_delete import OffsetDeleteRequest
+from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
 from konvene.records.commits import OffsetCommitted, OffsetsCommitted
 from konvene.shard.contract import Context, Outcome
 
@@ -25,6 +26,7 @@ RETENTION: Final = "retention"
 
 OFFSETS: Final[dict[object, str]] = {
     OffsetCommitRequest: "commits",
+    TxnOffsetCommitRequest: "commits",
     OffsetDeleteRequest: "deletions",
     RETENTION: "expired",
 }
