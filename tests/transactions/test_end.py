@@ -268,17 +268,45 @@ def test_a_restart_ends_what_was_to_end(level: int) -> None:
 
 
 def test_a_cluster_at_level_0_writes_version_0() -> None:
-    """Which has no room for who is next: a newer client's end, were it to ask for one, is not rotated."""
     asked = Asked(0)
     producer = asked.init()
-    asked.add(producer)
-    asked.end(producer, True)
+    asked.add(producer, version=3)
+    asked.end(producer, True, OLD)
     asked.write_markers()
     assert {value[:2] for _, value in asked.log if value is not None} == {b"\0\0"}
+    assert asked.of().previous_producer_id == FIRST_ID
+    assert asked.restarted().of() == replace(asked.of(), previous_producer_id=-1)
     asked.level = 1
     asked.init()
     last = asked.log[-1][1]
     assert last is not None
     assert last[:2] == b"\0\1"
-    known = asked.restarted().of()
-    assert (known.producer_id, known.producer_epoch, known.state) == (FIRST_ID, 2, EMPTY)
+    assert asked.restarted().of() == asked.of()
+
+
+def test_version_0_has_no_room_for_newer_clients() -> None:
+    """Kafka refuses as well, and answers CONCURRENT_TRANSACTIONS ever after; here nothing has changed."""
+    asked = Asked(0)
+    producer = asked.init()
+    assert asked.add(producer, version=5) is Errors.UNSUPPORTED_VERSION
+    assert asked.end(producer, False, NEW) is Errors.UNSUPPORTED_VERSION
+    assert asked.end(producer, True, NEW) is STATE
+    assert asked.add(producer, version=3) is OK
+    assert asked.add(producer, version=5) is OK
+    assert asked.add(producer, [("in", 0)], 5, verify_only=True) == {("in", 0): Errors.TRANSACTION_ABORTABLE}
+    assert asked.add(producer, [("in", 0)], version=5) is Errors.UNSUPPORTED_VERSION
+    assert asked.end(producer, True, NEW) is Errors.UNSUPPORTED_VERSION
+    assert asked.end(producer, True, OLD) is OK
+
+
+def test_what_a_newer_client_left_is_ended_at_a_lower_level() -> None:
+    asked = Asked(2)
+    producer = asked.init()
+    asked.add(producer)
+    asked.end(producer, True, NEW)
+    asked.level = 0
+    asked.write_markers()
+    assert asked.of().state is COMPLETE_COMMIT
+    assert asked.init() == (FIRST_ID, 2)
+    again = asked.restarted().of()
+    assert (again.producer_id, again.producer_epoch, again.client_transaction_version) == (FIRST_ID, 2, 0)

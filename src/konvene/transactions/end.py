@@ -40,7 +40,13 @@ from konvene.transactions.state import (
     Transaction,
     sorted_partitions,
 )
-from konvene.transactions.step import fresh_producer_id, told, transaction_version, written
+from konvene.transactions.step import (
+    check_it_can_be_written,
+    fresh_producer_id,
+    told,
+    transaction_version,
+    written,
+)
 
 if TYPE_CHECKING:
     from konvene.transactions.shard import TransactionShard
@@ -101,6 +107,7 @@ def _by_a_new_client(transaction: Transaction, request: EndTxnRequest, context: 
         raise TransactionError(Errors.INVALID_TXN_STATE)
     fresh = fresh_producer_id(context) if transaction.is_exhausted else NO_PRODUCER_ID
     prepared = prepared_with_an_epoch(transaction, request.committed, fresh, context)
+    check_it_can_be_written(EPOCH_BUMP, context)
     return _written(prepared, context, _ended(completed(prepared, context.now_ms), context))
 
 

@@ -85,7 +85,7 @@ def _decided(
         if asked.verify_only:
             return (), _results(asked.topics, _verified(found, asked, wanted))
         version = EPOCH_BUMP if context.api_version >= FIRST_BETWEEN_BROKERS else 0
-        changed = added(found, asked.producer_id, asked.producer_epoch, wanted, version, context.now_ms)
+        changed = _added(found, asked.producer_id, asked.producer_epoch, wanted, version, context)
         error = Errors.NONE
     except TransactionError as refused:
         error = refused.error
@@ -115,13 +115,13 @@ def _verified(
     return {p: Errors.NONE if p in transaction.partitions else Errors.TRANSACTION_ABORTABLE for p in wanted}
 
 
-def added(
+def _added(
     transaction: Transaction,
     producer_id: int,
     producer_epoch: int,
     wanted: Iterable[Partition],
     client_transaction_version: int,
-    now_ms: int,
+    context: Context,
 ) -> tuple[Transaction, ...]:
     """What the transaction becomes; nothing where it has the partitions already."""
     if transaction.is_ending:
@@ -134,11 +134,12 @@ def added(
     partitions = transaction.partitions.union(wanted)
     if transaction.state is ONGOING and len(partitions) == len(transaction.partitions):
         return ()
+    check_it_can_be_written(client_transaction_version, context)
     changed = transaction.moved(
         ONGOING,
         partitions=partitions,
-        start_ms=now_ms if transaction.state in AT_REST else transaction.start_ms,
-        last_update_ms=now_ms,
+        start_ms=context.now_ms if transaction.state in AT_REST else transaction.start_ms,
+        last_update_ms=context.now_ms,
         client_transaction_version=client_transaction_version,
     )
     return (changed,)
@@ -166,7 +167,7 @@ def add_offsets(shard: TransactionShard, request: AddOffsetsToTxnRequest, contex
     try:
         found = _of(shard.transactions.get(request.transactional_id), request.transactional_id)
         wanted = [(OFFSETS_TOPIC, _offsets_partition(request.group_id, context))]
-        changed = added(found, request.producer_id, request.producer_epoch, wanted, 0, context.now_ms)
+        changed = _added(found, request.producer_id, request.producer_epoch, wanted, 0, context)
     except TransactionError as refused:
         error = told(refused.error, context, FIRST_THAT_KNOWS_FENCED)
     reply = Reply(context.waiter, AddOffsetsToTxnResponse(error_code=error))

@@ -45,6 +45,12 @@ def as_records_are(context: Context) -> bool:
     return not context.config["konvene.log.fsync.topics"]
 
 
+def check_it_can_be_written(client_transaction_version: int, context: Context) -> None:
+    """A log of version 0 has no room for newer clients, who look at the cluster's level before they ask."""
+    if client_transaction_version > 0 and transaction_version(context) < 1:
+        raise TransactionError(Errors.UNSUPPORTED_VERSION)
+
+
 def fresh_producer_id(context: Context) -> int:
     """Raises `TransactionError` where nobody fetched one: the client asks again, and then somebody has."""
     if context.fresh_producer_id < 0:
