@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,9 +52,20 @@ def test_program_of_an_example_succeeds(block: Block, address: str, tmp_path: Pa
 
 def test_the_client_example_reads_what_it_wrote(address: str, tmp_path: Path) -> None:
     """It prints the offset, the record, and the group, which is there while its member is."""
-    (block,) = (b for b in MARKED if "from konvene.client import" in b.text)
+    (block,) = (b for b in MARKED if "readers-of-letters" in b.text)
     program = block.text.replace("localhost:9092", address).replace('"letters"', '"more-letters"')
     program = program.replace("readers-of-letters", "readers-of-more")
     said = run([sys.executable, "-c", program], address, tmp_path).splitlines()
     assert said[:2] == ["0", "b'ann' b'hello'"]
     assert "readers-of-more" in said[2]
+
+
+def test_the_transactional_example_commits_what_it_has_read(address: str, tmp_path: Path) -> None:
+    """Run twice, it goes on where the first one left the group's offset."""
+    (block,) = (b for b in MARKED if "TransactionalProducer(" in b.text and b.mark == "python")
+    program = block.text.replace("localhost:9092", address)
+    for old in ("words", "lengths", "counters", "counter-1"):
+        program = program.replace(f'"{old}"', f'"more-{old}"')
+    assert run([sys.executable, "-c", program], address, tmp_path) == "more-words-0 2\n"
+    again = re.sub(r"(?m)^        for topic in .*\n.*\n", "", program)
+    assert run([sys.executable, "-c", again], address, tmp_path) == "more-words-0 4\n"

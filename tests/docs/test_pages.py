@@ -18,6 +18,7 @@ from konvene.cli.serve import serve
 from konvene.configs.broker import BROKER, SINGLE_COPY
 from konvene.configs.group import GROUP, LIMITS
 from konvene.configs.topic import TOPIC
+from konvene.transactions.expiry import EVERY
 
 README = ROOT / "README.md"
 DIFFERENCES = ROOT / "docs" / "differences.md"
@@ -27,7 +28,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 NO_SETTINGS = {
     "group.protocol", "group.version", "konvene.client", "metadata.version", "server.properties",
-    "streams.version",
+    "streams.version", "transaction.version",
 }  # fmt: skip
 """Dotted names that are something else: a client's setting, a package, a feature, a file."""
 
@@ -123,6 +124,7 @@ def obeyed() -> set[str]:
     for path in sorted((ROOT / "src").rglob("*.py")):
         if path.parent.name != "configs":
             read |= set(re.findall(r'\["([a-z0-9]+(?:\.[a-z0-9]+)*)"\]', path.read_text("utf-8")))
+    read |= set(EVERY.values())
     groups = {name for name in read if name in GROUP}
     synonyms = {name: row.synonyms for name, row in (TOPIC | GROUP).items() if name in read}
     limits = {limit for name in groups for limit in LIMITS.get(name, ()) if limit is not None}
