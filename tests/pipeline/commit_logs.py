@@ -36,6 +36,7 @@ BRONZE = pa.schema(
         pa.field("timestamp_ms", pa.int64()),
         pa.field("attributes", pa.int16()),
         pa.field("producer_id", pa.int64()),
+        pa.field("producer_epoch", pa.int16()),
         pa.field("key", pa.binary()),
     ]
 )
@@ -84,7 +85,7 @@ def bronze(rows: Sequence[dict[str, Any]]) -> pa.Table:
         made.append(
             {
                 "offset": row["offset"], "timestamp_ms": row["ms"], "attributes": attributes,
-                "producer_id": row["producer"], "key": key,
+                "producer_id": row["producer"], "producer_epoch": min(row["producer"], 0), "key": key,
             }
         )  # fmt: skip
     return pa.Table.from_pylist(made, schema=BRONZE)

@@ -33,11 +33,12 @@ def made(home: Path, *paths: Path) -> Warehouse:
     return warehouse
 
 
-@pytest.mark.parametrize("name", ["classic", "consumer", "streams"])
+@pytest.mark.parametrize("name", ["classic", "consumer", "streams", "transactions"])
 def test_kafkas_own_logs_come_to_gold(tmp_path: Path, name: str) -> None:
     """All that is told of groups is there, and each row is the only one with its key."""
     warehouse = made(tmp_path, LOGS / name)
-    for table in GOLD - {"share_delivery"}:
+    of_others = {"share_delivery"} if name == "transactions" else {"share_delivery", "transactional_commit"}
+    for table in GOLD - of_others:
         rows = read.table(warehouse, table)
         assert rows.num_rows, table
         keys = list(zip(*(rows.column(c).to_pylist() for c in TABLES[table].key), strict=True))

@@ -4,7 +4,8 @@ A log partition has its groups to itself, so each is a task of its own, and thre
 
     groups     rebalance, rebalance_member, ownership, unavailability, group_health: from the `groups`
                family of bronze, in the order of the log, with the rows of the audit that explain it
-    lag        from silver's commits and the ends of users' logs
+    lag        from silver's commits and the ends of users' logs; and transactional_commit, in the same
+               reading, with the names of producers from silver's transactions
     delivery   share_delivery, from silver's share state
 
 A task's files take the place of those that it made before. It is done again when something that it reads is
@@ -94,10 +95,9 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
         silver = (*inputs("offset_commit"), *inputs("legacy_offset_commit"))
         if silver:
             ends = tuple(warehouse.files("log_end", cluster=of.cluster))
-            yield Task(
-                "lag", home, of, spans,
-                {"commits": silver, "log_end": ends, "transactional": (*groups, *commits)},
-            )  # fmt: skip
+            names = warehouse.files("transaction_log", cluster=of.cluster)
+            read = {"commits": silver, "log_end": ends, "transactional": (*groups, *commits)}
+            yield Task("lag", home, of, spans, {**read, "transactions": tuple(names)})
 
 
 def _audits(warehouse: Warehouse) -> list[tuple[DataFile, frozenset[int]]]:
@@ -123,7 +123,7 @@ def _key(task: Task) -> str:
 
 def _digest(task: Task) -> str:
     """What the task reads, in few letters."""
-    said: list[Any] = [VERSION, task.kind, *task.spans]
+    said: list[Any] = [VERSION, task.kind, *GOLD_OF[task.kind], *task.spans]
     for word, files in sorted(task.inputs.items()):
         said += [word, *(file.sha256 for file in files)]
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]

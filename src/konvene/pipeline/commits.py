@@ -7,8 +7,9 @@ tombstone ends a key, whatever is open for it; so does the one that the coordina
 expired.
 
 Silver's commits do not tell whose transaction they belong to: the batches of bronze do. So there are two
-streams, both in the order of the log; of the second one only offset, attributes, producer id, timestamp and
-key are read, and of these only the rows of transactional batches.
+streams, both in the order of the log; of the second one only offset, attributes, producer, timestamp and key
+are read, and of these only the rows of transactional batches. Who wants to know what became of each commit in
+a transaction is told of it when that ends (`Ended`).
 
 Nothing here depends on how the streams are cut into batches. State grows with the keys that the log names,
 not with its length.
@@ -16,26 +17,35 @@ not with its length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from konvene.pipeline import read
+from konvene.pipeline.arrays import (
+    Bools,
+    Ints,
+    bools,
+    first_behind,
+    grown,
+    ints,
+    last_of_each,
+    order_of,
+    running_max,
+)
 from konvene.pipeline.warehouse import DataFile
 
-__all__ = ["COMMITTED_SCHEMA", "Effects", "Key", "committed", "effects", "of_files"]
-
-Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+__all__ = ["COMMITTED_SCHEMA", "PENDING", "Effects", "Ended", "Key", "committed", "effects", "of_files"]
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 COMMIT_MARKER = b"\x00\x00\x00\x01"
 """The key of a control record that commits: its version and type."""
-_ABORT, _COMMIT = 0, 1
+PENDING, _ABORT, _COMMIT = -1, 0, 1
+"""What became of a transaction."""
 
 COMMITTED_SCHEMA = pa.schema(
     [
@@ -115,11 +125,30 @@ class Effects:
         return f"<{len(self.key)} effects, {int(self.tombstone.sum())} tombstones>"
 
 
+class Ended(NamedTuple):
+    """Commits in transactions, of which it is known what became; in the order of their ends and of the log.
+
+    Or those that are open where the log ends: for these `offset` and `ms` are -1."""
+
+    rows: pa.Table
+    """Of silver, as many as each other column has."""
+    producer: Ints
+    epoch: Ints
+    outcome: Ints
+    offset: Ints
+    """Where the marker stands."""
+    ms: Ints
+    """What time it says."""
+    counted: Bools
+    """Whether the commit had an effect that lasted longer than its marker."""
+
+
 class _Marks(NamedTuple):
     """Rows of transactional batches; `kind` is -1 for a commit, else which marker it is."""
 
     offset: Ints
     producer: Ints
+    epoch: Ints
     ms: Ints
     kind: Ints
 
@@ -141,7 +170,7 @@ _COLUMNS = pa.schema(
     ]
 )
 """What is read of silver, be it today's commits or those of before 2013, which have no leader epoch."""
-_MARKS = ("offset", "timestamp_ms", "attributes", "producer_id")
+_MARKS = ("offset", "timestamp_ms", "attributes", "producer_id", "producer_epoch")
 
 
 def of_files(
@@ -188,15 +217,17 @@ def _with_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def effects(
-    commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()
+    commits: Iterable[pa.RecordBatch],
+    transactional: Iterable[pa.RecordBatch] = (),
+    watch: Callable[[Ended], None] | None = None,
 ) -> Iterator[Effects]:
     """What the commits of a log partition come to.
 
     `commits` are batches of silver's `offset_commit` (or `legacy_offset_commit`); `transactional` batches of
     bronze that have at least the rows of transactions and their markers. Both stand in the order of the log.
-    A transaction that is still open at its end has no effect.
+    A transaction that is still open at its end has no effect. `watch` is told of all commits in transactions.
     """
-    state = _State()
+    state = _State(watch)
     marks = _Pull(transactional)
     for batch in _aligned(commits):
         if batch.num_rows:
@@ -204,10 +235,11 @@ def effects(
                 pa.Table.from_batches([batch]), marks.upto(int(batch["offset"][-1].as_py()))
             )
     yield from state.take(None, marks.upto(None))
+    state.finish()
 
 
 _NONE: Ints = np.zeros(0, np.int64)
-_NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE)
+_NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 class _Pull:
@@ -245,7 +277,9 @@ def _marks(batch: pa.RecordBatch) -> _Marks:
     commits = pc.fill_null(pc.equal(rows["key"], pa.scalar(COMMIT_MARKER, rows["key"].type)), False)
     marker = np.where(commits.to_numpy(zero_copy_only=False), _COMMIT, _ABORT)
     kind = np.where(attributes[wanted] & CONTROL, marker, -1).astype(np.int64)
-    return _Marks(ints(rows["offset"]), ints(rows["producer_id"]), ints(rows["timestamp_ms"]), kind)
+    names = ("offset", "producer_id", "producer_epoch", "timestamp_ms")
+    offset, producer, epoch, ms = (ints(rows[name]) for name in names)
+    return _Marks(offset, producer, epoch, ms, kind)
 
 
 @dataclass(slots=True, eq=False)
@@ -254,7 +288,21 @@ class _Waiting:
 
     rows: pa.Table
     producer: Ints
+    epoch: Ints
     key: Ints
+
+    def only(self, which: Bools) -> _Waiting:
+        rows = self.rows.filter(pa.array(which))
+        return _Waiting(rows, self.producer[which], self.epoch[which], self.key[which])
+
+
+class _Over(NamedTuple):
+    """Commits whose transactions have ended: `kind`, `offset` and `ms` are their markers'."""
+
+    held: _Waiting
+    kind: Ints
+    offset: Ints
+    ms: Ints
 
 
 class _Part(NamedTuple):
@@ -269,6 +317,7 @@ class _Part(NamedTuple):
 
 @dataclass(eq=False)
 class _State:
+    watch: Callable[[Ended], None] | None = None
     keys: Keys = field(default_factory=Keys)
     cluster: str = ""
     last: Ints = field(default_factory=lambda: _NONE)
@@ -284,40 +333,56 @@ class _State:
             commits = marks.kind == -1
             offsets = ints(rows["offset"])
             # Kafka writes no tombstone in a transaction, and would not wait with one.
-            found = np.isin(offsets, marks.offset[commits]) & ~_bools(rows["tombstone"])
+            found = np.isin(offsets, marks.offset[commits]) & ~bools(rows["tombstone"])
             if found.any():
                 at = np.searchsorted(marks.offset, offsets[found])
-                self._wait(rows.filter(pa.array(found)), marks.producer[at], keys[found])
+                some = rows.filter(pa.array(found))
+                self._wait(_Waiting(some, marks.producer[at], marks.epoch[at], keys[found]))
                 rows, keys, offsets = rows.filter(pa.array(~found)), keys[~found], offsets[~found]
             parts.append(_Part(rows, keys, offsets, _times(rows), late=False))
-        parts += self._ended(marks)
-        if any(len(part.key) for part in parts):
-            yield self._effects(parts)
+        over = self._ended(marks)
+        if over is not None:
+            done = over.kind == _COMMIT
+            held = over.held.only(done)
+            parts.append(_Part(held.rows, held.key, over.offset[done], over.ms[done], late=True))
+        made = self._effects(parts) if any(len(part.key) for part in parts) else None
+        if over is not None and self.watch is not None:
+            self.watch(_told_of(over, _NONE if made is None else made.log_offset))
+        if made is not None:
+            yield made
 
-    def _wait(self, rows: pa.Table, producer: Ints, key: Ints) -> None:
+    def finish(self) -> None:
+        """Nothing follows: what waits is pending."""
         held = self.waiting
-        if held is not None:
-            rows = pa.concat_tables([held.rows, rows])
-            producer, key = np.concatenate([held.producer, producer]), np.concatenate([held.key, key])
-        self.waiting = _Waiting(rows, producer, key)
+        if held is not None and len(held.key) and self.watch is not None:
+            nowhere = np.full(len(held.key), -1, np.int64)
+            self.watch(Ended(held.rows, held.producer, held.epoch, nowhere, nowhere, nowhere, nowhere > 0))
 
-    def _ended(self, marks: _Marks) -> list[_Part]:
-        """What waited for one of these markers and is committed by it."""
+    def _wait(self, more: _Waiting) -> None:
+        held = self.waiting
+        if held is None:
+            self.waiting = more
+            return
+        rows = pa.concat_tables([held.rows, more.rows])
+        names = ("producer", "epoch", "key")
+        self.waiting = _Waiting(
+            rows, *(np.concatenate([getattr(held, name), getattr(more, name)]) for name in names)
+        )
+
+    def _ended(self, marks: _Marks) -> _Over | None:
+        """What waited for one of these markers, in their order."""
         held, ends = self.waiting, marks.kind >= 0
         if held is None or not len(held.key) or not ends.any():
-            return []
+            return None
         producers, where = marks.producer[ends], marks.offset[ends]
         order = np.lexsort((where, producers))
-        at = _first_behind(producers[order], where[order], held.producer, ints(held.rows["offset"]))
+        at = first_behind(producers[order], where[order], held.producer, ints(held.rows["offset"]))
         ended = at >= 0
-        marker = np.flatnonzero(ends)[order][at]
-        done = ended & (marks.kind[marker] == _COMMIT)
-        rows, key = held.rows.filter(pa.array(done)), held.key[done]
-        open_ = ~ended
-        self.waiting = _Waiting(held.rows.filter(pa.array(open_)), held.producer[open_], held.key[open_])
-        if not done.any():
-            return []
-        return [_Part(rows, key, marks.offset[marker[done]], marks.ms[marker[done]], late=True)]
+        if not ended.any():
+            return None
+        marker = np.flatnonzero(ends)[order][at][ended]
+        self.waiting = held.only(~ended)
+        return _Over(held.only(ended), marks.kind[marker], marks.offset[marker], marks.ms[marker])
 
     def _effects(self, parts: Sequence[_Part]) -> Effects:
         rows = pa.concat_tables([part.rows for part in parts])
@@ -331,7 +396,7 @@ class _State:
             order = order[self._winning(key[order], log_offset[order])]
             rows, key, ms, log_offset = rows.take(pa.array(order)), key[order], ms[order], log_offset[order]
         np.maximum.at(self.last, key, log_offset)
-        tombstone = _bools(rows["tombstone"])
+        tombstone = bools(rows["tombstone"])
         offset = ints(rows["committed_offset"], null=-1)
         return Effects(self.cluster, self.keys, key, offset, ms, tombstone, log_offset, rows)
 
@@ -345,6 +410,25 @@ class _State:
         return wins
 
 
+def _told_of(over: _Over, took_effect: Ints) -> Ended:
+    stood = ints(over.held.rows["offset"])
+    order = np.lexsort((stood, over.offset))
+    counted = (np.isin(stood, took_effect) & _last_of_its_end(over, stood))[order]
+    producer, epoch, kind, offset, ms = (
+        column[order] for column in (over.held.producer, over.held.epoch, over.kind, over.offset, over.ms)
+    )
+    return Ended(over.held.rows.take(pa.array(order)), producer, epoch, kind, offset, ms, counted)
+
+
+def _last_of_its_end(over: _Over, stood: Ints) -> Bools:
+    """Of several commits for a key that one marker ended: the one that stands last."""
+    by_key = np.lexsort((stood, over.offset, over.held.key))
+    key, offset = over.held.key[by_key], over.offset[by_key]
+    last = np.empty(len(stood), np.bool_)
+    last[by_key] = np.r_[(key[1:] != key[:-1]) | (offset[1:] != offset[:-1]), True]
+    return last
+
+
 def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()) -> pa.Table:
     """What each group has committed in the end, sorted by group, topic and partition.
 
@@ -354,7 +438,7 @@ def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.Reco
     names: list[Key] = []
     for some in effects(commits, transactional):
         names = some.keys.all
-        for at in _last_of_each(some.key).tolist():
+        for at in last_of_each(some.key).tolist():
             told = None if some.tombstone[at] else _told(some, at)
             found[int(some.key[at])] = told
     rows = sorted((*names[key], *told) for key, told in found.items() if told is not None)
@@ -376,70 +460,9 @@ def _told(some: Effects, at: int) -> tuple[Any, ...]:
     )
 
 
-def _last_of_each(key: Ints) -> Ints:
-    """Where each key stands last, in the order of the keys."""
-    _, behind = np.unique(key[::-1], return_index=True)
-    last: Ints = len(key) - 1 - behind
-    return last
-
-
-def _first_behind(producers: Ints, offsets: Ints, whose: Ints, since: Ints) -> Ints:
-    """The index of the first marker (sorted by producer and offset) of `whose` behind `since`; -1 if none."""
-    _, codes = np.unique(np.concatenate([producers, whose]), return_inverse=True)
-    low = min(int(offsets.min()), int(since.min()))
-    span = max(int(offsets.max()), int(since.max())) - low + 2
-    marks = codes[: len(producers)] * span + (offsets - low)
-    wanted = codes[len(producers) :] * span + (since - low)
-    at = np.searchsorted(marks, wanted, "right")
-    inside = np.minimum(at, len(marks) - 1)
-    fits = (at < len(marks)) & (producers[inside] == whose)
-    found: Ints = np.where(fits, inside, -1)
-    return found
-
-
-def order_of(key: Ints, keys: int) -> Ints:
-    """The order by key, of each key as they stand. Short numbers are sorted faster, by their digits."""
-    order: Ints = np.argsort(key.astype(np.uint16) if keys <= 1 << 16 else key, kind="stable")
-    return order
-
-
-def running_max(key: Ints, values: Ints, start: Ints) -> Ints:
-    """Of rows sorted by key: the largest value before each row within its key, at least `start`."""
-    heads = np.r_[True, key[1:] != key[:-1]]
-    segment = np.cumsum(heads) - 1
-    low = min(int(values.min()), int(start.min()))
-    span = max(int(values.max()), int(start.max())) - low + 1
-    shifted = np.r_[start[:1], values[:-1]]
-    shifted = np.where(heads, start, np.maximum(shifted, start))
-    raised = np.maximum.accumulate(shifted - low + segment * span)
-    found: Ints = raised - segment * span + low
-    return found
-
-
 def _times(rows: pa.Table) -> Ints:
     """When the rows were written; what the commit itself says where the batch says nothing."""
     ms = ints(rows["timestamp_ms"])
     if (ms < 0).any():
         ms = np.where(ms < 0, ints(rows["commit_timestamp"], null=-1), ms)
     return ms
-
-
-def grown(values: Ints, length: int, fill: int) -> Ints:
-    """The same array with room for more."""
-    if len(values) >= length:
-        return values
-    more = np.full(max(length, 2 * len(values)), fill, np.int64)
-    more[: len(values)] = values
-    return more
-
-
-def _bools(column: Any) -> Bools:
-    found: Bools = column.to_numpy().astype(np.bool_)
-    return found
-
-
-def ints(column: Any, null: int | None = None) -> Ints:
-    if null is not None and column.null_count:
-        column = pc.fill_null(column, null)
-    found: Ints = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    return found.astype(np.int64, copy=False)

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from konvene.pipeline.commits import Ended
 from konvene.pipeline.commits import of_files as commits_of
 from konvene.pipeline.delivery import delivery_rows
 from konvene.pipeline.files import Partition
@@ -31,6 +32,7 @@ from konvene.pipeline.parquet import VERSION, Sink
 from konvene.pipeline.read import of_files
 from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.tables import TABLES
+from konvene.pipeline.transactional import NAMED, names_of, rows_of
 from konvene.pipeline.warehouse import DataFile, folder_of
 
 __all__ = ["GOLD_OF", "Holes", "Made", "Task", "make"]
@@ -38,7 +40,7 @@ __all__ = ["GOLD_OF", "Holes", "Made", "Task", "make"]
 _REDUCED = ("rebalance", "rebalance_member", "ownership", "unavailability")
 GOLD_OF = {
     "groups": (*_REDUCED, "group_health"),
-    "lag": ("lag",),
+    "lag": ("lag", "transactional_commit"),
     "delivery": ("share_delivery",),
 }
 """The tables that a task of each kind makes."""
@@ -225,10 +227,22 @@ def _until_ms(task: Task) -> int | None:
 
 
 def _lag(task: Task) -> list[DataFile]:
+    """And what became of commits in transactions: it is known on the way."""
+    names = names_of(task.read("transactions", NAMED))
     commits, marks = commits_of(task.warehouse, [*task.inputs["commits"], *task.inputs["transactional"]])
     compacted = [(span.first, span.last) for span in task.spans if span.kind != WHOLE]
     ends = StoredEnds(task.warehouse, task.inputs["log_end"])
-    return _table(task, "lag", lag_rows(commits, ends, marks, compacted))
+    out = _Out(task, GOLD_OF["lag"])
+
+    def ended(some: Ended) -> None:
+        out.batch("transactional_commit", rows_of(some, task.of.partition, names))
+
+    try:
+        for batch in lag_rows(commits, ends, marks, compacted, ended):
+            out.batch("lag", batch)
+        return out.close()
+    finally:
+        out.abandon()
 
 
 def _delivery(task: Task) -> list[DataFile]:

@@ -22,14 +22,15 @@ row whose commits stand there, or whose minute reaches there, is `missing`, what
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from konvene.pipeline import read
-from konvene.pipeline.commits import Bools, Effects, Ints, Key, effects, grown, ints, order_of, running_max
+from konvene.pipeline.arrays import Bools, Ints, grown, ints, order_of, running_max
+from konvene.pipeline.commits import Effects, Ended, Key, effects
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import DataFile
 
@@ -62,18 +63,19 @@ def lag_rows(
     log_end: Iterable[pa.RecordBatch] | Ends | StoredEnds = (),
     transactional: Iterable[pa.RecordBatch] = (),
     compacted: Sequence[tuple[int, int]] = (),
+    watch: Callable[[Ended], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `lag` of one log partition, in the order in which their minutes were over.
 
-    `commits` and `transactional` are those of `konvene.pipeline.commits.effects`; `log_end` tells how far
-    users' logs had grown, as batches of that table or as whoever knows; `compacted` are the ranges of the
-    log, first and last offset, that lost records.
+    `commits`, `transactional` and `watch` are those of `konvene.pipeline.commits.effects`; `log_end` tells
+    how far users' logs had grown, as batches of that table or as whoever knows; `compacted` are the ranges of
+    the log, first and last offset, that lost records.
     """
     ends = log_end if isinstance(log_end, (Ends, StoredEnds)) else Ends(log_end)
     minutes = _Minutes(compacted)
     held: list[_Rows] = []
     some: Effects | None = None
-    for some in effects(commits, transactional):
+    for some in effects(commits, transactional, watch):
         held.append(minutes.take(some))
         if sum(len(rows.key) for rows in held) >= _ROWS:
             yield _batch(some, held, ends)

@@ -14,6 +14,7 @@ from konvene.pipeline.tables import (
     rebalance_member,
     share_delivery,
     topic_name,
+    transactional_commit,
     unavailability,
 )
 from konvene.pipeline.tables.table import Column, Table
@@ -22,6 +23,7 @@ __all__ = ["TABLES", "Column", "Table"]
 
 _ALL = (
     coordinator_record, audit_event, log_end, log_span, topic_name, quarantine,
-    rebalance, rebalance_member, ownership, unavailability, lag, share_delivery, group_health, pipeline_run,
+    rebalance, rebalance_member, ownership, unavailability, lag, transactional_commit,
+    share_delivery, group_health, pipeline_run,
 )  # fmt: skip
 TABLES: dict[str, Table] = {module.TABLE.name: module.TABLE for module in _ALL}

@@ -1,0 +1,77 @@
+"""Columns of numbers: what is asked of them again and again, all rows at a time."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = [
+    "Bools", "Ints", "bools", "first_behind", "grown", "ints", "last_of_each", "order_of", "running_max",
+]  # fmt: skip
+
+Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+
+
+def last_of_each(key: Ints) -> Ints:
+    """Where each key stands last, in the order of the keys."""
+    _, behind = np.unique(key[::-1], return_index=True)
+    last: Ints = len(key) - 1 - behind
+    return last
+
+
+def first_behind(producers: Ints, offsets: Ints, whose: Ints, since: Ints) -> Ints:
+    """The index of the first marker (sorted by producer and offset) of `whose` behind `since`; -1 if none."""
+    _, codes = np.unique(np.concatenate([producers, whose]), return_inverse=True)
+    low = min(int(offsets.min()), int(since.min()))
+    span = max(int(offsets.max()), int(since.max())) - low + 2
+    marks = codes[: len(producers)] * span + (offsets - low)
+    wanted = codes[len(producers) :] * span + (since - low)
+    at = np.searchsorted(marks, wanted, "right")
+    inside = np.minimum(at, len(marks) - 1)
+    fits = (at < len(marks)) & (producers[inside] == whose)
+    found: Ints = np.where(fits, inside, -1)
+    return found
+
+
+def order_of(key: Ints, keys: int) -> Ints:
+    """The order by key, of each key as they stand. Short numbers are sorted faster, by their digits."""
+    order: Ints = np.argsort(key.astype(np.uint16) if keys <= 1 << 16 else key, kind="stable")
+    return order
+
+
+def running_max(key: Ints, values: Ints, start: Ints) -> Ints:
+    """Of rows sorted by key: the largest value before each row within its key, at least `start`."""
+    heads = np.r_[True, key[1:] != key[:-1]]
+    segment = np.cumsum(heads) - 1
+    low = min(int(values.min()), int(start.min()))
+    span = max(int(values.max()), int(start.max())) - low + 1
+    shifted = np.r_[start[:1], values[:-1]]
+    shifted = np.where(heads, start, np.maximum(shifted, start))
+    raised = np.maximum.accumulate(shifted - low + segment * span)
+    found: Ints = raised - segment * span + low
+    return found
+
+
+def grown(values: Ints, length: int, fill: int) -> Ints:
+    """The same array with room for more."""
+    if len(values) >= length:
+        return values
+    more = np.full(max(length, 2 * len(values)), fill, np.int64)
+    more[: len(values)] = values
+    return more
+
+
+def bools(column: Any) -> Bools:
+    found: Bools = column.to_numpy().astype(np.bool_)
+    return found
+
+
+def ints(column: Any, null: int | None = None) -> Ints:
+    if null is not None and column.null_count:
+        column = pc.fill_null(column, null)
+    found: Ints = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    return found.astype(np.int64, copy=False)
