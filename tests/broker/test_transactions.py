@@ -281,6 +281,24 @@ def test_a_write_that_nobody_added_is_refused(tmp_path: Path) -> None:
     told(tmp_path, story, QUICK)
 
 
+def test_a_group_that_nobody_asked_for_holds_no_transaction_up(tmp_path: Path) -> None:
+    """Offsets may be added before there is a coordinator of groups: there is no partition for a marker."""
+
+    async def story(asking: Asking) -> None:
+        await asking.topic(TOPIC, 1)
+        client, reader = Client(asking, OLD), Reader(asking)
+        assert await client.init() == 0
+        assert await client.add_offsets() == 0
+        assert await client.end(commit=True) == 0
+
+        async def state() -> str:
+            return str((await reader.state()).transaction_state)
+
+        await eventually(state, "CompleteCommit")
+
+    told(tmp_path, story, QUICK)
+
+
 def test_transactions_are_listed(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
         assert (await asking.ask(ListTransactionsRequest())).transaction_states == ()

@@ -232,7 +232,7 @@ class Delivery:
 
     def _write(self, place: TopicPartition) -> None:
         topic, index = place
-        if topic == OFFSETS_TOPIC:
+        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):
             coordinator = self._broker.groups.at(index)
             if coordinator is None:
                 self._later(place)
