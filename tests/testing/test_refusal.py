@@ -8,6 +8,7 @@ from konvene.broker.frames import Route, routes
 from konvene.broker.router import HANDLERS
 from konvene.codec.compile import decode
 from konvene.errors import Errors
+from konvene.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from konvene.messages.find_coordinator import FindCoordinatorRequest
 from konvene.messages.join_group import JoinGroupRequest
@@ -20,6 +21,11 @@ from konvene.messages.offset_commit import (
 )
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from konvene.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from konvene.testing.refusal import CannotRefuse, can_be_refused, refusal
 
 ROUTES = routes(HANDLERS)
@@ -28,7 +34,8 @@ CANNOT = {
     "DescribeGroups", "CreateTopics", "DeleteTopics", "DeleteRecords", "OffsetForLeaderEpoch", "CreateAcls",
     "DeleteAcls", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "CreatePartitions",
     "DeleteGroups", "IncrementalAlterConfigs", "DescribeProducers", "ConsumerGroupDescribe",
-    "ShareGroupDescribe", "StreamsGroupDescribe", "DescribeTopicPartitions",
+    "ShareGroupDescribe", "StreamsGroupDescribe", "DescribeTopicPartitions", "DescribeTransactions",
+    "WriteTxnMarkers",
 }  # fmt: skip
 """They say errors row by row, and are no business of members."""
 
@@ -49,6 +56,10 @@ ASKED = {
         ),
         FindCoordinatorRequest(key="g", coordinator_keys=("g",)),
         JoinGroupRequest(group_id="g"),
+        AddPartitionsToTxnRequest(v3_and_below_topics=(AddPartitionsToTxnTopic(name="t", partitions=(0,)),)),
+        TxnOffsetCommitRequest(
+            topics=(TxnOffsetCommitRequestTopic(name="t", partitions=(TxnOffsetCommitRequestPartition(),)),)
+        ),
     )
 }
 """Requests with a row, where errors are told in rows."""

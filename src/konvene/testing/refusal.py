@@ -12,6 +12,11 @@ from typing import Any
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages import Api
+from konvene.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from konvene.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from konvene.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from konvene.messages.join_group import JoinGroupResponse
@@ -33,12 +38,18 @@ from konvene.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from konvene.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from konvene.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 FIRST_JOIN_WITHOUT_PROTOCOL = 7
 FIRST_OFFSET_FETCH_WITH_ERROR = 2
 FIRST_OFFSET_FETCH_OF_GROUPS = 8
 FIRST_FIND_OF_KEYS = 4
 FIRST_FETCH_WITH_ERROR = 7
+FIRST_ADD_OF_TRANSACTIONS = 4
 
 
 class CannotRefuse(ValueError):
@@ -177,6 +188,39 @@ def _metadata(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
+def _add_partitions(version: int, request: Any, error: Errors) -> Struct:
+    if version >= FIRST_ADD_OF_TRANSACTIONS:
+        return AddPartitionsToTxnResponse(error_code=error)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=t.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(partition_index=p, partition_error_code=error)
+                    for p in t.partitions
+                ),
+            )
+            for t in request.v3_and_below_topics
+        )
+    )
+
+
+def _txn_commit(version: int, request: Any, error: Errors) -> Struct:
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=t.name,
+                topic_id=t.topic_id,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error)
+                    for p in t.partitions
+                ),
+            )
+            for t in request.topics
+        )
+    )
+
+
 BY_ROW: dict[str, Callable[[int, Any, Errors], Struct]] = {
     "JoinGroup": _join,
     "OffsetCommit": _commit,
@@ -186,4 +230,6 @@ BY_ROW: dict[str, Callable[[int, Any, Errors], Struct]] = {
     "Fetch": _fetch,
     "ListOffsets": _list_offsets,
     "Metadata": _metadata,
+    "AddPartitionsToTxn": _add_partitions,
+    "TxnOffsetCommit": _txn_commit,
 }
