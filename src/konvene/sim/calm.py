@@ -12,6 +12,7 @@ When it is calm nothing fails and nobody comes or goes, so that
     L2  in a streams group every task is run by somebody and restored, every standby has caught up; and so
         within four heartbeats, and the time that restoring takes, of a change. Where the sources that are to
         be joined cannot be, nobody has anything
+    TX  every transaction that was left open is ended when its time is up, and is open in no log
     G11, G12  and when all have left, the group is empty; nobody waits, and no timer is left over
 """
 
@@ -46,6 +47,8 @@ SOON_MS = 2_000
 """For the ways of requests and answers."""
 LOADING_MS = 120_000
 """For a load that was slow when it began."""
+CLOCK_MS = 3_600_000
+"""How far the wall clock is off at most."""
 SLACK_MS = 30_000
 """For requests that were lost before it became calm, backing off, and members that begin anew."""
 
@@ -55,7 +58,7 @@ def calm(world: World) -> None:
     _heal(world)
     _within(world, LOADING_MS, lambda: _serves(world), "CoordinatorsServe", lambda: f"{world.shell!r}")
     session_ms, rebalance_ms = _longest(world)  # Of all that were read from the log as well.
-    bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS + _restoring_ms(world)
+    bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS + _restoring_ms(world) + _ending_ms(world)
     bound_ms += max(0, world.works_until_ms - world.agenda.now_ms)  # A target, for one, that takes its time.
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
@@ -131,6 +134,14 @@ def _restoring_ms(world: World) -> int:
     return 1_000 * world.stores.size() // rate
 
 
+def _ending_ms(world: World) -> int:
+    """For a transaction that was left open when its client died, and those that wait for it."""
+    if world.transactions is None:
+        return 0
+    interval_ms: int = world.config["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
+    return 2 * (int(world.options["transaction.timeout.ms"]) + interval_ms)
+
+
 def _heal(world: World) -> None:
     world.happened("world", "is calm from here on", None)
     world.is_calm = True
@@ -140,6 +151,8 @@ def _heal(world: World) -> None:
     for shell in world.deposed:
         shell.die()
     world.deposed = []
+    if world.transactions is not None and world.agenda.wall_off_ms:
+        world.agenda.wall_off_ms = CLOCK_MS  # A transaction is open until its time is up, by the clock.
     for member in world.members:
         if member.paused:
             member.go_on()
@@ -147,8 +160,20 @@ def _heal(world: World) -> None:
         other.die()
     if "streams" in world.kinds:
         world.internal_topics.mend()
+    if world.options["twins"]:
+        _one_of_twins(world)
     if not world.living():
         world.members[0].start()
+
+
+def _one_of_twins(world: World) -> None:
+    """Of two with one transactional id the first stays, and nobody fences it any more."""
+    known: set[str] = set()
+    for member in world.living():
+        name = getattr(member, "transactional_id", member.name)
+        if name in known:
+            member.die()
+        known.add(name)
 
 
 def _longest(world: World) -> tuple[int, int]:
@@ -339,6 +364,20 @@ def _everybody_leaves(world: World, session_ms: int, rebalance_ms: int) -> None:
     if left:
         raise Broken("TimersHaveAReason", f"armed in empty groups: {left}")
     world.shell.look()
+    if world.transactions is not None:
+        _transactions_end(world)
+
+
+def _transactions_end(world: World) -> None:
+    assert world.transactions is not None
+    ledger = world.transactions.ledger
+    _within(
+        world,
+        _ending_ms(world) + SLACK_MS,
+        lambda: not ledger.left_open(),
+        "TransactionsEnd",
+        lambda: "; ".join(ledger.left_open()[:3]),
+    )
 
 
 def _pending(world: World, key: tuple[str, ...]) -> bool:

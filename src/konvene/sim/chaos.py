@@ -28,6 +28,7 @@ from konvene.sim.shell import Shell
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
+    from konvene.sim.transactions.shell import TransactionShell
     from konvene.sim.world import World
 
 MOST_MEMBERS = 12
@@ -193,7 +194,7 @@ def _resubscribe(world: World) -> None:
 # --- the coordinator -----------------------------------------------------------------------------
 
 
-def append_faults(world: World, shell: Shell) -> None:
+def append_faults(world: World, shell: Shell | TransactionShell) -> None:
     """What becomes of the next append."""
     trouble, random = world.trouble, world.random
     if trouble["append.fails"] and random.random() < trouble["append.fails"]:
@@ -202,6 +203,16 @@ def append_faults(world: World, shell: Shell) -> None:
         shell.journal.refuse = "too large"
     else:
         shell.journal.refuse = None
+
+
+def _transactions_fail_over(world: World) -> None:
+    if world.transactions is not None:
+        world.transactions.fail_over()
+
+
+def _node_dies(world: World) -> None:
+    _transactions_fail_over(world)
+    _failover(world)
 
 
 def _failover(world: World) -> None:
@@ -445,4 +456,6 @@ STRIKE: dict[str, Callable[[World], None]] = {
     "roll": _roll,
     "internal_gone": _internal_gone,
     "shutdown": _shutdown,
+    "transactions_fail_over": _transactions_fail_over,
+    "node_dies": _node_dies,
 }

@@ -3,6 +3,9 @@
 A cleaner keeps the last record of each key, where it stood; from the beginning of a log it may drop
 tombstones as well. It may have got as far as anywhere, and it may work in the middle while somebody loads.
 Batches stay, empty if need be, so that a batch has the same number before and after.
+
+What is of a transaction that is open is not touched, nor what stands behind the beginning of one. Of one that
+was aborted nothing is kept. A marker goes when nothing of its transaction is left, and never before.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.group_log import GROUP_SPEECH
+from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, build_simple, end_marker
 from konvene.codec.batches import batches as read_batches
-from konvene.codec.batches import build_simple
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
-from konvene.shard.contract import Arm, Context
+from konvene.shard.contract import Arm, Context, Producer
 from konvene.sim.event import all_offsets
 from konvene.sim.shell import Batch, replayed
 
@@ -29,7 +32,14 @@ def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int =
 
     Tombstones may be dropped from the beginning on alone: they hide what stands in front of them."""
     assert tombstones or not begin, "a tombstone is needed while what it hides is there"
-    last = {key: (at, i) for at in range(begin, end) for i, (key, _) in enumerate(batches[at].pairs)}
+    aborted, stable = _aborted(batches)
+    end = min(end, stable)
+    last = {
+        key: (at, i)
+        for at in range(begin, end)
+        for i, (key, _) in enumerate(batches[at].pairs)
+        if at not in aborted
+    }
     left = list(batches)
     for at in range(begin, end):
         batch = batches[at]
@@ -37,13 +47,38 @@ def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int =
         kept = [
             i
             for i, (key, value) in enumerate(pairs)
-            if last[key] == (at, i) and (tombstones or value is not None)
+            if at not in aborted and last[key] == (at, i) and (tombstones or value is not None)
         ]
         if len(kept) < len(pairs):
             left[at] = batch._replace(
                 pairs=tuple(pairs[i] for i in kept), records=tuple(batch.records[i] for i in kept)
             )
-    return left
+    return left if tombstones else _without_markers(left, end)
+
+
+def _aborted(batches: Sequence[Batch]) -> tuple[frozenset[int], int]:
+    """Which batches are of transactions that were aborted; where the first one stands of an open one."""
+    open_: dict[int, list[int]] = {}
+    aborted: list[int] = []
+    for at, batch in enumerate(batches):
+        if batch.producer is not None:
+            open_.setdefault(batch.producer.producer_id, []).append(at)
+        elif batch.ending is not None:
+            held = open_.pop(batch.ending.producer_id, [])
+            aborted += held if not batch.ending.committed else []
+    return frozenset(aborted), min((held[0] for held in open_.values()), default=len(batches))
+
+
+def _without_markers(batches: list[Batch], end: int) -> list[Batch]:
+    """Without those of which nothing is left to say."""
+    left: dict[int, bool] = {}
+    for at, batch in enumerate(batches[:end]):
+        if batch.producer is not None:
+            who = batch.producer.producer_id
+            left[who] = left.get(who, False) or bool(batch.records)
+        elif batch.ending is not None and not left.pop(batch.ending.producer_id, False):
+            batches[at] = batch._replace(records=())
+    return batches
 
 
 def compactions(
@@ -124,8 +159,19 @@ def read_in_bulk(batches: Sequence[Batch]) -> GroupShard:
     offset = 0
     for batch in batches:
         if batch.pairs:
-            data += build_simple(list(batch.pairs), 1000, base_offset=offset)
+            who = batch.producer or Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+            data += build_simple(
+                list(batch.pairs), 1000, base_offset=offset, producer_id=who.producer_id,
+                producer_epoch=who.epoch, transactional=batch.producer is not None,
+            )  # fmt: skip
             offset += len(batch.pairs)
+        elif batch.ending is not None and batch.records:
+            told = batch.ending
+            data += end_marker(
+                told.committed, producer_id=told.producer_id, producer_epoch=told.producer_epoch,
+                coordinator_epoch=told.coordinator_epoch, timestamp_ms=1000, base_offset=offset,
+            )  # fmt: skip
+            offset += 1
     shard = GroupShard()
     for header, view in read_batches(bytes(data)):
         for _, _, record in GROUP_SPEECH.read(view, header):
@@ -136,7 +182,7 @@ def read_in_bulk(batches: Sequence[Batch]) -> GroupShard:
 def in_order(shard: GroupShard) -> tuple[Any, ...]:
     """All that a shard holds, in the order in which it holds it."""
     groups = [(group, list(group.members), list(group.instances)) for group in shard.groups.values()]
-    return groups, list(all_offsets(shard).items())
+    return groups, list(all_offsets(shard).items()), shard.pending.by_group
 
 
 def seen(shard: GroupShard) -> tuple[Any, ...]:
@@ -149,4 +195,15 @@ def seen(shard: GroupShard) -> tuple[Any, ...]:
         or name in shard.offsets
         or group.generation
     }
-    return groups, shard.offsets
+    return groups, shard.offsets, _that_counts(shard)
+
+
+def _that_counts(shard: GroupShard) -> dict[Any, Any]:
+    """What is pending, but for what was overtaken: a cleaner may have been there."""
+    return {
+        (group, topic, partition): {who: told for who, told in held.items() if told is not None}
+        for group, by_topic in shard.pending.by_group.items()
+        for topic, by_partition in by_topic.items()
+        for partition, held in by_partition.items()
+        if any(told is not None for told in held.values())
+    }

@@ -61,6 +61,7 @@ class Event:
         "timer"          a timer ran out
         "news"           work that was done elsewhere came to its end; `key` says which
         "too large"      a request was decided, and its records did not fit
+        "refused"        a request was decided, and the log does not take what its producer writes
         "append failed"  what was decided could not be appended; the shard is to be loaded again
         "loaded"         the shard was read from its log; `before` is what there was when the last one ended
         "look"           nothing happened; everything is there to be looked at

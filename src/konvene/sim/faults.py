@@ -26,6 +26,10 @@ Consumer groups have their own: assignments and expressions are worked out besid
 when they come; topics go and come back later, and new ones come that an expression matches; members change
 what they read, and one that comes back may speak the other protocol.
 
+Members that transact die, dawdle and abort in the middle of it, and have twins of the same transactional
+id. The coordinator of transactions dies like the other one, or both at the same moment, between any two steps
+of an end: decided, durable, each marker, complete. Ids have few epochs left, and are forgotten soon.
+
 Applications of streams groups die and roll by processes, which find their state on their disks. Their
 internal topics are made late or not at all, are deleted, or do not fit any more, as sources come late and
 grow. Somebody asks for all of it to shut down.
@@ -143,6 +147,24 @@ STREAMS_KNOBS: tuple[Knob, ...] = (
 )  # fmt: skip
 """Of streams groups alone, drawn behind all else."""
 
+TRANSACTION_KNOBS: tuple[Knob, ...] = (
+    Knob("transaction.version", 2, _one_of(2, 2, 2, 1, 0), "the level of the feature transaction.version"),
+    Knob("transaction.timeout.ms", 20_000, _one_of(2_000, 10_000, 20_000, 60_000),
+         "transaction.timeout.ms of producers"),
+    Knob("output.partitions", 2, _one_of(1, 2, 3), "partitions of the topic that is written to"),
+    Knob("abort", 0.0, _often_none(0.6, 0.3), "part of the transactions that the application aborts"),
+    Knob("dawdle", 0.0, _often_none(0.3, 0.5),
+         "part of the transactions that stay open for up to two time-outs"),
+    Knob("marker.ms", 1, _log_uniform(1, 2_000), "mean time that a marker takes on its way"),
+    Knob("twins", 0, _one_of(0, 0, 0, 1), "whether two members have the same transactional id"),
+    Knob("worn", 0, _one_of(0, 0, 0, 1), "whether transactional ids have few epochs left at the beginning"),
+    Knob("committers", 0, _one_of(0, 1, 2), "clients without a group that commit in transactions"),
+    Knob("fsync", 1, _one_of(1, 0), "konvene.log.fsync.topics: whether records are synced before an answer"),
+    Knob("id.expiration.ms", 604_800_000, _one_of(604_800_000, 604_800_000, 30_000),
+         "transactional.id.expiration.ms"),
+)  # fmt: skip
+"""Of members that transact, drawn behind all else."""
+
 
 class Fault(NamedTuple):
     """A row of what happens now and then: `World.fault_<name>` does it."""
@@ -186,11 +208,16 @@ STREAMS_FAULTS = (
     Fault("shutdown", 0.5, "a member asks for all of its application to be shut down"),
 )
 
+TRANSACTION_FAULTS = (
+    Fault("transactions_fail_over", 4, "the coordinator of transactions dies, as the other one does"),
+    Fault("node_dies", 3, "both coordinators die at the same moment, and all markers that are on their way"),
+)
+
 SECRET = "secret"
 """Topics whose names begin like this nobody may describe: no expression matches them."""
 
-ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS)
-ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS)
+ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *TRANSACTION_KNOBS)
+ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS, *TRANSACTION_FAULTS)
 
 
 class Options:
@@ -207,10 +234,13 @@ class Options:
         return f"<options {' '.join(self.lines())}>"
 
     @classmethod
-    def drawn(cls, random: Random, *, consumers: bool = False, streams: bool = False) -> Options:
-        """For a run of chaos; with `consumers`, and `streams`, what is theirs too. A fault is there in three
-        runs of five."""
-        knobs = {knob.name: knob.calm for knob in (*CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS)}
+    def drawn(
+        cls, random: Random, *, consumers: bool = False, streams: bool = False, transactions: bool = False
+    ) -> Options:
+        """For a run of chaos; with `consumers`, `streams` and `transactions` what is theirs too. A fault is
+        there in three runs of five."""
+        others = (*CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *TRANSACTION_KNOBS)
+        knobs = {knob.name: knob.calm for knob in others}
         knobs |= {knob.name: knob.draw(random) for knob in KNOBS}
         faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
         if consumers:
@@ -223,6 +253,12 @@ class Options:
             knobs |= {knob.name: knob.draw(random) for knob in STREAMS_KNOBS}
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in STREAMS_FAULTS
+            }
+        if transactions:
+            knobs |= {knob.name: knob.draw(random) for knob in TRANSACTION_KNOBS}
+            faults |= {
+                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6)
+                for f in TRANSACTION_FAULTS
             }
         return cls(knobs, {name: round(weight, 2) for name, weight in faults.items()})
 

@@ -1,16 +1,21 @@
 """A log that is a list: batches as values, and what can go wrong with them.
 
-Bytes are real: every record goes through its encoding, and whoever reads is given what was decoded.
+Bytes are real: every record goes through its encoding, and whoever reads is given what was decoded. Who
+writes in transactions is remembered by the log's own rules (`log.producers`), which refuse an epoch that is
+past.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-from konvene.broker.coordinator import Pair, RecordTooLarge, Speech
-from konvene.codec.batches import BatchHeader
+from konvene.broker.coordinator import AppendRefused, Pair, RecordTooLarge, Speech
+from konvene.codec.batches import BatchHeader, EndMarker, Record, build, read_header
+from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
+from konvene.log.errors import Refused
+from konvene.log.producers import Origin, Producers
 from konvene.records.commits import decode_group_record, encode_group_record
 from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.shard.contract import Ending, Producer
@@ -25,6 +30,10 @@ class Batch(NamedTuple):
     timestamp_ms: int = 0
     size: int = 0
     """How many records it had when it was written."""
+    producer: Producer | None = None
+    """In whose transaction it is, if it is in one."""
+    ending: Ending | None = None
+    """What the marker says that it is, if it is one."""
 
 
 class Log:
@@ -32,7 +41,10 @@ class Log:
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
+        self.producers = Producers()
         self.durable = 0
+        self.written = 0
+        """What is in the page cache at least: it survives its process, but not the machine."""
         self.epoch = 0
         """Of its leader: who has another one cannot write."""
 
@@ -44,14 +56,60 @@ class Log:
         end = min(self.durable + keep, len(self.batches))
         gone = len(self.batches) - end
         del self.batches[end:]
-        self.durable = end
+        self.durable = self.written = end
+        self.producers = Producers()
+        for at, batch in enumerate(self.batches):
+            self.note(batch, at)
         return gone
 
+    def check(self, batch: Batch) -> None:
+        """Whether who writes it may. Raises `AppendRefused`."""
+        try:
+            if batch.producer is not None:
+                self.producers.check(_header_of(batch, len(self.batches)), origin=Origin.COORDINATOR)
+            elif batch.ending is not None:
+                ending = batch.ending
+                self.producers.check_marker(
+                    ending.producer_id, ending.producer_epoch, ending.coordinator_epoch,
+                    ending.transaction_version,
+                )  # fmt: skip
+        except Refused as refused:
+            raise AppendRefused(Errors(refused.code)) from None
 
-def batch_of(pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int = 0) -> Batch:
+    def note(self, batch: Batch, at: int) -> None:
+        """It stands there now."""
+        if batch.producer is not None:
+            self.producers.note(_header_of(batch, at))
+        elif batch.ending is not None:
+            marker = EndMarker(batch.ending.committed, batch.ending.coordinator_epoch)
+            self.producers.note_marker(_header_of(batch, at), marker)
+
+
+_PLAIN = read_header(
+    build([Record(0, 0, None, None, ())], producer_id=0, producer_epoch=0, transactional=True)
+)
+
+
+def _header_of(batch: Batch, at: int) -> BatchHeader:
+    """What the batch of a transaction, or its marker, would begin with."""
+    who = batch.producer or batch.ending
+    assert who is not None
+    epoch = who.epoch if isinstance(who, Producer) else who.producer_epoch
+    return _PLAIN._replace(
+        producer_id=who.producer_id, producer_epoch=epoch, base_offset=at, max_timestamp=batch.timestamp_ms
+    )
+
+
+Decode = Callable[[Any, Any], Any]
+"""Gives the record that a key and a value are."""
+
+
+def batch_of(
+    pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int = 0, decode: Decode = decode_group_record
+) -> Batch:
     """A batch of these bytes."""
     kept = tuple(pairs)
-    return Batch(kept, tuple(decode_group_record(key, value) for key, value in kept), timestamp_ms, len(kept))
+    return Batch(kept, tuple(decode(key, value) for key, value in kept), timestamp_ms, len(kept))
 
 
 def replayed(batches: Iterable[Batch]) -> GroupShard:
@@ -66,8 +124,9 @@ def replayed(batches: Iterable[Batch]) -> GroupShard:
 class Journal:
     """The log as a coordinator sees it, and what goes wrong with it."""
 
-    def __init__(self, log: Log, at_once: bool) -> None:
+    def __init__(self, log: Log, at_once: bool, decode: Decode = decode_group_record) -> None:
         self.log = log
+        self._decode = decode
         self.epoch = log.epoch
         self.at_once = at_once
         self.refuse: str | None = None
@@ -77,6 +136,8 @@ class Journal:
         """What the sync under way is of: what is appended meanwhile is for the next one."""
         self.appended: Batch | None = None
         self.failed: str | None = None
+        self.refused: Errors | None = None
+        """With which error the log did not take what a producer writes."""
 
     @property
     def end_offset(self) -> int:
@@ -91,18 +152,23 @@ class Journal:
         return self.epoch == self.log.epoch
 
     def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
-        batch = batch_of(cast("list[tuple[bytes, bytes | None]]", pairs), now_ms)
+        batch = batch_of(cast("list[tuple[bytes, bytes | None]]", pairs), now_ms, self._decode)
         if producer is not None:
             inside = tuple(InTransaction(producer.producer_id, record) for record in batch.records)
-            batch = batch._replace(records=inside)
+            batch = batch._replace(records=inside, producer=producer)
         return self._append(batch)
 
     def append_marker(self, ending: Ending, now_ms: int) -> int:
         ended = TransactionEnded(ending.producer_id, ending.committed)
-        return self._append(Batch((), (ended,), now_ms, 1))
+        return self._append(Batch((), (ended,), now_ms, 1, ending=ending))
 
     def _append(self, batch: Batch) -> int:
         refuse, self.refuse = self.refuse, None
+        try:
+            self.log.check(batch)
+        except AppendRefused as refused:
+            self.failed, self.refused = "refused", refused.error
+            raise
         if refuse == "too large":
             self.failed = refuse
             raise RecordTooLarge("the batch does not fit")
@@ -110,10 +176,14 @@ class Journal:
             self.failed = "append failed"
             raise OSError("the append failed")
         self.appended = batch
+        self.log.note(batch, len(self.log.batches))
         self.log.batches.append(batch)
         if self.at_once:
             self.log.durable = len(self.log.batches)
         return len(self.log.batches)
+
+    def write(self) -> None:
+        self.log.written = len(self.log.batches)
 
     async def sync(self) -> None:
         self.sync_end = len(self.log.batches)
@@ -129,9 +199,9 @@ class _Header(NamedTuple):
     record_count: int
 
 
-def _read(batch: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
+def read_values(batch: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
     for record in batch.records:
         yield 0, 0, record
 
 
-SPEECH = Speech(encode_group_record, _read)
+SPEECH = Speech(encode_group_record, read_values)

@@ -141,6 +141,10 @@ class Oracle:
         self._age[key] = self._age.get(key, 0) + 1
         self._acknowledged.pop(key, None)
 
+    def is_doubtful(self, key: OffsetKey) -> bool:
+        """Whether nobody can tell where its offset has to be: it went back, or somebody is not honest."""
+        return self.off or key[1] in self._without or key in self._age
+
     def made_anew(self, topic: str) -> None:
         """A topic is another one under the same name: what was committed for it before says nothing."""
         self._without.add(topic)

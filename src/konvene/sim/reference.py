@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from konvene.sim.event import Promise
 from konvene.sim.faults import ALL_FAULTS, ALL_KNOBS
-from konvene.sim.members import kinds
+from konvene.sim.members import kinds, transacts
 from konvene.sim.promises import classes_of
+from konvene.sim.transactions.promises import PROMISES as OF_TRANSACTIONS
 
 __all__ = ["ELSEWHERE", "promise_rows", "render_reference"]
 
@@ -45,6 +45,20 @@ ELSEWHERE: tuple[Row, ...] = (
     ("LeftGroupsAreEmpty", "calm", "G11: a group that all have left is empty."),
     ("EveryRequestIsAnswered", "calm, shell", "G12: when all have left, nobody waits for an answer; nor when"
      " a coordinator reads its log again."),
+    ("TransactionsAreWhole", "ledger", "TX: all that is written in a transaction counts, records and offsets,"
+     " in whichever log; or nothing of it."),
+    ("ExactlyOnce", "ledger", "TX: what counts in the output was made of each record once: each transaction"
+     " goes on where the last one ended."),
+    ("MarkersSayWhatWasDecided", "ledger", "TX: a marker that ends something says what the coordinator's log"
+     " says."),
+    ("NothingIsWrittenOutside", "ledger", "TX: what is written in a transaction stands in one that is open,"
+     " with that partition in it."),
+    ("NothingStaysOpen", "ledger", "TX, O3: what the coordinator calls complete is open in no log, and no"
+     " offset of it is pending."),
+    ("ZombiesWriteNothing", "ledger", "TX: who was followed by another one of the same transactional id"
+     " writes nothing."),
+    ("TransactionsEnd", "calm", "TX: once it is calm, every transaction that was left open ends when its time"
+     " is up, and is open in no log."),
     ("CompactionChangesNothing", "run", "G2: whatever compaction leaves of the log, it says the same."),
 )  # fmt: skip
 
@@ -54,10 +68,11 @@ def promise_rows(wanted: Sequence[str] = ()) -> list[Row]:
     for kind in wanted:
         if kind not in kinds():
             raise ValueError(f"there are no groups of the kind {kind}; there are {', '.join(kinds())}")
-    return [_row(each) for each in classes_of(wanted)] + list(ELSEWHERE)
+    of_transactions = OF_TRANSACTIONS if not wanted or transacts(wanted) else ()
+    return [_row(each) for each in (*classes_of(wanted), *of_transactions)] + list(ELSEWHERE)
 
 
-def _row(promise: type[Promise]) -> Row:
+def _row(promise: type) -> Row:
     return promise.__name__, promise.__module__.rpartition(".")[2], first_sentence(promise)
 
 
@@ -97,7 +112,7 @@ def _page() -> Iterator[str]:
     yield "## Promises\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
     yield "groups, ST static members, M consumer groups, MG moves of them, T streams groups, O offsets,"
-    yield "L liveness.\n"
+    yield "L liveness; TX transactions.\n"
     promises = ((f"`{name}`", file, sentence) for name, file, sentence in promise_rows())
     yield from _table(("Promise", "Looked after in", "What holds"), promises)
 

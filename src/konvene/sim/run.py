@@ -19,7 +19,7 @@ from konvene.sim.calm import calm
 from konvene.sim.compaction import assert_compaction_changes_nothing
 from konvene.sim.event import Broken
 from konvene.sim.faults import Options
-from konvene.sim.members import assigns
+from konvene.sim.members import assigns, transacts
 from konvene.sim.promises import promises_of
 from konvene.sim.record import Recorder
 from konvene.sim.world import LOOK_EVERY, World, line
@@ -40,8 +40,11 @@ class Run:
 
     def options(self) -> Options:
         """What the seed draws, and what was set by hand. Raises ValueError for a knob that there is not."""
-        random, streams = Random(f"options {self.seed}"), "streams" in self.kinds
-        return Options.drawn(random, consumers=assigns(self.kinds), streams=streams).with_set(self.sets)
+        drawn = Options.drawn(
+            Random(f"options {self.seed}"), consumers=assigns(self.kinds), streams="streams" in self.kinds,
+            transactions=transacts(self.kinds),
+        )  # fmt: skip
+        return drawn.with_set(self.sets)
 
     def command(self) -> str:
         """The one command that runs it again."""

@@ -8,10 +8,10 @@ observes. The shadow, a second shard, is given nothing but what was decoded from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from konvene.broker.coordinator import Call, Coordinator, Explained
+from konvene.broker.coordinator import Call, Explained
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
@@ -21,12 +21,14 @@ from konvene.groups.shard import GroupShard
 from konvene.groups.story import SoftIs
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
+from konvene.records.transactional import InTransaction
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
-from konvene.sim.agenda import Agenda, Entry, Task
+from konvene.sim.agenda import Agenda
 from konvene.sim.event import ASSIGNING, NOTHING, Broken, Event, OffsetKey, View, everything
 from konvene.sim.journal import SPEECH, Batch, Journal, Log, batch_of, replayed
+from konvene.sim.process_loop import ProcessLoop, Ringing
 
 __all__ = ["TOPICS", "Batch", "Log", "Shell", "batch_of", "replayed"]
 
@@ -38,42 +40,6 @@ TOPICS = Topics(
 
 NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
 """What a coordinator answers by itself."""
-
-
-class _Loop:
-    """The agenda as one coordinator sees it. When its process dies, nothing of it happens any more."""
-
-    def __init__(self, agenda: Agenda, delay_ms: Callable[[], int], finish: Callable[[], None]) -> None:
-        self.alive = True
-        self._agenda = agenda
-        self._delay_ms = delay_ms
-        self._finish = finish
-        self.time = agenda.time
-        self._late: Task | None = None
-        """What begins after a while, if the process lives that long."""
-
-    def end(self) -> None:
-        self.alive = False
-        if self._late is not None:
-            self._late.cancel()
-
-    def create_task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
-        task = Task(coroutine)
-        delay_ms = self._delay_ms()
-        if delay_ms:
-            self._late = task
-            self._agenda.after(delay_ms, self._call, task.go_on, None)
-        else:
-            task.go_on(None)
-        return task
-
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
-        return self._agenda.call_at(when, self._call, callback, *args)
-
-    def _call(self, callback: Callable[..., Any], *args: Any) -> None:
-        if self.alive:
-            callback(*args)
-            self._finish()
 
 
 class _Watched:
@@ -134,16 +100,6 @@ class _Watched:
         return outcome
 
 
-class _Ringing(Coordinator):
-    """A coordinator that tells when a timer has had its effect: several may ring at the same moment."""
-
-    rang: Callable[[], None]
-
-    def _ring(self, key: Any) -> None:
-        super()._ring(key)
-        self.rang()
-
-
 class Shell:
     """A coordinator, its log and its shadow.
 
@@ -193,10 +149,10 @@ class Shell:
         self._about: tuple[tuple[str, ...], tuple[OffsetKey, ...]] = ((), ())
         self._config = config
         self._topics = topics
-        self._loop = _Loop(
+        self._loop = ProcessLoop(
             agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
         )
-        self.coordinator = _Ringing(
+        self.coordinator = Ringing(
             "sim",
             lambda: cast("Any", _Watched(GroupShard(), self)),
             cast("Any", self.journal),
@@ -343,7 +299,7 @@ class Shell:
         news: Any = None,
     ) -> None:
         """The core decided; what follows from it is about to happen."""
-        self._about = about = _about(request if news is None else news, outcome)
+        self._about = about = _about(request if news is None else news, outcome, self.log)
         event = Event("asked", self, self._before(about), NOTHING, key=key, outcome=outcome)
         if outcome is not None:
             event.answered = outcome.replies
@@ -355,7 +311,7 @@ class Shell:
             event.request, event.version, event.client_id = request, context.api_version, context.client_id
             event.context, event.waiter = context, context.waiter
             event.answer = refused if refused is not None else dict(event.answered).get(context.waiter)
-        self.journal.appended = self.journal.failed = None
+        self.journal.appended = self.journal.failed = self.journal.refused = None
         self._open = event
 
     def failed(self, error: Exception) -> None:
@@ -387,11 +343,14 @@ class Shell:
             self.kept = {name: group.copy() for name, group in self.core.groups.items()}
             return
         outcome = event.outcome
-        if outcome is not None and outcome.records and self.journal.appended is None:
+        writes = outcome is not None and (outcome.records or outcome.ending is not None)
+        if writes and self.journal.appended is None:
             self._failed(event, self.journal.failed or "too large")
             outcome = event.outcome
         self._answers(event)
-        event.changed = outcome is not None and bool(outcome.records or outcome.soft_records)
+        event.changed = outcome is not None and bool(
+            outcome.records or outcome.soft_records or outcome.ending is not None
+        )
         event.batch = self.journal.appended
         if event.batch is not None:
             for record in event.batch.records:
@@ -418,7 +377,7 @@ class Shell:
             self.ended = everything(self.core)
             self.undecided.clear()
         elif event.request is not None:
-            event.kind, event.answer = how, Errors.UNKNOWN_SERVER_ERROR
+            event.kind, event.answer = how, self.journal.refused or Errors.UNKNOWN_SERVER_ERROR
 
     def _keep(self, event: Event) -> None:
         for name, group in event.after.groups.items():
@@ -472,8 +431,9 @@ class Shell:
         return View({name: groups[name] for name in names if name in groups}, found)
 
 
-def _about(request: Any, outcome: Outcome | None) -> tuple[tuple[str, ...], tuple[OffsetKey, ...]]:
-    """The groups and the offsets that a request and its outcome name."""
+def _about(request: Any, outcome: Outcome | None, log: Log) -> tuple[tuple[str, ...], tuple[OffsetKey, ...]]:
+    """The groups and the offsets that a request and its outcome name; of a transaction's end those that are
+    committed in it."""
     names: dict[str, None] = {}
     keys: list[OffsetKey] = []
     group_id = getattr(request, "group_id", None)
@@ -486,9 +446,23 @@ def _about(request: Any, outcome: Outcome | None) -> tuple[tuple[str, ...], tupl
                 keys.append((record.group, record.topic, record.partition))
             else:
                 names[_named(record.key)] = None
+        if outcome.ending is not None:
+            for record in _written_by(outcome.ending.producer_id, log):
+                names[record.group] = None
+                keys.append((record.group, record.topic, record.partition))
         for record in outcome.soft_records:
             names[record.group_id if isinstance(record, SoftIs) else record.group.group_id] = None
     return tuple(names), tuple(keys)
+
+
+def _written_by(producer_id: int, log: Log) -> Iterator[OffsetCommitted]:
+    """What stands in the transaction of this producer that is open."""
+    producer = log.producers.by_id.get(producer_id)
+    if producer is not None and producer.transaction_start is not None:
+        for batch in log.batches[producer.transaction_start :]:
+            for record in batch.records:
+                if type(record) is InTransaction and record.producer_id == producer_id:
+                    yield record.record
 
 
 def _named(key: Any) -> str:

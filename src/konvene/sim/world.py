@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from konvene.sim.agenda import Agenda
 from konvene.sim.event import Event, Promise
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.member_ids import MemberIds
-from konvene.sim.members import assigns, kinds
+from konvene.sim.members import assigns, kinds, transacts
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.members.streams_state import Stores
 from konvene.sim.oracle import Oracle, TopicPartition, of_others
@@ -43,6 +44,7 @@ from konvene.sim.promises import observer
 from konvene.sim.record import Recorder
 from konvene.sim.shell import Log, Shell
 from konvene.sim.streams_topics import InternalTopics, streams_settings
+from konvene.sim.transactions.node import Transactions, transaction_settings
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
@@ -147,6 +149,8 @@ class World:
                 *settings,
             ]
         )
+        if transacts(self.kinds):
+            self.settings |= transaction_settings(options) | dict(settings)
         if assigns(self.kinds):
             self.settings |= consumer_settings(options, "migration" in self.kinds) | dict(settings)
         self._settings_at_first = {
@@ -160,6 +164,7 @@ class World:
             if count:
                 self.set_topic(name, count)
         self.ends: dict[TopicPartition, int] = {}
+        self.transactions = Transactions(self) if transacts(self.kinds) else None
         self.stores = Stores()
         self.internal_topics = InternalTopics(self)
         self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
@@ -339,6 +344,8 @@ class World:
         for number in range(self.options["simple"]):
             self.others.append(SimpleClient(self, f"s{number + 1}", "g1"))
         self.shell.load()
+        if self.transactions is not None:
+            self.others += self.transactions.begin()
         if "streams" in self.kinds:
             self.internal_topics.source_comes()
         for process in (*self.members, *self.others):
@@ -357,6 +364,8 @@ class World:
         for shell in (self.shell, *self.deposed):
             shell.finish()
             self._disk(shell)
+        if self.transactions is not None:
+            self.transactions.step()
         if self._events - self._looked >= LOOK_EVERY:
             self._looked = self._events
             self.shell.look()
@@ -433,6 +442,12 @@ class World:
     ) -> None:
         late = (life, connection) != (client.life, client.connection)
         if late and (self.is_calm or _is_no_keep_alive(request)):
+            return
+        if self.transactions is not None and self.transactions.takes(request):
+            if not (late and self.transactions.rests_on_order(request, version)):
+                self.happened(client.name, "-> late" if late else "->", request)
+                answered = partial(self._answer, client, life, connection, number)
+                self.transactions.arrive(client, request, version, answered)
             return
         self.happened(client.name, "->" if connection == client.connection else "-> late", request)
         shell = self._coordinator_for(request)
@@ -535,6 +550,8 @@ class World:
                 self.oracle.went_back(key)
         began = self._stopwatch() if self._stopwatch is not None else 0.0
         self._check(event)
+        if self.transactions is not None:
+            self.transactions.group_event(event)
         if self._stopwatch is not None:
             self.checking_s += self._stopwatch() - began
 

@@ -29,6 +29,8 @@ class Kind(NamedTuple):
     """Whether the coordinator assigns, to some of them at least."""
     changes: bool = False
     """Whether one that comes back may be another than it was."""
+    transacts: bool = False
+    """Whether what they read and commit is in transactions."""
 
 
 @cache
@@ -39,6 +41,12 @@ def kinds() -> dict[str, Kind]:
         told = getattr(import_module(f"{__name__}.{module}"), "KINDS", ())
         found |= {kind.name: kind for kind in told}
     return found
+
+
+def transacts(names: Sequence[str]) -> bool:
+    """Whether there are members of these kinds that commit in transactions."""
+    known = kinds()
+    return any(name in known and known[name].transacts for name in names)
 
 
 def assigns(names: Sequence[str]) -> bool:

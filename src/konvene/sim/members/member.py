@@ -37,6 +37,9 @@ MOST_RECORDS = 50
 class Member(Process):
     """A member of a group that owns partitions. A subclass knows the group's protocol."""
 
+    require_stable = False
+    """Whether it waits for transactions that are open, before it goes on."""
+
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name)
         self.group = group
@@ -106,7 +109,10 @@ class Member(Process):
             OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(indexes))
             for topic, indexes in by_topic.items()
         )
-        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=self.group, topics=topics),))
+        request = OffsetFetchRequest(
+            groups=(OffsetFetchRequestGroup(group_id=self.group, topics=topics),),
+            require_stable=self.require_stable,
+        )
         self.ask(request, 9, lambda answer: self._positions(floors, answer))
 
     def _positions(self, floors: dict[TopicPartition, tuple[int, int]], answer: Answer) -> None:
@@ -114,13 +120,18 @@ class Member(Process):
         if not isinstance(answer, OffsetFetchResponse) or answer.groups[0].error_code:
             self.later(RETRY_BACKOFF_MS, self.fetch_positions)
             return
+        unstable = False
         for topic in answer.groups[0].topics:
             for told in topic.partitions:
                 tp = (topic.name, told.partition_index)
                 if tp in self.owned and tp not in self.positions and not told.error_code:
                     self.world.oracle.fetched(self, tp, told.committed_offset, floors[tp])
                     self.positions[tp] = self.committed[tp] = max(0, told.committed_offset)
-        self.fetch_positions()
+                unstable |= told.error_code == Errors.UNSTABLE_OFFSET_COMMIT
+        if unstable:
+            self.later(RETRY_BACKOFF_MS, self.fetch_positions)
+        else:
+            self.fetch_positions()
 
     # --- reading and committing ---
 

@@ -1,8 +1,8 @@
 """What holds after every event: a class for each promise, a file for each kind of thing that is promised.
 
 The numbers are those of the catalogue of invariants that the project keeps (G: log and state machine, C:
-classic groups, ST: static members, O: offsets, L: liveness); "ours" are konvene's own. A class says in the
-first line of its docstring which it is.
+classic groups, ST: static members, O: offsets, L: liveness, TX: transactions); "ours" are konvene's own. A
+class says in the first line of its docstring which it is.
 
 A file of this package says in `KINDS` for which kinds of groups it speaks; `()` is all of them. Every
 `Promise` in it is found by itself, so a new kind is one new file. A file without `KINDS` is no such file.

@@ -8,6 +8,7 @@ those who speak for its kind; here it is names, offsets, order, batches, and who
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
@@ -15,6 +16,8 @@ from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.shard import GroupShard
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.coordinator import Record
+from konvene.records.transactional import InTransaction, TransactionEnded
+from konvene.shard.contract import Outcome
 from konvene.sim.event import NOTHING, Event, Promise, View, all_offsets
 
 KINDS = ()
@@ -31,6 +34,8 @@ class ReplayEqualsLive(Promise):
                 raise AssertionError(f"offsets in another order: {list(live)}, in the log {list(stored)}")
             names, known = list(event.after.groups), list(event.shell.shadow.groups)
             assert names == known, f"the groups are {names}, in the log {known}"
+            pending, logged = event.shell.core.pending.by_group, event.shell.shadow.pending.by_group
+            assert pending == logged, f"pending is {pending}, in the log {logged}"
         elif event.changed:
             shadow = event.shell.shadow
             for view in (event.before, event.after):
@@ -100,16 +105,24 @@ class BatchesAreWhole(Promise):
         if batch is None:
             assert not outcome.records, "records that were decided are not in the log"
             return
-        assert batch.records == outcome.records, (
-            f"the log says {batch.records}, decided was {outcome.records}"
-        )
+        decided = written_as(outcome)
+        assert batch.records == decided, f"the log says {batch.records}, decided was {decided}"
         ours = all(
-            type(record) is not Record or type(record.key) is GroupMetadataKey for record in batch.records
+            type(record) is not Record or type(record.key) is GroupMetadataKey for record in outcome.records
         )
-        if ours and event.api != "OffsetCommit" and len(batch.pairs) > 1:
+        if ours and event.api not in ("OffsetCommit", "TxnOffsetCommit") and len(batch.pairs) > 1:
             # Of consumer groups Kafka itself writes a member twice that takes another's place.
             keys = Counter(key for key, _ in batch.pairs)
             assert len(keys) == len(batch.pairs), f"a key twice in one batch: {keys.most_common(1)}"
+
+
+def written_as(outcome: Outcome) -> tuple[Any, ...]:
+    """What the log says of it: of a transaction, each record with the producer; and its end."""
+    if outcome.ending is not None:
+        return (TransactionEnded(outcome.ending.producer_id, outcome.ending.committed),)
+    if outcome.producer is not None:
+        return tuple(InTransaction(outcome.producer.producer_id, record) for record in outcome.records)
+    return outcome.records
 
 
 class TombstonesLeaveNothing(Promise):

@@ -1,0 +1,62 @@
+"""A client without a group that commits in transactions, beside others who commit without.
+
+It is what races plain commits, expiry and deletion: it means nothing by what it commits, so nothing is asked
+of it but that all of a transaction counts, or nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.errors import Errors
+from konvene.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from konvene.sim.members.simple import OWN_GROUP
+from konvene.sim.process import Process
+from konvene.sim.transactions.producer import Producer
+
+if TYPE_CHECKING:
+    from konvene.sim.world import World
+
+EVERY_MS = 5_000
+
+
+class Committer(Process):
+    """Commits in transactions of its own, under the name of a group that has no members, in which others
+    commit as well, without any transaction. What it commits means nothing."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.producer: Producer | None = None
+
+    def start(self) -> None:
+        super().start()
+        self.producer = Producer(self, f"x-{self.name}", self._followed)
+        self.later(0, self.producer.play, self.producer.begin())
+        self.later(EVERY_MS, self._tick)
+
+    def _followed(self, error: Errors) -> None:
+        if self.alive:
+            self.die()
+            self.start()
+
+    def _tick(self) -> None:
+        random, producer = self.world.random, self.producer
+        self.later(random.randint(1, EVERY_MS), self._tick)
+        topic = random.choice(list(self.world.topics.by_name.values()))
+        if producer is None or not producer.is_ready:
+            return
+        label = f"plain-{producer.label()}"
+        told = tuple(
+            TxnOffsetCommitRequestPartition(
+                partition_index=index, committed_offset=random.randint(0, 1_000), committed_metadata=label
+            )
+            for index in sorted(random.sample(range(topic.partitions), min(topic.partitions, 2)))
+        )
+        request = TxnOffsetCommitRequest(
+            group_id=OWN_GROUP, topics=(TxnOffsetCommitRequestTopic(name=topic.name, partitions=told),)
+        )
+        producer.play(producer.transaction({}, request, lambda error: None))
