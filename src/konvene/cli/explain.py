@@ -2,7 +2,8 @@
 
 A first word that is no subcommand is a log: `konvene explain /var/kafka --group orders-app`. The steps are
 always the same: read what is new in the logs into tables, build the tables of rebalances, answer from them.
-`follow` does so again and again, `report` makes a page, `tables` says where the tables are.
+`follow` does so again and again, `report` makes a page, `tables` says where the tables are, `transactions`
+what became of offsets that were committed in them.
 
 The pipeline is imported when a command is called; it needs pyarrow (`pip install 'konvene[spark]'`).
 """
@@ -29,6 +30,7 @@ from konvene.cli.explain_show import (
 )
 from konvene.cli.explain_steps import Work, answers_of, costs_of, logs_argument, work_options
 from konvene.cli.explain_tables import tables
+from konvene.cli.explain_transactions import transactions
 from konvene.cli.options import fail
 from konvene.cli.output import note, print_json
 
@@ -84,7 +86,7 @@ def explain() -> None:
     """
 
 
-for _command in (follow, report, tables):
+for _command in (follow, report, tables, transactions):
     explain.add_command(_command)
 
 

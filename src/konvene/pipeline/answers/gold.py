@@ -56,7 +56,7 @@ class Gold:
     def groups(self) -> list[str]:
         """Every group of which anything is known."""
         found: set[str] = set()
-        for name in ("rebalance", "lag", "share_delivery"):
+        for name in ("rebalance", "lag", "transactional_commit", "share_delivery"):
             for batch in self._batches(name, ["group_id"]):
                 found.update(pc.unique(batch.column(0)).to_pylist())
         return sorted(found)
