@@ -181,6 +181,22 @@ def test_the_owner_hears_of_its_new_id_though_the_answer_was_lost() -> None:
     assert asked.next_id == FIRST_ID + 1
 
 
+@pytest.mark.parametrize(
+    "producer",
+    [
+        (6, 2),  # the id before, which had epochs left
+        (5, LAST_EPOCH - 1),  # neither id
+        (7, 2),  # the present id, which was at no such epoch
+    ],
+)
+def test_nobody_else_hears_of_a_rotation(producer: tuple[int, int]) -> None:
+    asked = Asked()
+    put(asked, previous_producer_id=6, last_producer_epoch=producer[1], producer_epoch=0)
+    if producer[0] == 7:
+        put(asked, previous_producer_id=6, last_producer_epoch=LAST_EPOCH - 1, producer_epoch=0)
+    assert asked.init(producer) is Errors.PRODUCER_FENCED
+
+
 def test_used_up_epochs_and_an_epoch_that_is_not_the_present_one() -> None:
     """Kafka fails here; a client that gets it gives up."""
     asked = Asked()
