@@ -19,52 +19,13 @@ def run(*words: str) -> Said:
 def test_commits_are_told_newest_first_then_what_each_producers_come_to() -> None:
     said = run(TRANSACTIONS, "--group", "eos-consumer", "--limit", "2")
     assert said.code == 0
-    assert [line.split() for line in said.out.splitlines()] == [
-        [
-            "WRITTEN",
-            "(UTC)",
-            "GROUP",
-            "TOPIC",
-            "PARTITION",
-            "OFFSET",
-            "PRODUCER",
-            "EPOCH",
-            "OUTCOME",
-            "AFTER",
-        ],
-        [
-            *[
-                "2026-11-21",
-                "02:15:27.441",
-                "eos-consumer",
-                "in",
-                "1",
-                "9",
-                "tx-consumer",
-                "7",
-                "aborted",
-                "561",
-                "ms",
-            ]
-        ],
-        [
-            *[
-                "2026-11-21",
-                "02:15:26.892",
-                "eos-consumer",
-                "in",
-                "0",
-                "3",
-                "tx-consumer",
-                "6",
-                "overtaken",
-                "220",
-                "ms",
-            ]
-        ],
-        [],
-        [*["PRODUCER", "GROUP", "#COMMITS", "#COMMITTED", "#OVERTAKEN", "#ABORTED", "#PENDING", "LONGEST"]],
-        [*["tx-consumer", "eos-consumer", "8", "4", "1", "3", "0", "561", "ms"]],
+    assert [" ".join(line.split()) for line in said.out.splitlines()] == [
+        "WRITTEN (UTC) GROUP TOPIC PARTITION OFFSET PRODUCER EPOCH OUTCOME AFTER",
+        "2026-11-21 02:15:27.441 eos-consumer in 1 9 tx-consumer 7 aborted 561 ms",
+        "2026-11-21 02:15:26.892 eos-consumer in 0 3 tx-consumer 6 overtaken 220 ms",
+        "",
+        "PRODUCER GROUP #COMMITS #COMMITTED #OVERTAKEN #ABORTED #PENDING LONGEST",
+        "tx-consumer eos-consumer 8 4 1 3 0 561 ms",
     ]
     assert said.err == "6 older ones are not shown; --limit 8 shows all.\n"
 
