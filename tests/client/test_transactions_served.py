@@ -153,6 +153,21 @@ def test_a_producer_goes_on_after_a_record_that_was_refused(tmp_path: Path, vers
     serve(tmp_path, job)
 
 
+@both_generations
+def test_a_transaction_can_be_aborted_before_anything_of_it_is_written(tmp_path: Path, version: int) -> None:
+    async def job(cluster: Cluster) -> None:
+        async with TransactionalProducer(cluster, "id", transaction_version=version) as producer:
+            for _ in range(3):
+                producer.begin_transaction()
+                await producer.send("out", b"never", partition=0)
+                await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("out", b"then", partition=0)
+        assert await committed_values(cluster, OUT) == [b"then"]
+
+    serve(tmp_path, job)
+
+
 def test_a_member_that_is_out_commits_nothing(tmp_path: Path) -> None:
     """Its group went on without it: what it says of itself is of the last generation."""
 
