@@ -56,7 +56,8 @@ class Mirror:
         self._disk = disk
         self._data = data
         self._readers: dict[TopicPartition, LogReader] = {}
-        self.values: dict[TopicPartition, list[bytes]] = {}
+        self.values: dict[TopicPartition, list[bytes | None]] = {}
+        """By offset; None where a transaction's marker stands, which nobody reads."""
 
     def __repr__(self) -> str:
         return f"<mirror of {len(self.values)} partitions>"
@@ -69,6 +70,9 @@ class Mirror:
         values = self.values.setdefault(place, [])
         came = []
         for header, batch in reader.fresh():
+            if header.is_control:
+                values.append(None)
+                continue
             for record in records(batch, header):
                 came.append((record.offset, record.value or b""))
                 values.append(record.value or b"")
