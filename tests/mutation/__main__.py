@@ -36,7 +36,9 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m tests.mutation", description="Plants small bugs, and counts those that are caught."
     )
     parser.add_argument("--only", metavar="NAME,…", help="these bugs [default: all]")
-    parser.add_argument("--level", type=int, choices=(1, 2, 3, 4), help="bugs of this level [default: all]")
+    parser.add_argument(
+        "--level", type=int, choices=(1, 2, 3, 4, 5), help="bugs of this level [default: all]"
+    )
     parser.add_argument("--check", choices=CHECKS, default=usual.check, help="what is run [%(default)s]")
     parser.add_argument("--groups", default=usual.groups, help="kinds of groups [%(default)s]")
     parser.add_argument("--seeds", default=usual.seeds, help="seeds of each run [%(default)s]")

@@ -76,12 +76,14 @@ class Scope:
     """Of whole brokers."""
     consumers: str = "consumer,consumer-static,migration"
     """The kinds of groups that show the bugs of consumer groups."""
+    transactional: str = "transactional,transactional-consumer"
+    """Those that show the bugs of transactions."""
 
     def command(self, level: int) -> list[str]:
         if level == 4:
             return [sys.executable, *LIVES]
         told = {
-            "groups": self.consumers if level == 3 else self.groups,
+            "groups": {3: self.consumers, 5: self.transactional}.get(level, self.groups),
             "seeds": self.seeds,
             "steps": str(self.steps),
             "whole_seeds": self.whole_seeds,

@@ -13,6 +13,7 @@ GROUPS = "groups/"
 CLASSIC = "groups/classic/"
 CONSUMER = "groups/consumer/"
 OFFSETS = "groups/offsets/"
+TRANSACTIONS = "transactions/"
 BROKER = "broker/"
 LOG = "log/"
 
@@ -36,7 +37,8 @@ class Mutant:
     new: str
     level: int = 1
     """1: coordinators and members show it. 2: only a run of a whole broker can, and so no other is made.
-    3: members of consumer groups show it. 4: random lives of the core of streams groups do."""
+    3: members of consumer groups show it. 4: random lives of the core of streams groups do. 5: members that
+    transact show it."""
     would_be_caught_by: str = ""
     """Of a survivor: what would have to be checked, or done, to find it."""
 

@@ -14,9 +14,11 @@ from tests.mutation.rebalances import REBALANCES
 from tests.mutation.runtime import RUNTIME
 from tests.mutation.storage import STORAGE
 from tests.mutation.streams import STREAMS
+from tests.mutation.transactions import TRANSACTIONS_OF_MEMBERS
 
 MUTANTS: tuple[Mutant, ...] = (
     *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS, *STREAMS,
+    *TRANSACTIONS_OF_MEMBERS,
 )  # fmt: skip
 
 INVARIANTS = frozenset(
@@ -31,11 +33,12 @@ INVARIANTS = frozenset(
         ("MG", 1, 5),
         ("L", 1, 1),
         ("T", 1, 16),
+        ("TX", 1, 7),
     )
     for number in range(first, last + 1)
 )
 """The promises by their numbers: log and state, classic groups, static members, offsets, liveness;
-consumer groups, migration, streams groups."""
+consumer groups, migration, streams groups, transactions."""
 
 KNOWN_BUGS = frozenset(
     {
@@ -44,6 +47,7 @@ KNOWN_BUGS = frozenset(
         "KAFKA-16030", "KAFKA-16663", "KAFKA-17306", "KAFKA-18263", "KAFKA-20254", "Redpanda#17260",
         "KAFKA-12984", "KAFKA-16147", "KAFKA-16152", "KAFKA-16249", "KAFKA-16367", "KAFKA-16861",
         "KAFKA-17228", "KAFKA-17317", "KAFKA-19147", "KAFKA-19233", "KAFKA-19720", "KAFKA-19862",
+        "KAFKA-16371", "KAFKA-19163", "Redpanda-CORE-16998", "Redpanda-CORE-17000",
         "KAFKA-20066", "KAFKA-20442", "KAFKA-21117", "KAFKA-PR-23542", "kfake-0013f780", "kfake-007d8635",
         "kfake-ac7d0fb8", "KAFKA-19256", "KAFKA-19521", "KAFKA-19661", "KAFKA-20169",
     }

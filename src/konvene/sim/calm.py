@@ -12,7 +12,7 @@ When it is calm nothing fails and nobody comes or goes, so that
     L2  in a streams group every task is run by somebody and restored, every standby has caught up; and so
         within four heartbeats, and the time that restoring takes, of a change. Where the sources that are to
         be joined cannot be, nobody has anything
-    TX  every transaction that was left open is ended when its time is up, and is open in no log
+    TX6 every transaction that was left open is ended when its time is up, and is open in no log
     G11, G12  and when all have left, the group is empty; nobody waits, and no timer is left over
 """
 

@@ -45,20 +45,20 @@ ELSEWHERE: tuple[Row, ...] = (
     ("LeftGroupsAreEmpty", "calm", "G11: a group that all have left is empty."),
     ("EveryRequestIsAnswered", "calm, shell", "G12: when all have left, nobody waits for an answer; nor when"
      " a coordinator reads its log again."),
-    ("TransactionsAreWhole", "ledger", "TX: all that is written in a transaction counts, records and offsets,"
-     " in whichever log; or nothing of it."),
-    ("ExactlyOnce", "ledger", "TX: what counts in the output was made of each record once: each transaction"
+    ("TransactionsAreWhole", "ledger", "TX1: all that is written in a transaction counts, records and"
+     " offsets, in whichever log; or nothing of it."),
+    ("ExactlyOnce", "ledger", "TX2: what counts in the output was made of each record once: each transaction"
      " goes on where the last one ended."),
-    ("MarkersSayWhatWasDecided", "ledger", "TX: a marker that ends something says what the coordinator's log"
+    ("MarkersSayWhatWasDecided", "ledger", "TX1: a marker that ends something says what the coordinator's log"
      " says."),
-    ("NothingIsWrittenOutside", "ledger", "TX: what is written in a transaction stands in one that is open,"
+    ("NothingIsWrittenOutside", "ledger", "TX5: what is written in a transaction stands in one that is open,"
      " with that partition in it."),
-    ("NothingStaysOpen", "ledger", "TX, O3: what the coordinator calls complete is open in no log, and no"
+    ("NothingStaysOpen", "ledger", "TX6, O3: what the coordinator calls complete is open in no log, and no"
      " offset of it is pending."),
-    ("ZombiesWriteNothing", "ledger", "TX: who was followed by another one of the same transactional id"
+    ("ZombiesWriteNothing", "ledger", "TX5: who was followed by another one of the same transactional id"
      " writes nothing."),
-    ("TransactionsEnd", "calm", "TX: once it is calm, every transaction that was left open ends when its time"
-     " is up, and is open in no log."),
+    ("TransactionsEnd", "calm", "TX6: once it is calm, every transaction that was left open ends when its"
+     " time is up, and is open in no log."),
     ("CompactionChangesNothing", "run", "G2: whatever compaction leaves of the log, it says the same."),
 )  # fmt: skip
 

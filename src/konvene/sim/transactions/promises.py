@@ -42,14 +42,17 @@ class TransactionPromise:
 
 
 class TransactionsAreTheirLog(TransactionPromise):
-    """TX, G1, G3: what is known of each transactional id is what its log says, and a restart changes nothing
+    """TX7, G1, G3: what is known of each transactional id is what its log says, and a restart changes nothing
     of what the log tells."""
 
     def after(self, event: Event) -> None:
         shell = event.shell
         level = shell.features["transaction.version"]
         shadow = shell.shadow.transactions
-        for name in sorted(event.after.keys() | shadow.keys()):
+        assert event.after.keys() == shadow.keys(), f"{sorted(event.after)}, in the log {sorted(shadow)}"
+        for name in event.after:
+            if event.after[name] is event.before.get(name) and event.kind != "loaded":
+                continue
             live, told = (as_logged(ids.get(name), level) for ids in (event.after, shadow))
             assert live == told, f"{name}: live {live}, in the log {told}"
         if event.kind == "loaded" and not event.lost:
@@ -59,7 +62,7 @@ class TransactionsAreTheirLog(TransactionPromise):
 
 
 class TransactionsChangeByRecords(TransactionPromise):
-    """TX, G5: a refusal, or what could not be appended, leaves no trace; nothing changes without a
+    """TX7, G5: a refusal, or what could not be appended, leaves no trace; nothing changes without a
     record."""
 
     def after(self, event: Event) -> None:
@@ -68,7 +71,7 @@ class TransactionsChangeByRecords(TransactionPromise):
 
 
 class TransactionsMoveAsTheyMay(TransactionPromise):
-    """TX: a transaction goes from state to state as Kafka's do, and is complete only when its markers are
+    """TX3: a transaction goes from state to state as Kafka's do, and is complete only when its markers are
     written; the partitions of one that ends are those that it had."""
 
     def after(self, event: Event) -> None:
@@ -94,7 +97,7 @@ class TransactionsMoveAsTheyMay(TransactionPromise):
 
 
 class EpochsRise(TransactionPromise):
-    """TX: epochs of a producer id never go back, and none is given that the coordinator could not fence any
+    """TX4: epochs of a producer id never go back, and none is given that the coordinator could not fence any
     more; another producer id begins at 0 and nobody had it before; who takes an id over has another
     epoch."""
 
@@ -126,7 +129,7 @@ class EpochsRise(TransactionPromise):
 
 
 class OwnersDecide(TransactionPromise):
-    """TX: only who has the transactional id, at its present epoch or in a retry of the last end, is answered
+    """TX3: only who has the transactional id, at its present epoch or in a retry of the last end, is answered
     NONE, and nobody while an end is not complete yet; what was asked for is decided."""
 
     def after(self, event: Event) -> None:
@@ -156,7 +159,7 @@ class OwnersDecide(TransactionPromise):
 
 
 class PreparedAreCarried(TransactionPromise):
-    """TX: whoever decides an end asks for its markers, with what was decided; a restart asks again for
+    """TX3: whoever decides an end asks for its markers, with what was decided; a restart asks again for
     all."""
 
     def after(self, event: Event) -> None:
@@ -178,7 +181,7 @@ class PreparedAreCarried(TransactionPromise):
 
 
 class TimeEndsTransactions(TransactionPromise):
-    """TX: a transaction that was open for longer than it may be is aborted when somebody looks, and its
+    """TX6: a transaction that was open for longer than it may be is aborted when somebody looks, and its
     producer fenced; nobody is before that. An id goes when it was of no use for as long as it is kept."""
 
     def after(self, event: Event) -> None:
