@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.differential import consumers
 
+from konvene.codec import batches
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -24,7 +25,10 @@ MISSING = re.compile(r"(?<=Internal topics are missing: )[^;]*")
 """Kafka tells them as a hash map has them."""
 
 LONG = 200
-LEFT_OUT = {"throttle_time_ms", "current_state_timestamp", "commit_timestamp"}
+LEFT_OUT = {
+    "throttle_time_ms", "current_state_timestamp", "commit_timestamp", "transaction_start_time_ms",
+    "last_timestamp", "transaction_last_update_timestamp_ms", "transaction_start_timestamp_ms",
+}  # fmt: skip
 LEFT_OUT_OF = {
     ("ConsumerGroupRegularExpressionValue", "version"), ("ConsumerGroupRegularExpressionValue", "timestamp"),
 }  # fmt: skip
@@ -51,7 +55,16 @@ UNORDERED = {
     ("EndpointToPartitions", "active_partitions"), ("EndpointToPartitions", "standby_partitions"),
     ("Assignment", "active_tasks"), ("Assignment", "standby_tasks"), ("Assignment", "warmup_tasks"),
     ("Member", "client_tags"), ("Member", "task_offsets"), ("Member", "task_end_offsets"),
-    ("TopicInfo", "topic_configs"),
+    ("TopicInfo", "topic_configs"), ("AddPartitionsToTxnResponse", "results_by_topic_v3_and_below"),
+    ("AddPartitionsToTxnResult", "topic_results"), ("AddPartitionsToTxnTopicResult", "results_by_partition"),
+    ("TxnOffsetCommitResponse", "topics"), ("TxnOffsetCommitResponseTopic", "partitions"),
+    ("ListTransactionsResponse", "transaction_states"), ("TransactionState", "topics"),
+    ("TopicData", "partitions"), ("TransactionLogValue", "transaction_partitions"),
+    ("PartitionsSchema", "partition_ids"), ("PartitionResponse", "active_producers"),
+    ("WritableTxnMarkerResult", "topics"), ("WritableTxnMarkerTopicResult", "partitions"),
+    ("DescribeProducersResponse", "topics"), ("TopicResponse", "partitions"),
+    ("ListOffsetsResponse", "topics"), ("ListOffsetsTopicResponse", "partitions"),
+    ("DescribeTransactionsResponse", "transaction_states"), ("PartitionData", "aborted_transactions"),
 }  # fmt: skip
 """Lists whose order is nobody's promise."""
 
@@ -72,6 +85,10 @@ class Reader:
     topic_names: dict[Uuid, str] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     hashes: dict[int, int] = field(default_factory=dict)
+    producers: dict[int, int] = field(default_factory=dict)
+    """Producer ids are given out for all conversations together; a conversation numbers its own."""
+    coordinators: dict[int, int] = field(default_factory=dict)
+    """Epochs of coordinators rise, by one or two; a conversation numbers them, too."""
 
     def meet(self, answer: Struct) -> None:
         """Number the member id that an answer is addressed to, before all others in it."""
@@ -103,7 +120,7 @@ class Reader:
             ):
                 continue
             content: Any = getattr(value, f.name)
-            if f.name == "error_code":
+            if f.name in ("error_code", "partition_error_code"):
                 parts.append(Errors(content).name)
                 continue
             if isinstance(content, tuple):
@@ -116,6 +133,8 @@ class Reader:
     def _list(self, owner: str, name: str, content: tuple[Any, ...], version: int) -> list[str]:
         if (owner, name) == ("ListGroupsResponse", "groups"):
             content = tuple(g for g in content if g.group_id.startswith(self.tag))
+        if (owner, name) == ("ListTransactionsResponse", "transaction_states"):
+            content = tuple(t for t in content if t.transactional_id.startswith(self.tag))
         told = [self._value(name, c, version) for c in content]
         return sorted(told, key=self.rank) if (owner, name) in UNORDERED else told
 
@@ -129,6 +148,29 @@ class Reader:
             told = told.replace(met, f"{number:04}")
         return RANDOM.sub(known, told)
 
+    def producer(self, producer_id: int) -> str:
+        return f"p{self.producers.setdefault(producer_id, len(self.producers) + 1)}"
+
+    def coordinator(self, epoch: int) -> str:
+        return f"c{self.coordinators.setdefault(epoch, len(self.coordinators) + 1)}"
+
+    def batch(self, data: bytes) -> str:
+        """A batch of a topic: where it is, whose it is, and what it says."""
+        header = batches.read_header(data)
+        if header.is_control:
+            marker = batches.read_end_marker(batches.records(data)[0])
+            assert marker is not None
+            end = "commit" if marker.committed else "abort"
+            whose = f"{self.producer(header.producer_id)}/{header.producer_epoch}"
+            return f"{header.base_offset} {end} of {whose} by {self.coordinator(marker.coordinator_epoch)}"
+        said = ",".join((r.value or b"").decode() for r in batches.records(data))
+        if not header.has_producer_id:
+            return f"{header.base_offset} {said!r}"
+        whose = f"{self.producer(header.producer_id)}/{header.producer_epoch}/{header.base_sequence}"
+        return (
+            f"{header.base_offset} {said!r} in {whose}" if header.is_transactional else f"{said!r} of {whose}"
+        )
+
     def _value(self, name: str, content: Any, version: int) -> str:
         if isinstance(content, Struct):
             return self.struct(content, version)
@@ -140,8 +182,14 @@ class Reader:
             return f"hash-{self.hashes.setdefault(content, len(self.hashes) + 1)}"
         if name in ("assignment_timestamp", "expire_timestamp") and content > 0:
             return "TIME"
+        if name.endswith("producer_id") and content >= 0:
+            return self.producer(content)
+        if name == "coordinator_epoch" and content >= 0:
+            return self.coordinator(content)
         if isinstance(content, int):
             return "PORT" if name == "port" and content == self.port else str(content)
+        if name == "records":
+            return "; ".join(self.batch(bytes(whole)) for _, whole in batches.batches(content)) or "nothing"
         if name == "topic_id":
             return self.topic_names.get(Uuid(content), str(Uuid(content)))
         told = READ[name](content) if name in READ and isinstance(content, bytes) else None

@@ -14,7 +14,8 @@
     wait MS                                      restart [SETTING=VALUE ...] | kill
     topic NAME PARTITIONS                        untopic NAME
 
-Members of consumer groups and of streams groups have lines of their own: `consumers.py`, `streams.py`.
+Members of consumer groups and of streams groups and transactional producers have lines of their own:
+`consumers.py`, `streams.py`, `transactions.py`.
 
 WHO is a client's name; `ann/2` is ann on a second connection. A client that asks again on a connection whose
 answer is still out hangs up and asks on a new one. Member ids are `-` (none), `WHO` (that client's), `!TEXT`
@@ -63,6 +64,8 @@ UNKNOWN_ID = Uuid(b"there is no such")
 LATEST = {
     "join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "forget": 0, "describe": 6,
     "list": 5, "delete": 3, "find": 6, "beat": 1, "picture": 1, "work": 1, "survey": 1, "draw": 0, "alter": 1,
+    "init": 5, "enlist": 3, "pledge": 4, "write": 13, "stow": 5, "end": 5, "mark": 1, "inquire": 0, "roll": 2,
+    "producers": 0, "read": 12, "ends": 7,
 }  # fmt: skip
 """The version that a request has if it does not say; those with topic ids are asked for."""
 
@@ -93,6 +96,14 @@ class Memory:
     endpoint: str | None = None
     endpoint_epoch: int = -1
     statuses: tuple[int, ...] = ()
+    transactional_id: str | None = None
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequences: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    """The next one, by producer id, epoch and partition."""
+    writing: tuple[tuple[int, int, str], int] | None = None
+    told: Errors | None = None
+    """What it was told as a producer."""
 
 
 @dataclass

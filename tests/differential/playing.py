@@ -17,8 +17,9 @@ from typing import Any
 
 from tests.differential.answers import Reader
 from tests.differential.language import Line, Memory, text
-from tests.differential.streams import GROUP, StreamsSpeaker
-from tests.differential.written import Log
+from tests.differential.streams import GROUP
+from tests.differential.transactions import ENDS, VERBS, TransactionsSpeaker
+from tests.differential.written import STATE, Log, TransactionLog
 
 from konvene.codec.compile import decode, encode
 from konvene.codec.schema import Struct
@@ -30,12 +31,14 @@ from konvene.messages.create_partitions import CreatePartitionsRequest, CreatePa
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from konvene.messages.describe_transactions import DescribeTransactionsRequest
 from konvene.messages.find_coordinator import FindCoordinatorRequest
 from konvene.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.messages.offset_commit import (
@@ -43,6 +46,7 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 HOST = "127.0.0.1"
 WITHIN_S = 20
@@ -52,11 +56,16 @@ LATE_S = 4
 NO_CLIENT_ID = "null"
 """For a client that says nothing of who it is."""
 
+TRANSACTION = 1
+"""The kind of coordinator that has transactions."""
+
 TOPIC = 2
 """The kind of resource whose settings are a topic's."""
 
 LATEST_OFFSET = -1
 """The timestamp by which the end of a partition is asked for."""
+
+UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 TOPICS = {"orders": 6, "audit": 2}
 
@@ -121,14 +130,19 @@ class Player:
     settle_s: float = 0.0
     """How much longer than needed to listen after each line; for a recording."""
     restart: Callable[[bool, dict[str, str]], None] | None = None
+    transactional: bool = False
+    """Whether there are transactions, and so a log of them."""
     wires: dict[str, Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.speaker = StreamsSpeaker(self.tag)
+        self.speaker = TransactionsSpeaker(self.tag)
         self.reader = Reader(self.tag, self.port)
         self.log = Log(self.tag, self.reader)
+        self.transactions = TransactionLog(self.tag, self.reader)
         self._meet()
         self.log.begin(self.probe.ask)
+        if self.transactional:
+            self.transactions.begin(self.probe.ask)
 
     def _meet(self) -> None:
         self.probe = Wire(self.port)
@@ -155,13 +169,18 @@ class Player:
             getattr(self, f"_do_{told.verb}")(*told.plain)
         if told.verb == "alter":
             self._let_groups_know()
+        if told.verb in VERBS:
+            expected = expected or 1
         deadline = time.monotonic() + LATE_S
         while expected is not None and len(answers) < expected and time.monotonic() < deadline:
             answers += self._listen(0.2)
         self._barrier()
         answers += self._listen(self.settle_s, every=True)
+        if told.verb in ENDS:
+            self._settle(self.speaker.transactional_id(told))
         if told.verb == "written":
-            return self._tell(answers) + self.log.read(self.probe.ask)
+            log = self.transactions if told.plain == [STATE] else self.log
+            return self._tell(answers) + log.read(self.probe.ask)
         return self._tell(answers) + (self._look(*told.plain) if told.verb == "look" else [])
 
     def _send(self, line: Line, memory: Memory) -> None:
@@ -207,6 +226,14 @@ class Player:
         )
         for _ in range(2):
             self.probe.ask(commit, 8)
+
+    def _settle(self, transactional_id: str) -> None:
+        """Wait until the coordinator has no work of its own with this id."""
+        asked = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
+        deadline = time.monotonic() + LATE_S
+        while self.probe.ask(asked, 0).transaction_states[0].transaction_state.startswith("Prepare"):
+            assert time.monotonic() < deadline, transactional_id
+            time.sleep(0.02)
 
     # --- what is heard ---
 
@@ -255,7 +282,7 @@ class Player:
         self.close()
         self.wires.clear()
         self.restart(gently, settings)
-        ready(self.port)
+        ready(self.port, transactions=self.transactional)
         self._meet()
 
     def _do_topic(self, name: str, count: str) -> None:
@@ -320,6 +347,15 @@ class Player:
         told = sorted(f"{c.name}={c.value}" for c in answer.results[0].configs) if settings else []
         return [" ".join([name, f"partitions={len(topic.partitions)}", *told])]
 
+    def _do_feature(self, name: str, level: str) -> None:
+        for kind in (UPGRADE, SAFE_DOWNGRADE):
+            update = FeatureUpdateKey(feature=name, max_version_level=int(level), upgrade_type=kind)
+            answer = self.probe.ask(UpdateFeaturesRequest(feature_updates=(update,)), 1)
+            if answer.error_code == Errors.NONE:
+                break
+        assert answer.error_code == Errors.NONE, answer
+        time.sleep(4 * self.settle_s)
+
     def _do_untopic(self, name: str) -> None:
         name = self.speaker.topic(name)
         self.probe.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=name),), timeout_ms=10_000), 6)
@@ -362,8 +398,9 @@ def make_topic(wire: Wire, name: str, count: int) -> None:
         time.sleep(0.02)
 
 
-def ready(port: int) -> None:
-    """Wait until the topics of all conversations are there and groups have a coordinator."""
+def ready(port: int, *, transactions: bool = False) -> None:
+    """Wait until the topics of all conversations are there and groups have a coordinator; transactions, too,
+    where there are any."""
     wire = Wire(port)
     for name, count in TOPICS.items():
         if known(wire, name).error_code:
@@ -383,4 +420,10 @@ def ready(port: int) -> None:
             break
         assert time.monotonic() < deadline, "no coordinator"
         time.sleep(0.05)
+    if transactions:
+        wire.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=("barrier",)), 6)
+        init = InitProducerIdRequest(transactional_id="barrier", transaction_timeout_ms=60_000)
+        while wire.ask(init, 5).error_code != Errors.NONE:
+            assert time.monotonic() < deadline, "no coordinator of transactions"
+            time.sleep(0.05)
     wire.close()

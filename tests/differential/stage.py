@@ -39,6 +39,10 @@ STREAMS = CONSUMER | {
     "group.streams.session.timeout.ms": "300000",
     "group.streams.max.session.timeout.ms": "300000",
 }
+TRANSACTIONS = CONSUMER | {
+    "transaction.state.log.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
 PROFILES = {
     "plain": PLAIN,
     "delayed": PLAIN | {"group.initial.rebalance.delay.ms": "300"},
@@ -61,10 +65,14 @@ PROFILES = {
     "streams-limits": STREAMS,
     "streams-timed": STREAMS,
     "streams-expiring": STREAMS | {"offsets.retention.check.interval.ms": "500"},
+    "transactions": TRANSACTIONS,
+    "transactions-timed": TRANSACTIONS,
+    "transactions-unverified": TRANSACTIONS | {"transaction.partition.verification.enable": "false"},
+    "transactions-restart": TRANSACTIONS,
 }
 """The settings under which a conversation is played. Those of `ALONE` have a broker of their own."""
 
-ALONE = {"restart", "streams-restart", "streams-limits"}
+ALONE = {"restart", "streams-restart", "streams-limits", "transactions-restart"}
 
 ONLY = {
     Kafka: {"num.io.threads": "1", "num.network.threads": "1", "group.coordinator.append.linger.ms": "0"},
@@ -94,13 +102,14 @@ class Stage:
     """A running broker."""
 
     broker: Broker
+    transactional: bool = False
 
     @property
     def settle_s(self) -> float:
         return SETTLE_S if isinstance(self.broker, Kafka) else 0.0
 
     def player(self, name: str) -> Player:
-        return Player(self.broker.port, f"{name}.", self.settle_s, self._restart)
+        return Player(self.broker.port, f"{name}.", self.settle_s, self._restart, self.transactional)
 
     def _restart(self, gently: bool, settings: dict[str, str]) -> None:
         if gently:
@@ -118,8 +127,9 @@ def staged(kind: type[Broker], directory: Path, profile: str) -> Iterator[Stage]
     broker = kind(directory, PROFILES[profile] | ONLY[kind])
     broker.start()
     try:
-        ready(broker.port)
-        yield Stage(broker)
+        transactional = profile.startswith("transactions")
+        ready(broker.port, transactions=transactional)
+        yield Stage(broker, transactional)
     finally:
         broker.kill9()
 

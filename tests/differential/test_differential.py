@@ -34,7 +34,9 @@ ONLY = os.environ.get("KONVENE_DIFFERENTIAL_ONLY", "")
 RECORDED_SEEDS = range(1, 21)
 RECORDED_STREAMS_SEEDS = range(1, 17)
 TIMED = ["plain", "delayed", "expiring", "crowded", "restart"]
-TIMED_STREAMS = ["streams-timed", "streams-delayed", "streams-interval", "streams-expiring"]
+TIMED_STREAMS = [
+    "streams-timed", "streams-delayed", "streams-interval", "streams-expiring", "transactions-timed",
+]  # fmt: skip
 """Profiles with timeouts of tenths of a second, or of two. What differs there from a recording is played once
 more, alone: a machine that was busy for as long differs from an idle one, not konvene from Kafka."""
 

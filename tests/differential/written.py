@@ -1,4 +1,5 @@
-"""What a broker wrote to `__consumer_offsets` about the groups of a conversation: a line for each batch.
+"""What a broker wrote to `__consumer_offsets` about the groups of a conversation, and to
+`__transaction_state` about its transactions: a line for each batch.
 
 Records of one kind that follow one another in a batch are sorted, as Kafka writes members in the order of its
 hash maps; the order of the kinds is compared. Times are left out, and hashes of topics are numbered: the ids
@@ -15,9 +16,13 @@ from tests.differential.answers import Reader
 
 from konvene.codec import batches
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from konvene.records.coordinator import GROUP_RECORDS, decode_record, value_version
+from konvene.records.coordinator import GROUP_RECORDS, TRANSACTION_RECORDS, decode_record, value_version
 
 INTERNAL = "__consumer_offsets"
+TRANSACTIONS = "__transaction_state"
+STATE = "state"
+"""The word by which the transactions' log is asked for."""
+
 MOST_BYTES = 50_000_000
 AHEAD = 12
 """Offset and length stand in front of a batch."""
@@ -29,6 +34,8 @@ LAST_DELTA = slice(23, 27)
 class Log:
     """Reads on from where it has read to."""
 
+    topic = INTERNAL
+
     def __init__(self, tag: str, reader: Reader) -> None:
         self.tag = tag
         self.reader = reader
@@ -39,10 +46,21 @@ class Log:
         lines: list[str] = []
         while data := bytes(self._fetch(ask, MOST_BYTES).records or b""):
             for batch in whole(data):
-                if self.tag.encode() in batch:
-                    lines += self._tell(batches.records(batch))
+                lines += self._batch(batch)
                 self.offset = 1 + int.from_bytes(batch[:8], "big") + int.from_bytes(batch[LAST_DELTA], "big")
         return lines
+
+    def _batch(self, batch: bytes) -> list[str]:
+        header = batches.read_header(batch)
+        if header.is_control and header.producer_id in self.reader.producers:
+            return [f"log <- {self.reader.batch(batch).partition(' ')[2]}"]
+        if header.is_control or self.tag.encode() not in batch:
+            return []
+        told = self._tell(batches.records(batch))
+        if header.is_transactional:
+            whose = f"{self.reader.producer(header.producer_id)}/{header.producer_epoch}"
+            return [f"{line} in {whose}" for line in told]
+        return told
 
     def begin(self, ask: Callable[[FetchRequest, int], Any]) -> None:
         """Pass over what is there already."""
@@ -50,7 +68,7 @@ class Log:
 
     def _fetch(self, ask: Callable[[FetchRequest, int], Any], most: int) -> Any:
         asked = FetchPartition(partition=0, fetch_offset=self.offset, partition_max_bytes=most)
-        topic = FetchTopic(topic=INTERNAL, partitions=(asked,))
+        topic = FetchTopic(topic=self.topic, partitions=(asked,))
         answer = ask(FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=most, topics=(topic,)), 12)
         return answer.responses[0].partitions[0]
 
@@ -71,6 +89,22 @@ class Log:
         if record.value is None or value is None:
             return f"{told} tombstone"
         version = value_version(kind, value)
+        return f"{told} v{version} {self.reader.struct(record.value, version)}"
+
+
+class TransactionLog(Log):
+    """The same of the log of transactions."""
+
+    topic = TRANSACTIONS
+
+    def _record(self, key: bytes, value: bytes | None) -> str:
+        record: Any = decode_record(key, value, TRANSACTION_RECORDS)
+        if not record.key.transactional_id.startswith(self.tag):
+            return ""
+        told = f"transaction {self.reader.struct(record.key, 0)[1:-1]}"
+        if record.value is None or value is None:
+            return f"{told} tombstone"
+        version = int.from_bytes(value[:2], "big")
         return f"{told} v{version} {self.reader.struct(record.value, version)}"
 
 
