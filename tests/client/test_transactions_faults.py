@@ -18,6 +18,8 @@ QUICK = ClientSettings(retry_backoff_ms=1, retry_backoff_max_ms=20)
 SETTINGS = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitions": 1}
 READ = TopicPartition("read", 0)
 
+SEEDS = 6
+
 Step = Callable[[int], Awaitable[None]]
 
 SPOKEN = {
@@ -112,3 +114,17 @@ def test_a_broker_that_is_killed_and_starts_again_is_waited_for(version: int, at
                 await asyncio.to_thread(konvene.restart, kill=True)
 
         play(konvene, version, kill)
+
+
+@pytest.mark.parametrize("version", SPOKEN)
+def test_many_losses_change_nothing(version: int) -> None:
+    """Of everything that is said, also of what finds and asks the brokers."""
+    lost = 0
+    for seed in range(SEEDS):
+        with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
+            faults = konvene.faults
+            ways = (faults.lose_request, faults.lose_response, faults.cut)
+            armed = [lose(probability=0.1, seed=3 * seed + i, times=None) for i, lose in enumerate(ways)]
+            play(konvene, version)
+            lost += sum(fault.happened for fault in armed)
+    assert lost > SEEDS
