@@ -31,6 +31,7 @@ from konvene.codec.batches import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
+    EndMarker,
     TimestampType,
     batches,
     build_simple,
@@ -267,7 +268,7 @@ class PartitionLog:
             base_offset=self.end_offset,
             leader_epoch=leader_epoch,
         )
-        self._write(data, (read_header(data),), now_ms)
+        self._write(data, (read_header(data),), now_ms, EndMarker(committed, coordinator_epoch))
         return Appended(self.end_offset - 1, self.end_offset - 1, len(data))
 
     def _admit(
@@ -303,8 +304,10 @@ class PartitionLog:
             data = bytearray(data)
         return data, found
 
-    def _write(self, data: Buffer, headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """The bytes at the end, then everything that is derived from them."""
+    def _write(
+        self, data: Buffer, headers: Sequence[BatchHeader], now_ms: int, marker: EndMarker | None = None
+    ) -> None:
+        """The bytes at the end, then all that is derived from them. `marker`: what they say, if known."""
         size = len(data)
         segment = self._active
         last = headers[-1]
@@ -327,7 +330,7 @@ class PartitionLog:
             if header.partition_leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id > NO_PRODUCER_ID:
-                self._note_producer(header, memoryview(data)[at : at + header.size], segment)
+                self._note_producer(header, memoryview(data)[at : at + header.size], segment, marker)
             at += header.size
         self.end_offset = last.next_offset
 
@@ -347,12 +350,15 @@ class PartitionLog:
             or last.last_offset - segment.base_offset > 0x7FFF_FFFF
         )
 
-    def _note_producer(self, header: BatchHeader, batch: memoryview, segment: Segment) -> None:
+    def _note_producer(
+        self, header: BatchHeader, batch: memoryview, segment: Segment, marker: EndMarker | None
+    ) -> None:
         if not header.is_control:
             self.producers.note(header)
             return
-        entries = records(batch, header)
-        marker = read_end_marker(entries[0]) if entries else None
+        if marker is None:
+            entries = records(batch, header)
+            marker = read_end_marker(entries[0]) if entries else None
         if marker is None:
             return
         gone = self.producers.note_marker(header, marker)
