@@ -1,7 +1,7 @@
 """What once went wrong with classic groups, static members and offsets, in Kafka and elsewhere: 45 to 60.
 
-Each test says what the bug was, and that it does not happen here. 61 to 68 are about transactions, which are
-not there yet. The lives of these tests keep all of `promises` at every event, too.
+Each test says what the bug was, and that it does not happen here. Those about transactions, 60 to 67, are in
+`test_bugs_transactions.py`. The lives of these tests keep all of `promises` at every event, too.
 """
 
 from __future__ import annotations

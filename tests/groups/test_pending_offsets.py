@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from tests.groups.transacting import UNSTABLE, Place, compacted, shard_of
 
 from konvene.errors import Errors
+from konvene.groups.classic import log as classic_log
 from konvene.groups.offsets.pending import Pending
+from konvene.groups.shard import GroupShard
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from konvene.records.commits import Committed, OffsetCommitted, OffsetsCommitted
+from konvene.records.transactional import InTransaction, TransactionEnded
 
 PLAIN, ABORT, COMMIT = "plain", False, True
 
@@ -94,6 +97,37 @@ def test_a_run_of_commits_overtakes_what_is_pending() -> None:
     assert pending.end(7, committed=True) == [OffsetCommitted("g", "t", 1, Committed(5))]
     assert not pending.by_group
     assert not pending.by_producer
+
+
+def test_a_run_that_a_loader_reads_is_later_than_what_is_pending() -> None:
+    """One batch of plain commits, behind a transaction that is open: live and from the log the same."""
+    place = Place()
+    place.commits(5, producer=7, partitions=(0, 1, 2, 3))
+    place.commits(1, partitions=(0, 1, 2))
+    place.restart()
+    place.ends(7)
+    place.restart()
+    assert [place.fetched(p) for p in range(4)] == [1, 1, 1, 5]
+
+
+def test_a_tombstone_in_a_transaction_does_not_wait() -> None:
+    """Nobody writes one; Kafka's coordinator reads it so."""
+    shard = GroupShard()
+    shard.replay(OffsetCommitted("g", "t", 0, Committed(1)))
+    shard.replay(InTransaction(7, OffsetCommitted("g", "t", 0, Committed(2))))
+    shard.replay(InTransaction(7, OffsetCommitted("g", "t", 0, None)))
+    assert not shard.offsets
+    assert not shard.pending.by_group
+
+
+def test_offsets_are_never_without_a_group() -> None:
+    """Brokers before KAFKA-19163 let go of groups whose offsets were pending: the marker makes it anew."""
+    shard = GroupShard()
+    shard.replay(InTransaction(7, OffsetCommitted("g", "t", 0, Committed(2))))
+    shard.replay(classic_log.tombstone("g"))
+    assert not shard.groups
+    shard.replay(TransactionEnded(7, committed=True))
+    assert repr(shard) == "<group shard: 1 groups, 1 with offsets>"
 
 
 def test_a_run_of_commits_may_be_in_a_transaction() -> None:
