@@ -301,12 +301,16 @@ def test_a_group_that_nobody_asked_for_holds_no_transaction_up(tmp_path: Path) -
 
 def test_transactions_are_listed(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
-        assert (await asking.ask(ListTransactionsRequest())).transaction_states == ()
+        none = await asking.ask(ListTransactionsRequest(state_filters=("Empty", "Nonsense")))
+        assert (none.transaction_states, none.unknown_state_filters) == ((), ("Nonsense",))
+        wrong = ListTransactionsRequest(transactional_id_pattern="(")
+        assert (await asking.ask(wrong)).error_code == Errors.INVALID_REGULAR_EXPRESSION
         client, _ = await begun(asking, NEW)
         await consume_and_produce(client, 7)
         (listed,) = (await asking.ask(ListTransactionsRequest())).transaction_states
         assert (listed.transactional_id, listed.transaction_state) == (NAME, "Ongoing")
         none = await asking.ask(ListTransactionsRequest(state_filters=("Empty", "Nonsense")))
         assert (none.transaction_states, none.unknown_state_filters) == ((), ("Nonsense",))
+        assert (await asking.ask(wrong)).error_code == Errors.INVALID_REGULAR_EXPRESSION
 
     told(tmp_path, story, QUICK)

@@ -10,6 +10,9 @@ from konvene.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from konvene.shard.contract import Context
+from konvene.shard.errors import Refusal
+from konvene.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
+    if not broker.transactions.all():
+        return _of_nobody(broker, request)
     states: list[TransactionState] = []
     unknown: dict[str, None] = {}
     for coordinator in broker.transactions.all():
@@ -29,3 +34,13 @@ async def handle(broker: Broker, request: ListTransactionsRequest, call: Call) -
         states += answer.transaction_states
         unknown.update(dict.fromkeys(answer.unknown_state_filters))
     return ListTransactionsResponse(unknown_state_filters=tuple(unknown), transaction_states=tuple(states))
+
+
+def _of_nobody(broker: Broker, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """Where no transaction was ever begun: what is wrong with the request is told all the same."""
+    try:
+        (reply,) = TransactionShard().handle(request, Context(0, broker.config)).replies
+    except Refusal as refused:
+        return ListTransactionsResponse(error_code=refused.error)
+    assert isinstance(reply.response, ListTransactionsResponse)
+    return reply.response
