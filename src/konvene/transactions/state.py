@@ -21,8 +21,10 @@ next producer id and the client's version. `TransactionIs` carries them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, Self
@@ -35,6 +37,9 @@ Partition = tuple[str, int]
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
+FEW: Final = 8
+"""Partitions of a transaction that is like others."""
+
 LAST_EPOCH: Final = 32767
 """No producer is ever given it, so that the coordinator can still fence the one before."""
 
@@ -68,6 +73,7 @@ PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionStat
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 
 BY_NAME: Final = {state.shown: state for state in TransactionState}
+STATES: Final = {state.value: state for state in TransactionState}
 
 AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 """No transaction is under way: the id may expire, and anything may begin."""
@@ -121,7 +127,21 @@ class Transaction:
 
     def moved(self, state: TransactionState, **changes: Any) -> Self:
         """What follows from a change. Raises `ValueError` where no such change exists."""
-        after = replace(self, state=state, previous_producer_id=self.producer_id, **changes)
+        kept = changes.get
+        after = type(self)(  # As `replace`, which takes twice as long.
+            self.transactional_id,
+            kept("producer_id", self.producer_id),
+            self.producer_id,
+            kept("next_producer_id", self.next_producer_id),
+            kept("producer_epoch", self.producer_epoch),
+            kept("last_producer_epoch", self.last_producer_epoch),
+            kept("timeout_ms", self.timeout_ms),
+            state,
+            kept("partitions", self.partitions),
+            kept("start_ms", self.start_ms),
+            kept("last_update_ms", self.last_update_ms),
+            kept("client_transaction_version", self.client_transaction_version),
+        )
         if (
             self.state not in BEFORE[state]
             or after.producer_id < 0
@@ -145,19 +165,26 @@ def sorted_partitions(transaction: Transaction) -> tuple[Partition, ...]:
     return tuple(sorted(transaction.partitions))
 
 
-def by_topic(transaction: Transaction) -> list[tuple[str, tuple[int, ...]]]:
+def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, tuple[int, ...]]]:
     """The partitions of each topic, sorted."""
-    found = groupby(sorted_partitions(transaction), key=itemgetter(0))
+    found = groupby(sorted(partitions), key=itemgetter(0))
     return [(topic, tuple(partition for _, partition in of_topic)) for topic, of_topic in found]
+
+
+def _told(partitions: frozenset[Partition]) -> tuple[PartitionsSchema, ...]:
+    """As the log has them."""
+    return tuple(PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic(partitions))
+
+
+_few_told = lru_cache(maxsize=4096)(_told)
+"""A producer's transactions are mostly alike. Values are shared."""
 
 
 def to_record(transaction: Transaction, transaction_version: int) -> Record:
     """As the log has it. An id without a transaction has null for partitions, as in Kafka."""
     partitions = None
     if transaction.state is not EMPTY:
-        partitions = tuple(
-            PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic(transaction)
-        )
+        partitions = (_few_told if len(transaction.partitions) < FEW else _told)(transaction.partitions)
     is_told = transaction_version >= 1
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
@@ -177,15 +204,14 @@ def to_record(transaction: Transaction, transaction_version: int) -> Record:
 
 def from_record(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
     """As the log tells it. Raises `ValueError` for a state that does not exist."""
-    state = TransactionState(value.transaction_status)
+    state = STATES.get(value.transaction_status)
+    if state is None:
+        raise ValueError(f"{value.transaction_status} is no state of a transaction")
+    told = () if state is EMPTY else value.transaction_partitions or ()
+    partitions = frozenset([(topic.topic, index) for topic in told for index in topic.partition_ids])
     return Transaction(
         key.transactional_id, value.producer_id, value.previous_producer_id, value.next_producer_id,
-        value.producer_epoch, NO_EPOCH, value.transaction_timeout_ms, state,
-        frozenset(
-            (topic.topic, partition)
-            for topic in (value.transaction_partitions or () if state is not EMPTY else ())
-            for partition in topic.partition_ids
-        ),
+        value.producer_epoch, NO_EPOCH, value.transaction_timeout_ms, state, partitions,
         value.transaction_start_timestamp_ms, value.transaction_last_update_timestamp_ms,
         value.client_transaction_version,
     )  # fmt: skip

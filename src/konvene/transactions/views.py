@@ -41,7 +41,9 @@ def described(transaction: Transaction | None, transactional_id: str) -> Describ
         transaction_start_time_ms=transaction.start_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        topics=tuple(TopicData(topic=topic, partitions=ids) for topic, ids in by_topic(transaction)),
+        topics=tuple(
+            TopicData(topic=topic, partitions=ids) for topic, ids in by_topic(transaction.partitions)
+        ),
     )
 
 
