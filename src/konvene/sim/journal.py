@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-from konvene.broker.coordinator import AppendRefused, Pair, RecordTooLarge, Speech
+from konvene.broker.journal_contract import AppendRefused, Pair, RecordTooLarge, Speech
 from konvene.codec.batches import BatchHeader, EndMarker, Record, build, read_header
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard

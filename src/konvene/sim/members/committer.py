@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.errors import Errors
+from konvene.messages.end_txn import EndTxnRequest
 from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -59,4 +60,22 @@ class Committer(Process):
         request = TxnOffsetCommitRequest(
             group_id=OWN_GROUP, topics=(TxnOffsetCommitRequestTopic(name=topic.name, partitions=told),)
         )
-        producer.play(producer.transaction({}, request, lambda error: None))
+        producer.play(producer.transaction({}, request, self._over))
+
+    def _over(self, error: Errors | None) -> None:
+        """Now and then it is confused, and asks for the contrary of what was decided."""
+        producer = self.producer
+        if producer is not None and self.world.random.random() < 0.2 and not self.world.is_calm:
+            self.later(1, self._ask_otherwise, error is not Errors.NONE)
+
+    def _ask_otherwise(self, committed: bool) -> None:
+        producer = self.producer
+        if producer is None or not producer.is_ready or not producer.is_old:
+            return
+        request = EndTxnRequest(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            committed=committed,
+        )
+        self.ask(request, 4, lambda answer: None)

@@ -63,6 +63,8 @@ OF_BROKERS = 5
 """The version of AddPartitionsToTxn in which a broker asks."""
 FIRST_THAT_ADDS = {ProduceRequest: 12, TxnOffsetCommitRequest: 5}
 """From which version on a write adds its partition by itself."""
+NOT_READY_MS = 50
+"""When one is sent again that came to somebody who was not ready."""
 SENT_AGAIN_MS = 2_000
 """When a marker is sent again of which nothing was heard."""
 
@@ -340,6 +342,7 @@ class Carrier:
         self.core = shell.core
         self.markers = markers
         self.missing = dict.fromkeys(markers.partitions)
+        self.tries: dict[Place, int] = {}
         self.ending = Ending(
             markers.producer_id, markers.producer_epoch, 0, markers.committed, markers.transaction_version
         )
@@ -358,11 +361,12 @@ class Carrier:
         if not self.missing:
             self.world.agenda.after(self.world.latency_ms("marker.ms"), self._done)
 
-    def _later(self, place: Place) -> None:
-        self.world.agenda.after(self.world.latency_ms("marker.ms"), self._carry, place)
+    def _later(self, place: Place, after_ms: int = 0) -> None:
+        self.tries[place] = attempt = self.tries.get(place, 0) + 1
+        self.world.agenda.after(after_ms + self.world.latency_ms("marker.ms"), self._carry, place, attempt)
 
-    def _carry(self, place: Place) -> None:
-        if not self.is_wanted or place not in self.missing:
+    def _carry(self, place: Place, attempt: int) -> None:
+        if not self.is_wanted or place not in self.missing or attempt != self.tries[place]:
             return
         world = self.world
         if place[0] == OFFSETS:
@@ -371,7 +375,8 @@ class Carrier:
             shell.ask(
                 cast("Struct", self.ending), Call(0, "broker"), lambda answer: self._answered(place, answer)
             )
-            world.agenda.after(SENT_AGAIN_MS, self._carry, place)
+            if place in self.missing and attempt == self.tries[place]:
+                self._later(place, SENT_AGAIN_MS)  # It may be that nobody answers.
             return
         log = self.node.logs[place[1]]
         opened = log.open_of(self.markers.producer_id)
@@ -385,7 +390,7 @@ class Carrier:
 
     def _answered(self, place: Place, answer: Struct | Errors) -> None:
         if answer in NOT_READY:
-            self._later(place)
+            self._later(place, NOT_READY_MS)
         else:
             self._written(place)
 

@@ -6,6 +6,9 @@ the core's own table is found by this one.
 
 from __future__ import annotations
 
+from typing import Any
+
+from konvene.errors import Errors
 from konvene.sim.event import Broken
 from konvene.sim.transactions.shell import Event, as_logged
 from konvene.transactions.expiry import EXPIRED, TIMED_OUT
@@ -22,6 +25,9 @@ MOVES: dict[str, frozenset[str]] = {
     "COMPLETE_ABORT": frozenset({"", "EMPTY", "ONGOING", "PREPARE_ABORT"}),
 }
 """What may follow a state; nothing is an id that is not known."""
+
+NEWER = 5
+"""The version of EndTxn from which on every transaction has an epoch of its own."""
 
 LAST_GIVEN = 32_766
 """The last epoch that a producer is given."""
@@ -129,33 +135,88 @@ class EpochsRise(TransactionPromise):
 
 
 class OwnersDecide(TransactionPromise):
-    """TX3: only who has the transactional id, at its present epoch or in a retry of the last end, is answered
-    NONE, and nobody while an end is not complete yet; what was asked for is decided."""
+    """TX3: who asks for an end is answered as Kafka's table has it, by whether it is the owner at its present
+    epoch, or asks once more, and by the state; and what was asked for is decided. Partitions are added for
+    the owner alone, and not while an end is not complete."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "asked" or event.api not in ("EndTxn", "AddOffsetsToTxn") or event.error:
+        if event.kind != "asked" or event.api not in ("EndTxn", "AddOffsetsToTxn"):
             return
         said, was = event.request, event.before.get(event.request.transactional_id)
-        assert was is not None, f"{event.client_id} is answered NONE, and nobody has the id"
-        assert not was.is_ending, f"{event.api} is answered NONE, and {was!r} is ending"
-        current = (said.producer_id, said.producer_epoch) == (was.producer_id, was.producer_epoch)
-        newer = event.api == "EndTxn" and event.version >= 5
-        again = newer and (
-            (said.producer_id, said.producer_epoch + 1) == (was.producer_id, was.producer_epoch)
-            or (said.producer_id == was.previous_producer_id and was.producer_epoch == 0)
-        )
-        assert current or again, f"{event.api} of {said.producer_id}, {said.producer_epoch}: {was!r}"
+        expected = _expected(was, said, event.version) if event.api == "EndTxn" else _adds(was, said)
+        told = Errors.PRODUCER_FENCED if event.error is Errors.INVALID_PRODUCER_EPOCH else event.error
+        no_id = expected is Errors.NONE and told is Errors.CONCURRENT_TRANSACTIONS and was is not None
+        if not (no_id and was is not None and was.is_exhausted):
+            assert told is expected, f"{said} is answered {told.name}, not {expected.name}: {was!r}"
+        if told is not Errors.NONE or event.api != "EndTxn":
+            return
         now = event.after[said.transactional_id]
-        if event.api == "EndTxn" and was.state is TransactionState.ONGOING:
+        if was is not None and was.state is TransactionState.ONGOING:
             committed = now.state is TransactionState.PREPARE_COMMIT
             assert committed == said.committed, f"asked to commit: {said.committed}, decided {now!r}"
-        if event.api == "EndTxn" and newer:
-            told = event.answer.producer_id, event.answer.producer_epoch
-            assert told != (said.producer_id, said.producer_epoch), f"{said} is answered the same epoch"
-        if event.api == "EndTxn" and was.state is not TransactionState.ONGOING:
-            wrong = "COMPLETE_ABORT" if said.committed else "COMPLETE_COMMIT"
-            same = was.state.name != wrong or (newer and not said.committed and current)
-            assert same, f"{said} is answered NONE; {was!r}"
+        if event.version >= NEWER:
+            given = event.answer.producer_id, event.answer.producer_epoch
+            assert given != (said.producer_id, said.producer_epoch), f"{said} is answered the same epoch"
+
+
+def _adds(was: Transaction | None, said: Any) -> Errors:
+    if was is not None and was.is_ending:
+        return Errors.CONCURRENT_TRANSACTIONS
+    if was is None or was.producer_id != said.producer_id:
+        return Errors.INVALID_PRODUCER_ID_MAPPING
+    return Errors.NONE if was.producer_epoch == said.producer_epoch else Errors.PRODUCER_FENCED
+
+
+def _expected(was: Transaction | None, said: Any, version: int) -> Errors:
+    """Kafka's answer to an EndTxn."""
+    newer, same = version >= NEWER, "COMPLETE_COMMIT" if said.committed else "COMPLETE_ABORT"
+    if was is None:
+        return Errors.INVALID_PRODUCER_ID_MAPPING
+    if newer and was.is_ending:
+        return Errors.CONCURRENT_TRANSACTIONS
+    rotated = newer and (
+        (said.producer_id, said.producer_epoch, was.producer_epoch)
+        == (was.previous_producer_id, LAST_GIVEN, 0)
+    )
+    if said.producer_id != was.producer_id and not rotated:
+        return Errors.INVALID_PRODUCER_ID_MAPPING
+    again = rotated or (newer and said.producer_epoch + 1 == was.producer_epoch)
+    complete = was.state.name.startswith("COMPLETE")
+    if said.producer_epoch != was.producer_epoch and not (again and complete):
+        return Errors.PRODUCER_FENCED
+    if again:
+        return Errors.NONE if was.state.name == same else Errors.INVALID_TXN_STATE
+    if was.is_ending:
+        return Errors.CONCURRENT_TRANSACTIONS
+    if was.state is TransactionState.ONGOING or (newer and not said.committed):
+        return Errors.NONE
+    return Errors.NONE if not newer and was.state.name == same else Errors.INVALID_TXN_STATE
+
+
+class TheFencedStayFenced(TransactionPromise):
+    """TX5: who was followed by a process that began anew, or whose transaction took too long for its
+    generation, is given no epoch any more."""
+
+    def __init__(self) -> None:
+        self.floors: dict[str, tuple[int, int]] = {}
+
+    def after(self, event: Event) -> None:
+        if event.kind == "loaded":
+            if event.lost:
+                self.floors.clear()
+            return
+        takes = event.kind == "asked" and event.api == "InitProducerId" and not event.error
+        begins = takes and event.request.producer_id < 0
+        late = event.kind == "timer" and event.shell.features["transaction.version"] < 2
+        if takes and not begins:
+            name, said = event.request.transactional_id, event.request
+            floor = self.floors.get(name, (-1, -1))
+            fenced = said.producer_id == floor[0] and said.producer_epoch < floor[1]
+            assert not fenced, f"{said} is given an epoch, and {floor} followed it"
+        if begins or late:
+            for name, now in event.after.items():
+                if now is not event.before.get(name):
+                    self.floors[name] = (now.producer_id, now.producer_epoch)
 
 
 class PreparedAreCarried(TransactionPromise):
@@ -233,5 +294,5 @@ def promises() -> list[TransactionPromise]:
 
 PROMISES: tuple[type[TransactionPromise], ...] = (
     TransactionsAreTheirLog, TransactionsChangeByRecords, TransactionsMoveAsTheyMay, EpochsRise, OwnersDecide,
-    PreparedAreCarried, TimeEndsTransactions,
+    TheFencedStayFenced, PreparedAreCarried, TimeEndsTransactions,
 )  # fmt: skip

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from konvene.broker.coordinator import Call, Speech
+from konvene.broker.coordinator import Call
+from konvene.broker.journal_contract import Speech
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
