@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.coordinator import RING_AGAIN_MS, Call, Coordinator, Explained, RecordTooLarge
+from konvene.broker.coordinator import RING_AGAIN_MS, Call, Coordinator, Explained
 from konvene.broker.group_log import GROUP_SPEECH
+from konvene.broker.journal_contract import RecordTooLarge
 from konvene.codec.batches import BatchHeader, batches, build_simple
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid

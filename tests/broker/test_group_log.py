@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konvene.broker.coordinator import one_by_one
 from konvene.broker.group_log import read
+from konvene.broker.journal_contract import one_by_one
 from konvene.codec import batches as rb
 from konvene.codec.compile import encode
 from konvene.codec.compression import Compression

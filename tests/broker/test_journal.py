@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.broker.running import running
 
-from konvene.broker.coordinator import RecordTooLarge
 from konvene.broker.journal import SMALL_BYTES, TOGETHER_BYTES, Journal
+from konvene.broker.journal_contract import RecordTooLarge
 from konvene.broker.partitions import Partition
 from konvene.cluster.names import OFFSETS_TOPIC
 from konvene.log.errors import LogOffline

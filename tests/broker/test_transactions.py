@@ -73,9 +73,10 @@ class Client:
         return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     async def write(self, *values: bytes, partition: int = 0, name: str | None = NAME) -> int:
+        now_ms = self.asking.broker.wall_clock_ms()
         data = bytes(
             build_simple(
-                [(None, value) for value in values], self.asking.broker.wall_clock_ms(), producer_id=self.producer_id,
+                [(None, value) for value in values], now_ms, producer_id=self.producer_id,
                 producer_epoch=self.epoch, base_sequence=self.sequence, transactional=True, base_offset=0,
             )
         )  # fmt: skip

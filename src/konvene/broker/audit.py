@@ -26,7 +26,7 @@ from konvene.shard.contract import Rebalance
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Observe
+    from konvene.broker.journal_contract import Observe
 
 log = logging.getLogger("konvene.rebalance")
 

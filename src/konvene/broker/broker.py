@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.admission import Admission
 from konvene.broker.assignors import load_assignors, load_task_assignors
 from konvene.broker.audit import Audit
-from konvene.broker.coordinator import Call, Coordinator, Speech, one_by_one
+from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.doors import SYSTEM, Doors
 from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
@@ -26,6 +26,7 @@ from konvene.broker.hanging import end_hanging, has_open
 from konvene.broker.holding import Holding
 from konvene.broker.intake import Intake
 from konvene.broker.journal import Journal
+from konvene.broker.journal_contract import Speech, one_by_one
 from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.remembered import Remembered
 from konvene.broker.router import HANDLERS, UNADVERTISED

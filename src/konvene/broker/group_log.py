@@ -15,7 +15,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from konvene.broker.coordinator import Speech
+from konvene.broker.journal_contract import Speech
 from konvene.codec.batches import (
     HEADER_SIZE,
     PREFIX_SIZE,

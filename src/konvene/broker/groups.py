@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.broker.coordinator import Call, Coordinator
-from konvene.broker.coordinator import Journal as AnyJournal
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.broker.group_work import GroupWork
 from konvene.broker.journal import Journal
+from konvene.broker.journal_contract import Journal as AnyJournal
 from konvene.broker.topic_remarks import TopicRemarks
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec.hashes import group_partition

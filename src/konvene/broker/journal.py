@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from konvene.broker.coordinator import AppendRefused, Pair, RecordTooLarge
+from konvene.broker.journal_contract import AppendRefused, Pair, RecordTooLarge
 from konvene.codec.batches import HEADER_SIZE, BatchHeader
 from konvene.errors import Errors
 from konvene.log.errors import MessageTooLarge, Refused

@@ -14,9 +14,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.coordinator import Call, Coordinator, Speech, one_by_one
-from konvene.broker.coordinator import Journal as AnyJournal
+from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.journal import Journal
+from konvene.broker.journal_contract import Journal as AnyJournal
+from konvene.broker.journal_contract import Speech, one_by_one
 from konvene.broker.later import Later
 from konvene.cluster.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from konvene.codec.hashes import group_partition

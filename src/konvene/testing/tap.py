@@ -11,7 +11,7 @@ import errno
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.coordinator import Journal, Pair
+from konvene.broker.journal_contract import Journal, Pair
 from konvene.codec.batches import BatchHeader
 from konvene.codec.errors import CodecError
 from konvene.records.commits import OffsetCommitted, decode_group_record
