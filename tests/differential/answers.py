@@ -89,6 +89,8 @@ class Reader:
     """Producer ids are given out for all conversations together; a conversation numbers its own."""
     coordinators: dict[int, int] = field(default_factory=dict)
     """Epochs of coordinators rise, by one or two; a conversation numbers them, too."""
+    stable: int = 0
+    """Up to where a fetch may go. Kafka names aborted transactions to the end of a segment."""
 
     def meet(self, answer: Struct) -> None:
         """Number the member id that an answer is addressed to, before all others in it."""
@@ -109,6 +111,7 @@ class Reader:
         return RANDOM.sub(number, told)
 
     def struct(self, value: Struct, version: int) -> str:
+        self.stable = getattr(value, "last_stable_offset", self.stable)
         if getattr(value, "assignment_epochs", None):
             value = _in_order(value)
         parts = []
@@ -133,6 +136,8 @@ class Reader:
     def _list(self, owner: str, name: str, content: tuple[Any, ...], version: int) -> list[str]:
         if (owner, name) == ("ListGroupsResponse", "groups"):
             content = tuple(g for g in content if g.group_id.startswith(self.tag))
+        if name == "aborted_transactions":
+            content = tuple(t for t in content if t.first_offset < self.stable)
         if (owner, name) == ("ListTransactionsResponse", "transaction_states"):
             content = tuple(t for t in content if t.transactional_id.startswith(self.tag))
         told = [self._value(name, c, version) for c in content]

@@ -28,11 +28,12 @@ from tests.differential.stage import (
     staged,
 )
 from tests.differential.streams_walks import StreamsWalk
+from tests.differential.transactions_walks import TransactionsWalk
 
 MODE = os.environ.get("KONVENE_DIFFERENTIAL", "recorded")
 ONLY = os.environ.get("KONVENE_DIFFERENTIAL_ONLY", "")
 RECORDED_SEEDS = range(1, 21)
-RECORDED_STREAMS_SEEDS = range(1, 17)
+RECORDED_FEWER = {"tasks": range(1, 17), "transactions": range(1, 17)}
 TIMED = ["plain", "delayed", "expiring", "crowded", "restart"]
 TIMED_STREAMS = [
     "streams-timed", "streams-delayed", "streams-interval", "streams-expiring", "transactions-timed",
@@ -46,6 +47,7 @@ WALKS: dict[str, Callable[[int], AnyWalk]] = {
     "walk": walks.Walk,
     "members": ConsumerWalk,
     "tasks": StreamsWalk,
+    "transactions": TransactionsWalk,
 }
 """How conversations that are made by chance begin, and from what."""
 TRIES = int(os.environ.get("KONVENE_DIFFERENTIAL_TRIES", "8"))
@@ -56,7 +58,7 @@ many times until its choices are konvene's."""
 def seeds(kind: str) -> range:
     told = os.environ.get("KONVENE_DIFFERENTIAL_SEEDS")
     if MODE != "live" or not told:
-        return RECORDED_STREAMS_SEEDS if kind == "tasks" else RECORDED_SEEDS
+        return RECORDED_FEWER.get(kind, RECORDED_SEEDS)
     first, _, last = told.partition("-")
     return range(int(first), int(last or first) + 1)
 

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from konvene.broker.journal_contract import AppendRefused, Journal, RecordTooLarge, Speech
+from konvene.broker.journal_contract import AppendRefused, Journal, Observe, RecordTooLarge, Speech
 from konvene.broker.later import Later
 from konvene.broker.timers import Timers
 from konvene.codec.batches import BatchHeader
