@@ -205,6 +205,8 @@ class TheFencedStayFenced(TransactionPromise):
             if event.lost:
                 self.floors.clear()
             return
+        for name in event.before.keys() - event.after.keys():
+            self.floors.pop(name, None)  # Who is forgotten followed nobody.
         takes = event.kind == "asked" and event.api == "InitProducerId" and not event.error
         begins = takes and event.request.producer_id < 0
         late = event.kind == "timer" and event.shell.features["transaction.version"] < 2
