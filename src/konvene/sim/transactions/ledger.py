@@ -126,11 +126,12 @@ class Ledger:
         self._may_write(writer, place, was_open=was_open)
         for value in values:
             told = Output.read(value)
-            self._is_not_over(told.label, place)
+            self._is_not_over(told.label, place, was_open=was_open)
             self.outputs.setdefault(told.label, {})[told.key] = (told.begin, told.end)
 
-    def _is_not_over(self, label: str, place: Place) -> None:
-        if label in self.fates:
+    def _is_not_over(self, label: str, place: Place, *, was_open: bool) -> None:
+        """What comes late where the marker is on its way is ended by it."""
+        if label in self.fates and not was_open:
             why = f"{label} writes to {place} and is over: {self._fate(label)}"
             raise Broken("TransactionsAreWhole", why)
 
@@ -201,9 +202,10 @@ class Ledger:
         if batch.producer is not None:
             request = event.request
             writer = request.transactional_id, batch.producer.producer_id, batch.producer.epoch
-            self._may_write(writer, (OFFSETS, 0), was_open=_was_open(event))
+            was_open = _was_open(event)
+            self._may_write(writer, (OFFSETS, 0), was_open=was_open)
             for record in batch.records:
-                self._is_not_over(record.record.committed.metadata, (OFFSETS, 0))
+                self._is_not_over(record.record.committed.metadata, (OFFSETS, 0), was_open=was_open)
         elif batch.ending is not None:
             self._ended(event, batch.ending)
 
