@@ -388,6 +388,19 @@ def test_of_partitions_that_cannot_be_added_the_reason_is_told() -> None:
     assert "Produce v11" not in said(broker)
 
 
+@pytest.mark.parametrize("code", [Errors.INVALID_TXN_STATE, Errors.INVALID_PRODUCER_EPOCH])
+def test_a_coordinator_that_has_ended_the_transaction_adds_no_partitions_to_it(code: Errors) -> None:
+    async def job(producer: TransactionalProducer) -> State:
+        producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        with pytest.raises(KafkaError):
+            await producer.commit_transaction()
+        return producer.state
+
+    with coordinator(1, AddPartitionsToTxn=added(code)) as broker:
+        assert play(broker, job) is State.FATAL_ERROR
+
+
 def test_a_commit_whose_time_was_over_is_called_again() -> None:
     """The coordinator answers the second one as the first; an abort in between could contradict it."""
     hasty = QUICK._replace(request_timeout_ms=60, default_api_timeout_ms=50)
@@ -448,6 +461,37 @@ def test_topics_whose_ids_are_not_known_are_named() -> None:
     with coordinator() as broker:
         play(broker, job)
     assert "TxnOffsetCommit v5" in said(broker)
+
+
+def test_topics_that_were_made_anew_are_named() -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        await producer.cluster.topic("t")
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({TP: 5}, "readers")
+
+    answers = [committed(p0=Errors.UNKNOWN_TOPIC_ID), committed()]
+    with coordinator(TxnOffsetCommit=answers) as broker:
+        play(broker, job)
+    assert [line for line in said(broker) if "Commit" in line] == ["TxnOffsetCommit v6", "TxnOffsetCommit v5"]
+
+
+@pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit"])
+def test_where_nobody_knows_what_became_of_offsets_the_epoch_rises(api: str) -> None:
+    """So that, in the first generation, what comes late does not get into the next transaction."""
+    hasty = QUICK._replace(request_timeout_ms=60, default_api_timeout_ms=50)
+
+    async def job(producer: TransactionalProducer) -> None:
+        producer.begin_transaction()
+        with pytest.raises(RequestTimedOut):
+            await producer.send_offsets_to_transaction({TP: 5}, "readers")
+        assert producer.state is State.ABORTABLE_ERROR
+        await producer.abort_transaction()
+        assert producer.identity == (7, 1)
+
+    answers = {api: None, "InitProducerId": [identified(), identified(epoch=1)]}
+    with coordinator(1, **answers) as broker:
+        play(broker, job, hasty)
+    assert [r.producer_epoch for r in sent(broker, "InitProducerId")] == [-1, 0]
 
 
 @pytest.mark.parametrize("code", [Errors.ILLEGAL_GENERATION, Errors.STALE_MEMBER_EPOCH])

@@ -90,9 +90,8 @@ def commit_offsets(
     return speak
 
 
-def answered(cluster: Cluster, answer: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
-    """The error code of each partition."""
-    names = cluster.metadata.names
+def answered(names: Mapping[bytes, str], answer: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
+    """The error code of each partition; `names` are the topics' by id, as they were when they were sent."""
     return {
         TopicPartition(t.name or names.get(bytes(t.topic_id), ""), p.partition_index): p.error_code
         for t in answer.topics

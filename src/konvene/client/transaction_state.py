@@ -188,16 +188,17 @@ class TransactionState:
         self.bump = self.bump or (self.adds_partitions and self.state is not State.FATAL_ERROR)
 
     def refused(self, error: ClientError, *, abortable: bool | None = None) -> ClientError:
-        """A coordinator refused; gives the error that the caller is told. `abortable`: known beforehand."""
+        """A coordinator refused, or did not answer in time; gives the error that the caller is told.
+
+        `abortable`: known beforehand. Where its fate is not known, the first generation needs another epoch,
+        so that what comes late does not get into the next transaction."""
         if isinstance(error, KafkaError) and error.code in _FENCED:
             error = ProducerFenced(Errors.PRODUCER_FENCED, error.message, about=error.about)
+        code = error.code if isinstance(error, KafkaError) else None
         if abortable is None:
-            abortable = isinstance(error, KafkaError) and error.code in _ABORTABLE
-        self.bump = self.bump or (
-            self.adds_partitions
-            and isinstance(error, KafkaError)
-            and error.code == Errors.UNKNOWN_PRODUCER_ID
-        )
+            abortable = error.retriable or code in _ABORTABLE
+        if self.adds_partitions and (error.retriable or code == Errors.UNKNOWN_PRODUCER_ID):
+            self.bump = True
         self._fail(error, is_fatal=not abortable or _is_fatal(error, _FATAL))
         return error
 

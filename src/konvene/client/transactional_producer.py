@@ -135,7 +135,7 @@ class TransactionalProducer(Producer):
             self._transaction.started = True
             await self._commit_offsets(who, offsets)
         except ClientError as error:
-            raise self._transaction.refused(error, abortable=error.retriable or None) from None
+            raise self._transaction.refused(error) from None
 
     async def commit_transaction(self) -> None:
         """Wait for all records, then commit. Raises `TransactionFailed` where one could not be written."""
@@ -221,14 +221,18 @@ class TransactionalProducer(Producer):
         rest = dict(offsets)
         patience = self._patience(self.cluster.settings.default_api_timeout_ms)
         while rest:
+            names = self.cluster.metadata.names
             answer = await self.cluster.ask_coordinator(
                 group.group_id, commit_offsets(self.cluster, self._transaction, group, rest), first_error,
                 kind=GROUP, timeout_ms=patience.left_ms,
             )  # fmt: skip
-            codes = answered(self.cluster, answer)
+            codes = answered(names, answer)
             if set(codes) != set(rest):
                 raise BadResponse(f"TxnOffsetCommit for {len(rest)} partitions answered {len(codes)}")
             rest = {tp: at for tp, at in rest.items() if codes[tp]}
+            for tp in rest:
+                if codes[tp] == Errors.UNKNOWN_TOPIC_ID:
+                    self.cluster.forget_topic(tp.topic)  # It was made anew; by its name it is found.
             if rest:
                 await patience.after(KafkaError(first_error(answer), about=about))
 
@@ -303,11 +307,7 @@ class TransactionalProducer(Producer):
         code = _partition_error(answer)
         if code:
             error = KafkaError(code, about=f"adding partitions to the transaction of {self.transactional_id}")
-            raise (
-                error
-                if error.retriable
-                else self._transaction.refused(error, abortable=code != Errors.INVALID_TXN_STATE)
-            )
+            raise self._final(error, abortable=code != Errors.INVALID_TXN_STATE)
         self._transaction.added(partitions)
 
     def _version(self, connection: Connection) -> int:
