@@ -18,6 +18,7 @@ from konvene.broker.timers import Timers
 from konvene.groups.shard import GroupShard
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import Producers
+from konvene.shard.contract import Outcome
 from konvene.sim.whole import run_whole
 from konvene.sim.whole.promises import Violation
 
@@ -113,10 +114,10 @@ def test_a_producer_that_is_not_remembered_writes_twice(monkeypatch: pytest.Monk
 def test_records_that_are_replayed_and_not_written_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     append, chance = Coordinator._append, Random(1)
 
-    def forgetful(self: Coordinator, records: Any) -> int:
-        if len(records) == 1 and chance.random() < 0.05 and isinstance(self.core, GroupShard):
+    def forgetful(self: Coordinator, outcome: Outcome) -> int:
+        if len(outcome.records) == 1 and chance.random() < 0.05 and isinstance(self.core, GroupShard):
             return self._journal.end_offset
-        return append(self, records)
+        return append(self, outcome)
 
     monkeypatch.setattr(Coordinator, "_append", forgetful)
     assert "by its log" in str(broken("ShardIsItsLog"))
