@@ -219,7 +219,9 @@ class OffsetsAreTheLastCommitted(Promise):
                 self._write(event, key, None)
         elif event.api == "DeleteTopics":
             ids = {topic.name: (topic.topic_id, ZERO_UUID) for topic in event.request.topics}
-            for key in [key for key, entry in self.books.items() if entry.topic_id in ids.get(key[1], ())]:
+            known = [*self.books.items()]
+            known += [(key, entry) for held in self.pending.values() for key, (_, entry) in held.items()]
+            for key in [key for key, entry in known if entry.topic_id in ids.get(key[1], ())]:
                 self._write(event, key, None)
         return []
 
