@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.transactions.asking import FIRST_ID, NEW, OLD, OUT, Asked, topics_of
+from tests.transactions.asking import FIRST_ID, NEW, OLD, OUT, Asked, add_request, topics_of
 from tests.transactions.test_init import put
 
 from konvene.codec.hashes import group_partition
@@ -253,3 +253,25 @@ def test_an_end_enlists_nobody() -> None:
     asked.add((FIRST_ID, 1), version=3)
     asked.end((FIRST_ID, 1), True, OLD)
     assert not asked.shard.is_enlisted("t", FIRST_ID, 1, *OUT)
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "synced", "enough"),
+    [
+        # An old client's next transaction waits until the end of its last one is on the disk.
+        (COMPLETE_COMMIT, 3, "false", False),
+        (COMPLETE_ABORT, 3, "false", False),
+        (COMPLETE_COMMIT, 5, "false", True),
+        (EMPTY, 3, "false", True),
+        (ONGOING, 3, "false", True),
+        # Where records wait for the disk, so does what lets them in.
+        (EMPTY, 5, "true", False),
+        (ONGOING, 3, "true", False),
+    ],
+)
+def test_what_waits_for_the_disk(state: TransactionState, version: int, synced: str, enough: bool) -> None:
+    """Its marker, written again after a power cut, would end both: they have one epoch."""
+    asked = Asked(settings={"konvene.log.fsync.topics": synced})
+    put(asked, state=state)
+    request = add_request(NOW, [OUT], version)
+    assert asked.shard.handle(request, asked.context(version)).when_written is enough

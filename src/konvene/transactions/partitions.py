@@ -28,7 +28,7 @@ from konvene.messages.add_partitions_to_txn import (
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import TransactionError
 from konvene.transactions.end import EPOCH_BUMP
-from konvene.transactions.state import AT_REST, ONGOING, Partition, Transaction
+from konvene.transactions.state import AT_REST, COMPLETE, ONGOING, Partition, Transaction
 from konvene.transactions.step import as_records_are, check_it_can_be_written, told, written
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_partitions(shard: TransactionShard, request: AddPartitionsToTxnRequest, 
         changed, results = _decided(shard, _only_one(request), context, {})
         response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
         reply = Reply(context.waiter, response)
-        return written(changed, context, (reply,), when_written=as_records_are(context))
+        return written(changed, context, (reply,), when_written=_may_leave(shard, changed, context))
     latest: dict[str, Transaction] = {}
     all_results = []
     for asked in request.transactions:
@@ -58,7 +58,21 @@ def add_partitions(shard: TransactionShard, request: AddPartitionsToTxnRequest, 
         )
     response = AddPartitionsToTxnResponse(results_by_transaction=tuple(all_results))
     reply = Reply(context.waiter, response)
-    return written(tuple(latest.values()), context, (reply,), when_written=as_records_are(context))
+    begun = tuple(latest.values())
+    return written(begun, context, (reply,), when_written=_may_leave(shard, begun, context))
+
+
+def _may_leave(shard: TransactionShard, changed: tuple[Transaction, ...], context: Context) -> bool:
+    """Whether it is enough that these records are written.
+
+    An old client has one epoch for all of its transactions. Where the end of the last one is not known to be
+    complete any more, its marker is written again, and would be the end of the next one as well. So the first
+    step of the next one waits until the disk has the end of the last."""
+    if not as_records_are(context):
+        return False
+    old = (t.transactional_id for t in changed if t.client_transaction_version < EPOCH_BUMP)
+    before = map(shard.transactions.get, old)
+    return not any(known is not None and known.state in COMPLETE for known in before)
 
 
 def _only_one(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
@@ -171,7 +185,7 @@ def add_offsets(shard: TransactionShard, request: AddOffsetsToTxnRequest, contex
     except TransactionError as refused:
         error = told(refused.error, context, FIRST_THAT_KNOWS_FENCED)
     reply = Reply(context.waiter, AddOffsetsToTxnResponse(error_code=error))
-    return written(changed, context, (reply,), when_written=as_records_are(context))
+    return written(changed, context, (reply,), when_written=_may_leave(shard, changed, context))
 
 
 def _offsets_partition(group_id: str, context: Context) -> int:

@@ -78,6 +78,8 @@ STATES: Final = {state.value: state for state in TransactionState}
 AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 """No transaction is under way: the id may expire, and anything may begin."""
 
+COMPLETE: Final = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
+
 BEFORE: Final = {
     EMPTY: AT_REST,
     ONGOING: AT_REST | {ONGOING},
