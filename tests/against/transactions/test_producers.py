@@ -118,3 +118,37 @@ def test_the_broker_is_killed_in_the_middle(own_broker: Broker, tmp_path: Path) 
         ends = ("before", "as well", "after")
         readers.all_see("killed", {f"killed {library} {end}" for library in wanted[::2] for end in ends})
         readers.none_sees(f"killed {wanted[1]}")
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("level", [1, 0])
+def test_where_the_second_protocol_is_not_offered_java_speaks_the_first(
+    level: int, own_broker: Broker, own_fleet: Fleet
+) -> None:
+    """transaction.version says which protocol a cluster has; today's client keeps to it, and keeps its epoch.
+    Once the second one is offered again, each transaction has an epoch of its own."""
+    admin = own_fleet.admin("java", "admin")
+    meet_the_coordinator(admin)
+    admin.call("set_feature", feature="transaction.version", level=level)
+    readers = Readers(own_fleet, admin)
+    assert epochs(own_fleet, readers, "first", "java") == [0, 0, 0]
+    admin.call("set_feature", feature="transaction.version", level=2, kind="UPGRADE")
+    assert epochs(own_fleet, readers, "second", "java") == [1, 2, 3]
+    assert epochs(own_fleet, readers, "older", OLDER_JAVA) == [0, 0, 0]
+
+
+def epochs(fleet: Fleet, readers: Readers, name: str, library: str) -> list[int]:
+    """A producer's epoch after each of three transactions, of which the second is aborted."""
+    writer = transactional(fleet, library, name)
+    found = []
+    for number, end in enumerate(("commit", "abort", "commit")):
+        writer.call("begin")
+        write(writer, (0, f"{name} {number}"), (1, f"{name} {number} as well"))
+        writer.call("offsets", offsets=[[TOPIC, 0, number + 1, ""]], group=name)
+        writer.call(end)
+        told = readers.admin.call("describe_transactions", ids=[f"{name}-{library}"])
+        found.append(told[f"{name}-{library}"]["producer_epoch"])
+    readers.all_see(name, {f"{name} {number}{more}" for number in (0, 2) for more in ("", " as well")})
+    assert group_offsets(readers.admin, name) == [[TOPIC, 0, 3, ""]]
+    writer.close()
+    return found

@@ -22,6 +22,7 @@ import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.DeletedRecords;
 import org.apache.kafka.clients.admin.DescribeClusterResult;
+import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
@@ -33,6 +34,7 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.Node;
@@ -83,6 +85,7 @@ final class AdminRole implements Driver.Role {
             case "describe_transactions": return Transactions.described(admin, command.list("ids"));
             case "describe_producers": return Transactions.producers(admin, partitions(command.list("partitions")));
             case "abort_transaction": return done(Transactions.aborted(admin, command).all());
+            case "set_feature": return setFeature(command);
             case "fence_producers": return done(admin.fenceProducers(command.<String>list("ids")).all());
             default: throw new Driver.Unsupported(verb);
         }
@@ -244,6 +247,12 @@ final class AdminRole implements Driver.Role {
             rows.add(row(entry.getKey(), entry.getValue().get().lowWatermark()));
         }
         return rows;
+    }
+
+    private Object setFeature(Driver.Command command) throws Exception {
+        FeatureUpdate.UpgradeType kind = FeatureUpdate.UpgradeType.valueOf(command.text("kind", "SAFE_DOWNGRADE"));
+        FeatureUpdate update = new FeatureUpdate((short) command.number("level"), kind);
+        return done(admin.updateFeatures(Map.of(command.text("feature"), update), new UpdateFeaturesOptions()).all());
     }
 
     private Object describeCluster() throws Exception {
