@@ -101,7 +101,9 @@ class Walks(RuleBasedStateMachine):
         self.honest(data)
 
     def step(self, client: Client, data: st.DataObject, fate: Fate) -> None:
-        """What it does next."""
+        """What it does next. What it asked last may come once more before."""
+        if client.ended is not None and data.draw(st.booleans(), label="again"):
+            self.ask_again(client, markers=data.draw(st.booleans(), label="markers"))
         if client.asked in self.world.waiting:
             self.arrived(client.asked, fate)
         elif client.asked is not None:
@@ -216,6 +218,17 @@ class Walks(RuleBasedStateMachine):
         """A write that was let in is appended now."""
         self.arrived(data.draw(st.sampled_from(self.world.waiting), label="write"), fate)
 
+    @rule(data=st.data())
+    @precondition(lambda self: self.world.waiting)
+    def arrive_late(self, data: st.DataObject) -> None:
+        """A write was let in, and meanwhile its transaction has taken too long."""
+        write = data.draw(st.sampled_from(self.world.waiting), label="write")
+        self.world.place.now_ms += 70_000
+        self.world.ring(("timed-out",))
+        for delivery in tuple(self.world.deliveries):
+            self.finish_delivery(delivery)
+        self.arrived(write, Fate.FINE)
+
     def arrived(self, write: Write, fate: Fate) -> None:
         client = next((c for c in self.clients if c.asked is write), None)
         answer = self.world.arrive(write, fate)
@@ -271,21 +284,22 @@ class Walks(RuleBasedStateMachine):
         else:
             self.take(client, request, fate)
 
-    @rule(data=st.data())
-    def asked_again(self, data: st.DataObject) -> None:
-        """An EndTxn that was answered comes once more, before its producer does anything else."""
-        client = self.pick(data, lambda c: c.ended is not None)
-        if client is None:
-            return
+    def ask_again(self, client: Client, *, markers: bool) -> None:
+        """An EndTxn that was answered is told the same once more, and the other one is refused."""
         assert client.ended is not None
         request, told, txn = client.ended
         if self.world.current[client.transactional_id] is not txn or self.is_another(client):
             client.ended = None
             return
+        if markers:
+            self.carry(client)
         before = self.world.written
-        answer = self.world.ask(request, END[client.generation])
-        count("EndTxn again", answer.error_code)
+        version = END[client.generation]
+        answer = self.world.ask(request, version)
+        count(f"EndTxn {version} again", answer.error_code)
         assert answer == told or answer.error_code == Errors.CONCURRENT_TRANSACTIONS
+        other = self.world.ask(request.replace(committed=not request.committed), version)
+        assert other.error_code in (Errors.INVALID_TXN_STATE, Errors.CONCURRENT_TRANSACTIONS)
         assert self.world.written == before
 
     def is_another(self, client: Client) -> bool:
@@ -409,7 +423,8 @@ NEEDED = (
     "AddPartitionsToTxn NONE", "AddOffsetsToTxn NONE", "AddPartitionsToTxn PRODUCER_FENCED",
     "append NONE", "append INVALID_TXN_STATE", "write CONCURRENT_TRANSACTIONS", "write PRODUCER_FENCED",
     "EndTxn NONE", "EndTxn CONCURRENT_TRANSACTIONS", "EndTxn PRODUCER_FENCED",
-    "EndTxn again NONE", "EndTxn again CONCURRENT_TRANSACTIONS", "crash", "somebody else",
+    "EndTxn 4 again NONE", "EndTxn 5 again NONE", "EndTxn 5 again CONCURRENT_TRANSACTIONS", "crash",
+    "somebody else",
 )  # fmt: skip
 """What lives must go through to say anything."""
 
