@@ -26,7 +26,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from konvene.client.assignors import ASSIGNORS
 from konvene.configs import BrokerConfig
-from konvene.sim.members import kinds
+from konvene.sim.members import kinds, transacts
 from konvene.sim.run import Report, Run, simulate
 
 __all__ = [
@@ -216,12 +216,15 @@ class Job(NamedTuple):
 
     @property
     def groups(self) -> str:
-        return "whole broker" if self.level == 2 else "+".join(self.run.kinds)
+        if self.level == 2:
+            return "whole broker" + (", transactional" if transacts(self.run.kinds) else "")
+        return "+".join(self.run.kinds)
 
     def command(self) -> str:
         """The one command that runs it again."""
         if self.level == 2:
-            return f"konvene sim run --level 2 --seed {self.run.seed} --steps {self.run.steps}"
+            groups = " --groups transactional" if transacts(self.run.kinds) else ""
+            return f"konvene sim run --level 2 --seed {self.run.seed} --steps {self.run.steps}{groups}"
         return self.run.command()
 
 
@@ -279,7 +282,7 @@ def _run_whole(job: Job, trace: Callable[[str], None] | None) -> Result:
     seed, steps = job.run.seed, job.run.steps
     began = time.perf_counter()
     try:
-        report = run_whole(seed, steps, trace=trace)
+        report = run_whole(seed, steps, trace=trace, transactions=transacts(job.run.kinds))
     except Violation as broken:
         story = str(broken.message).splitlines()
         found = {"promise": broken.promise, "why": story[0], "step": None, "at_ms": None,

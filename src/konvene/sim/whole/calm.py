@@ -23,6 +23,7 @@ from konvene.sim.machine.network import NetworkFaults
 from konvene.sim.whole.broker import BROKER, PORT
 from konvene.sim.whole.history import connecting
 from konvene.sim.whole.promises import ReadAtLeastOnce, Violation
+from konvene.sim.whole.transactors import TRANSACTS
 
 if TYPE_CHECKING:
     from konvene.sim.whole.run import Whole
@@ -96,7 +97,7 @@ class Calm:
 
     def _restart_clients(self) -> None:
         for name, client in self.run_.clients.items():
-            if client.spec.job == "consume":
+            if client.spec.job in ("consume", TRANSACTS):
                 if client.leaving:
                     self.run_.kill_client(name)
                 self.run_.start_client(name)
@@ -155,7 +156,7 @@ class Calm:
         return [
             name
             for name, client in self.run_.clients.items()
-            if client.spec.job != "consume"
+            if client.spec.job not in ("consume", TRANSACTS)
             and self.loop.is_up(name)
             and any(not task.done() for task in self.loop.host(name).tasks)
         ]

@@ -32,6 +32,7 @@ from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from konvene.sim.whole.broker import BROKER, PORT
 from konvene.sim.whole.history import History, Sent, connecting
+from konvene.sim.whole.transactors import TRANSACTS, transact
 
 __all__ = ["Client", "ClientSpec", "Timeouts", "World"]
 
@@ -65,6 +66,7 @@ class ClientSpec:
     most_records: int | None = None
     gap_s: float = 1.0
     acks: int = -1
+    transaction_version: int = 2
 
 
 class World(Protocol):
@@ -108,8 +110,8 @@ class Client:
         self.consumer = None
         self.number = 0
         self.chance = Random(f"{self.seed} {self.who}")
-        job = {"produce": self._produce, "once": self._produce_once, "consume": self._consume,
-               "admin": self._administer}[self.spec.job]  # fmt: skip
+        job: Any = {"produce": self._produce, "once": self._produce_once, "consume": self._consume,
+               "admin": self._administer, TRANSACTS: partial(transact, self)}[self.spec.job]  # fmt: skip
         while not self.leaving:
             try:
                 async with self._cluster() as cluster:
@@ -237,7 +239,7 @@ class Client:
             member=member,
         )  # fmt: skip
         self.read_to = {}
-        consumer.subscribe(spec.topics, on_assigned=self._assigned)
+        consumer.subscribe(spec.topics, on_assigned=self.assigned)
         self.consumer = consumer
         try:
             while not self.leaving:
@@ -251,7 +253,7 @@ class Client:
                 await consumer.close()
             self.consumer = None
 
-    async def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         for place in partitions:
             self.read_to.pop(place, None)
 

@@ -15,6 +15,7 @@ from konvene.sim.machine.disk import DiskFaults
 from konvene.sim.machine.loop import Order
 from konvene.sim.machine.network import NetworkFaults
 from konvene.sim.whole.clients import ClientSpec, Timeouts
+from konvene.sim.whole.transactors import TRANSACTS
 
 __all__ = ["FAULTS", "Knobs", "draw"]
 
@@ -49,6 +50,8 @@ class Knobs:
     """The mean time that a disk takes to sync."""
     look_ms: float
     """What a look at the clock costs at most."""
+    transactors: int = 0
+    """Clients that work in transactions."""
     check_every: int = 50
     """The state is compared with the logs after so many steps."""
     drawn: Mapping[str, Any] = field(default_factory=dict)
@@ -79,8 +82,9 @@ def _told(client: ClientSpec) -> str:
     return " ".join([*words, *(["auto-commit"] if client.auto_commit else [])])
 
 
-def draw(seed: int, *, calm: bool = False) -> Knobs:
-    """The knobs of a seed. `calm`: the same clients, and nothing that goes wrong."""
+def draw(seed: int, *, calm: bool = False, transactions: bool = False) -> Knobs:
+    """The knobs of a seed. `calm`: the same clients, and nothing that goes wrong. `transactions`: beside them
+    clients that work in transactions."""
     chance = Random(f"knobs {seed}")
     topics = {f"topic-{i}": chance.randint(1, 4) for i in range(chance.randint(1, 2))}
     synced = chance.random() < 0.75
@@ -88,12 +92,16 @@ def draw(seed: int, *, calm: bool = False) -> Knobs:
     if not synced:
         faults = {name: weight for name, weight in faults.items() if name not in POWER}
     network, disk = _network(chance), _disk(chance)
+    transactors = _transactors(Random(f"transactors {seed}"), tuple(topics)) if transactions else []
     return Knobs(
         order=chance.choice(("fifo", "hosts", "hosts", "all", "all")),
         topics=topics,
-        clients=tuple(_clients(chance, tuple(topics))),
+        clients=(*_clients(chance, tuple(topics)), *transactors),
+        transactors=len(transactors),
         timeouts=_timeouts(chance),
-        settings=_settings(chance, synced=synced) | _heartbeats(Random(f"heartbeats {seed}")),
+        settings=_settings(chance, synced=synced)
+        | _heartbeats(Random(f"heartbeats {seed}"))
+        | (_of_transactions(Random(f"transactions {seed}")) if transactions else {}),
         network=NetworkFaults() if calm else network,
         disk=DiskFaults() if calm else disk,
         faults={} if calm else faults,
@@ -154,6 +162,26 @@ def _heartbeats(chance: Random) -> dict[str, str]:
         "konvene.heartbeat.policy": chance.choice(("responsive", "responsive", "kafka")),
         "konvene.heartbeat.hold.classic.clients": chance.choice(("konvene", "konvene", "librdkafka")),
     }
+
+
+def _of_transactions(chance: Random) -> dict[str, str]:
+    return {
+        "transaction.state.log.num.partitions": str(chance.randint(1, 2)),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "5000",
+    }
+
+
+def _transactors(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:
+    """Each has its generation of transactions."""
+    assignors = chance.choice(ASSIGNORS)
+    return [
+        ClientSpec(
+            f"transactor-{i + 1}", TRANSACTS, group="transactors", topics=topics, assignors=assignors,
+            instance_id=f"static-t-{i + 1}" if chance.random() < 0.3 else None,
+            most_records=chance.choice((None, 3)), transaction_version=chance.choice((1, 2, 2)),
+        )
+        for i in range(chance.randint(1, 3))
+    ]  # fmt: skip
 
 
 def _clients(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:

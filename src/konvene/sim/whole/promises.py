@@ -25,6 +25,8 @@ from konvene.log.errors import LogError
 from konvene.log.memory_disk import PowerCut
 from konvene.sim.whole.broker import BROKER, DATA
 from konvene.sim.whole.mirror import Shadow
+from konvene.sim.whole.promise import Promise, Violation
+from konvene.sim.whole.transactors import TRANSACTS, ExactlyOnce, NothingStaysOpen
 
 if TYPE_CHECKING:
     from konvene.broker.coordinator import Coordinator
@@ -36,28 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["PROMISES", "Promise", "Violation"]
 
 OFFSETS = "__consumer_offsets"
-
-
-class Violation(Exception):
-    """A promise was broken."""
-
-    def __init__(self, promise: str, message: str) -> None:
-        super().__init__(f"{promise}: {message}")
-        self.promise = promise
-        self.message = message
-
-
-class Promise:
-    """One promise about one run."""
-
-    def __init__(self, run: Whole) -> None:
-        self.run = run
-
-    def __repr__(self) -> str:
-        return f"<promise {type(self).__name__}>"
-
-    def broken(self, message: str) -> None:
-        raise Violation(type(self).__name__, message)
 
 
 class AcknowledgedRecordsStay(Promise):
@@ -140,7 +120,13 @@ class CommitsStay(Promise):
     """What a group is told that it committed is the last commit that was acknowledged, or one whose answer
     was lost; so is what the coordinator has."""
 
+    def _elsewhere(self) -> set[str]:
+        """Groups that commit in transactions: `ExactlyOnce` is about them."""
+        return {c.group for c in self.run.knobs.clients if c.job == TRANSACTS}
+
     def offsets(self, place: tuple[str, str, int], offset: int, began: int) -> None:
+        if place[0] in self._elsewhere():
+            return
         if place[1] in self.run.topics and not self.run.history.may_be_committed(place, offset, began):
             self.broken(f"OffsetFetch of {place} said {offset}; {self.run.history.committed(place)}")
 
@@ -150,7 +136,7 @@ class CommitsStay(Promise):
         for _, shard in self.run.shards():
             for group, topics in shard.offsets.items():
                 for topic, rows in topics.items():
-                    if topic not in self.run.topics:
+                    if topic not in self.run.topics or group in self._elsewhere():
                         continue
                     for partition, row in rows.items():
                         place = (group, topic, partition)
@@ -368,6 +354,8 @@ PROMISES: tuple[type[Promise], ...] = (
     RepliesAreDurable,
     RequestsEnd,
     NothingIsLeft,
+    ExactlyOnce,
+    NothingStaysOpen,
 )
 
 

@@ -45,6 +45,7 @@ from konvene.sim.whole.history import History, connecting
 from konvene.sim.whole.knobs import Knobs, draw
 from konvene.sim.whole.mirror import Mirror
 from konvene.sim.whole.promises import PROMISES, Promise, ReadAtLeastOnce, Violation
+from konvene.sim.whole.transactors import OUTPUT, PARTITIONS
 
 __all__ = ["Violation", "Whole", "WholeReport", "run_whole"]
 
@@ -309,7 +310,8 @@ class Whole:
             f"seed {self.seed}, step {self.loop.steps}, {self.loop.now:.3f} s",
             "the last events:",
             *(f"  {_line(event)}" for event in self._events),
-            f"konvene sim run --level 2 --seed {self.seed} --steps {self.steps}",
+            f"konvene sim run --level 2 --seed {self.seed} --steps {self.steps}"
+            + (" --groups transactional" if self.knobs.transactors else ""),
         ]
         return "\n".join(rows)
 
@@ -366,15 +368,23 @@ class Whole:
         ) as cluster:
             for topic, partitions in self.topics.items():
                 await Admin(cluster).create_topic(topic, partitions=partitions)
+            if self.knobs.transactors:
+                await Admin(cluster).create_topic(OUTPUT, partitions=PARTITIONS)
 
 
 def run_whole(
-    seed: int, steps: int = 20_000, *, trace: Trace | None = None, calm: bool = False
+    seed: int,
+    steps: int = 20_000,
+    *,
+    trace: Trace | None = None,
+    calm: bool = False,
+    transactions: bool = False,
 ) -> WholeReport:
     """One run. Raises `Violation`, whose text ends with the command that plays it again.
 
-    `trace` is given a line for each step; `calm`: the same clients, and no faults."""
-    knobs = draw(seed, calm=calm)
+    `trace` is given a line for each step; `calm`: the same clients, and no faults; `transactions`: with some
+    that work in transactions."""
+    knobs = draw(seed, calm=calm, transactions=transactions)
     began = time.perf_counter()
     with _quiet() as told:
         run = Whole(seed, steps, knobs, trace)
