@@ -98,8 +98,9 @@ def run_options(command: F) -> F:
 
     @click.option("--groups", default="classic", show_default=True, metavar="KIND[,KIND]",
                   help="Kinds of groups, each in a run of its own: classic, static, consumer,"
-                       " consumer-static, migration, streams. classic+static, or mixed: in one"
-                       " world.")  # fmt: skip
+                       " consumer-static, migration, streams, transactional, transactional-consumer."
+                       " classic+static, or mixed: in one world. At level 2: transactional, or the"
+                       " others.")  # fmt: skip
     @click.option("--steps", type=click.IntRange(1), metavar="N",
                   help="Steps before it becomes calm, about [default: 5000; 20000 at level 2].")  # fmt: skip
     @click.option("--level", type=click.IntRange(1, 2), default=1, show_default=True,
@@ -117,7 +118,7 @@ def run_options(command: F) -> F:
     ) -> Any:  # fmt: skip
         asked = Asked(
             level,
-            _kinds(groups) if level == 1 else ((),),
+            _kinds(groups) if level == 1 else _of_whole_brokers(groups),
             steps or STEPS[level],
             pairs_of("--set", sets),
             pairs_of("--config", settings),
@@ -134,8 +135,15 @@ def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
         raise click.UsageError("--groups: name at least one kind.")
-    mixed = tuple(name for name, kind in kinds().items() if not kind.assigned)
+    mixed = tuple(name for name, kind in kinds().items() if not kind.assigned and not kind.transacts)
     return tuple(mixed if word == "mixed" else tuple(word.split("+")) for word in words)
+
+
+def _of_whole_brokers(text: str) -> tuple[tuple[str, ...], ...]:
+    """Clients of a whole broker are as the seed says, but that some transact where that is asked for."""
+    from konvene.sim.members import transacts
+
+    return tuple(kinds for kinds in _kinds(text) if transacts(kinds)) or ((),)
 
 
 def _check(asked: Asked) -> None:
