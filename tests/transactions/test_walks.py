@@ -221,12 +221,15 @@ class Walks(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.world.waiting)
     def arrive_late(self, data: st.DataObject) -> None:
-        """A write was let in, and meanwhile its transaction has taken too long."""
+        """A write was let in; meanwhile its transaction took too long, and some markers are written."""
         write = data.draw(st.sampled_from(self.world.waiting), label="write")
         self.world.place.now_ms += 70_000
         self.world.ring(("timed-out",))
-        for delivery in tuple(self.world.deliveries):
-            self.finish_delivery(delivery)
+        name = write.transactional_id
+        for _ in range(data.draw(st.integers(0, 4), label="markers")):
+            delivery = next((d for d in self.world.deliveries if d.markers.transactional_id == name), None)
+            if delivery is not None:
+                self.world.deliver(delivery)
         self.arrived(write, Fate.FINE)
 
     def arrived(self, write: Write, fate: Fate) -> None:
