@@ -223,7 +223,6 @@ async def _driven(
 
     async def go_on(producer: Producer) -> None:
         nonlocal done
-        await producer.begin()
         while True:
             await producer.transact()
             done += 1
@@ -231,6 +230,9 @@ async def _driven(
     producers = [
         Producer(await asking(running.port), topic, i % topic.partitions, speaks) for i in range(count)
     ]
+    for producer in producers:
+        await producer.begin()
+        await producer.transact()
     seen: list[Window] = []
 
     async def look() -> None:
