@@ -2,139 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
-
 import pytest
-from tests.client.scripted import HANG_UP, ScriptedBroker
+from tests.client.scripted import HANG_UP
 from tests.client.test_producer import acknowledge, written
+from tests.client.transacting import (
+    QUICK,
+    TP,
+    added,
+    coordinator,
+    ended,
+    headers,
+    identified,
+    play,
+    said,
+    sent,
+)
 
-from konvene.client.cluster import Cluster, TopicPartition
 from konvene.client.errors import KafkaError, OutOfTurn, ProducerFenced, RequestTimedOut, TransactionFailed
-from konvene.client.settings import ClientSettings
 from konvene.client.transaction_state import State
-from konvene.client.transactional_producer import ConsumerGroupMetadata, TransactionalProducer
-from konvene.codec.batches import BatchHeader, read_header
+from konvene.client.transactional_producer import TransactionalProducer
 from konvene.errors import Errors
-from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
-from konvene.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
-from konvene.messages.end_txn import EndTxnResponse
-from konvene.messages.init_producer_id import InitProducerIdResponse
-from konvene.messages.txn_offset_commit import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
-
-QUICK = ClientSettings(retry_backoff_ms=1, retry_backoff_max_ms=2, default_api_timeout_ms=2_000)
-TP = TopicPartition("t", 0)
-
-Job = Callable[[TransactionalProducer], Coroutine[Any, Any, Any]]
-
-
-def added(*codes: int) -> Callable[[Any], AddPartitionsToTxnResponse]:
-    """Every partition of the request gets the first code, or each its own."""
-
-    def answer(request: Any) -> AddPartitionsToTxnResponse:
-        given = list(codes or (0,))
-        return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=tuple(
-                AddPartitionsToTxnTopicResult(
-                    name=t.name,
-                    results_by_partition=tuple(
-                        AddPartitionsToTxnPartitionResult(
-                            partition_index=p,
-                            partition_error_code=given.pop(0) if len(given) > 1 else given[0],
-                        )
-                        for p in t.partitions
-                    ),
-                )
-                for t in request.v3_and_below_topics
-            )
-        )
-
-    return answer
-
-
-def committed(**codes: int) -> Callable[[Any], TxnOffsetCommitResponse]:
-    """`p0=14`: the code of partition 0; the others are taken."""
-
-    def answer(request: Any) -> TxnOffsetCommitResponse:
-        return TxnOffsetCommitResponse(
-            topics=tuple(
-                TxnOffsetCommitResponseTopic(
-                    name=t.name,
-                    topic_id=t.topic_id,
-                    partitions=tuple(
-                        TxnOffsetCommitResponsePartition(
-                            partition_index=p.partition_index,
-                            error_code=codes.get(f"p{p.partition_index}", 0),
-                        )
-                        for p in t.partitions
-                    ),
-                )
-                for t in request.topics
-            )
-        )
-
-    return answer
-
-
-def ended(code: int = 0, epoch: int = -1) -> EndTxnResponse:
-    return EndTxnResponse(error_code=code, producer_id=7 if epoch >= 0 else -1, producer_epoch=epoch)
-
-
-def identified(code: int = 0, epoch: int = 0) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=epoch)
-
-
-def coordinator(level: int = 2, **answers: Any) -> ScriptedBroker:
-    """A cluster at this level of `transaction.version`, in which all goes well but what is given."""
-    usual = {
-        "InitProducerId": identified(), "Produce": acknowledge(), "AddPartitionsToTxn": added(),
-        "AddOffsetsToTxn": AddOffsetsToTxnResponse(), "TxnOffsetCommit": committed(),
-        "EndTxn": ended(epoch=1) if level > 1 else ended(),
-    }  # fmt: skip
-    broker = ScriptedBroker(**(usual | answers))
-    broker.features = {"transaction.version": level} if level else {}
-    return broker
-
-
-def play(broker: ScriptedBroker, job: Job, settings: ClientSettings = QUICK, **options: Any) -> Any:
-    """Run a job with a producer that has been initialized."""
-    broker.answers["Metadata"] = [broker.metadata(t=3)]
-
-    async def whole() -> Any:
-        async with Cluster(broker.address, settings) as cluster:
-            producer = TransactionalProducer(cluster, "id", **options)
-            await producer.init_transactions()
-            return await job(producer)
-
-    return asyncio.run(whole())
-
-
-def said(broker: ScriptedBroker) -> list[str]:
-    """What was asked, without the looking up."""
-    return [line for line in broker.asked if not line.startswith(("Metadata", "FindCoordinator"))]
-
-
-def sent(broker: ScriptedBroker, api: str) -> list[Any]:
-    return [r for name, r in zip(broker.apis, broker.requests, strict=True) if name == api]
-
-
-def headers(broker: ScriptedBroker) -> list[BatchHeader]:
-    return [
-        read_header(bytes(p.records))
-        for request in sent(broker, "Produce")
-        for t in request.topic_data
-        for p in t.partition_data
-    ]
-
 
 # both generations ---------------------------------------------------------------------------------
 
@@ -418,102 +305,3 @@ def test_a_commit_whose_time_was_over_is_called_again() -> None:
     with coordinator(EndTxn=[None, ended(epoch=1)]) as broker:
         play(broker, job, hasty)
     assert [r.producer_epoch for r in sent(broker, "EndTxn")] == [0, 0]
-
-
-# offsets ------------------------------------------------------------------------------------------
-
-
-def test_offsets_say_who_commits_them() -> None:
-    who = ConsumerGroupMetadata("readers", 3, "ann-1", "ann")
-
-    async def job(producer: TransactionalProducer) -> None:
-        async with producer.transaction():
-            await producer.send_offsets_to_transaction({TP: 5, TopicPartition("t", 2): 6}, who)
-
-    with coordinator(1) as broker:
-        play(broker, job)
-    (request,) = sent(broker, "TxnOffsetCommit")
-    assert (request.group_id, request.generation_id_or_member_epoch) == ("readers", 3)
-    assert (request.member_id, request.group_instance_id) == ("ann-1", "ann")
-    assert [(p.partition_index, p.committed_offset) for p in request.topics[0].partitions] == [(0, 5), (2, 6)]
-    assert [r.group_id for r in sent(broker, "AddOffsetsToTxn")] == ["readers"]
-    assert [r.committed for r in sent(broker, "EndTxn")] == [True]
-
-
-def test_only_offsets_that_were_not_taken_are_sent_again() -> None:
-    async def job(producer: TransactionalProducer) -> None:
-        await producer.cluster.topic("t")
-        async with producer.transaction():
-            await producer.send_offsets_to_transaction({TP: 5, TopicPartition("t", 1): 6}, "readers")
-
-    answers = [committed(p1=Errors.UNKNOWN_TOPIC_OR_PARTITION), committed()]
-    with coordinator(TxnOffsetCommit=answers) as broker:
-        play(broker, job)
-    rows = [[p.partition_index for p in r.topics[0].partitions] for r in sent(broker, "TxnOffsetCommit")]
-    assert rows == [[0, 1], [1]]
-
-
-def test_topics_whose_ids_are_not_known_are_named() -> None:
-    async def job(producer: TransactionalProducer) -> None:
-        async with producer.transaction():
-            await producer.send_offsets_to_transaction({TopicPartition("elsewhere", 0): 5}, "readers")
-
-    with coordinator() as broker:
-        play(broker, job)
-    assert "TxnOffsetCommit v5" in said(broker)
-
-
-def test_topics_that_were_made_anew_are_named() -> None:
-    async def job(producer: TransactionalProducer) -> None:
-        await producer.cluster.topic("t")
-        async with producer.transaction():
-            await producer.send_offsets_to_transaction({TP: 5}, "readers")
-
-    answers = [committed(p0=Errors.UNKNOWN_TOPIC_ID), committed()]
-    with coordinator(TxnOffsetCommit=answers) as broker:
-        play(broker, job)
-    assert [line for line in said(broker) if "Commit" in line] == ["TxnOffsetCommit v6", "TxnOffsetCommit v5"]
-
-
-@pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit"])
-def test_where_nobody_knows_what_became_of_offsets_the_epoch_rises(api: str) -> None:
-    """So that, in the first generation, what comes late does not get into the next transaction."""
-    hasty = QUICK._replace(request_timeout_ms=60, default_api_timeout_ms=50)
-
-    async def job(producer: TransactionalProducer) -> None:
-        producer.begin_transaction()
-        with pytest.raises(RequestTimedOut):
-            await producer.send_offsets_to_transaction({TP: 5}, "readers")
-        assert producer.state is State.ABORTABLE_ERROR
-        await producer.abort_transaction()
-        assert producer.identity == (7, 1)
-
-    answers = {api: None, "InitProducerId": [identified(), identified(epoch=1)]}
-    with coordinator(1, **answers) as broker:
-        play(broker, job, hasty)
-    assert [r.producer_epoch for r in sent(broker, "InitProducerId")] == [-1, 0]
-
-
-@pytest.mark.parametrize("code", [Errors.ILLEGAL_GENERATION, Errors.STALE_MEMBER_EPOCH])
-def test_a_member_that_is_out_cannot_commit_and_can_abort(code: Errors) -> None:
-    async def job(producer: TransactionalProducer) -> None:
-        producer.begin_transaction()
-        with pytest.raises(KafkaError, match=code.name):
-            await producer.send_offsets_to_transaction({TP: 5}, ConsumerGroupMetadata("readers", 3, "ann"))
-        with pytest.raises(TransactionFailed):
-            await producer.commit_transaction()
-        await producer.abort_transaction()
-
-    with coordinator(TxnOffsetCommit=committed(p0=code)) as broker:
-        play(broker, job)
-    assert [r.committed for r in sent(broker, "EndTxn")] == [False]
-
-
-def test_no_offsets_are_no_part_of_a_transaction() -> None:
-    async def job(producer: TransactionalProducer) -> None:
-        async with producer.transaction():
-            await producer.send_offsets_to_transaction({}, "readers")
-
-    with coordinator() as broker:
-        play(broker, job)
-    assert said(broker) == ["InitProducerId v5"]
