@@ -185,7 +185,7 @@ class Reader:
             return "yes" if content else "no"
         if name == "metadata_hash" and content:
             return f"hash-{self.hashes.setdefault(content, len(self.hashes) + 1)}"
-        if name in ("assignment_timestamp", "expire_timestamp") and content > 0:
+        if name in ("assignment_timestamp", "expire_timestamp", "log_append_time_ms") and content > 0:
             return "TIME"
         if name.endswith("producer_id") and content >= 0:
             return self.producer(content)

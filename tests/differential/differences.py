@@ -98,6 +98,11 @@ KNOWN = (
         r"a <- OffsetFetch v9 groups=\[\{group_id='g' topics=\[\] UNKNOWN_MEMBER_ID\}\]",
     ),
     Known(
+        "A commit of which every partition is refused makes no group.",
+        r"admin <- ListGroups v5 NONE groups=\[(\{group_id='[gh]' \S+ group_state='Empty' [^}]*\}(, )?)+\]",
+        r"admin <- ListGroups v5 NONE groups=\[\]",
+    ),
+    Known(
         "What the request that makes a streams group says of offsets, or of a shutdown, is known from then "
         "on; so is its topology with all partitions to who describes the group.",
         r"forgotten <- StreamsGroupHeartbeat v1 NONE .* status=\[\] .*",

@@ -29,6 +29,9 @@ OFFSETS = (
     "nowhere-0:1",
     "orders-2:3:m*51",
 )
+TAKEN = OFFSETS[:3]
+"""What may be refused is only committed in `g`, which is there: with Kafka a refused commit makes a group."""
+
 GROUPS = ("g", "g", "h")
 MEMBERS = ("", "", "", " member=!nobody generation=3", " member=- generation=-1", " member=- generation=1")
 BEGIN_AGAIN = {
@@ -49,7 +52,7 @@ class TransactionsWalk:
         self.second = {c: self.chance.random() < 0.6 for c in self.clients}
         self.sober = self.chance.choice((0.5, 0.7, 0.9))
         self.enlisted: dict[str, set[str]] = {}
-        self.first = ["topic own 2"]
+        self.first = ["commit admin orders-5:1 group=g generation=-1 member=-", "topic own 2"]
         self.last = ("written", "written state", *(f"read admin {p} isolation=committed" for p in PARTITIONS))
 
     def line(self, memory: Callable[[str], Memory], waiting: set[str]) -> str:
@@ -80,7 +83,7 @@ class TransactionsWalk:
         if self.second[who]:
             if roll < 0.8:
                 return f"write {who} {self.chance.choice(PARTITIONS)} v={self.chance.choice((12, 13))}"
-            return f"stow {who} {self.chance.choice(OFFSETS[:3])} v=5"
+            return f"stow {who} {self.chance.choice(TAKEN)} v=5"
         return self._step_of_first(who, self.enlisted.setdefault(who, set()))
 
     def _step_of_first(self, who: str, enlisted: set[str]) -> str:
@@ -92,7 +95,7 @@ class TransactionsWalk:
                 return f"pledge {who} v={self.chance.randint(0, 4)}"
             return f"enlist {who} {what} v={self.chance.randint(0, 3)}"
         if what == "group":
-            return f"stow {who} {self.chance.choice(OFFSETS[:3])} v={self.chance.randint(0, 4)}"
+            return f"stow {who} {self.chance.choice(TAKEN)} v={self.chance.randint(0, 4)}"
         return f"write {who} {what} v={self.chance.randint(3, 11)}"
 
     def _end_word(self) -> str:
@@ -132,7 +135,9 @@ class TransactionsWalk:
 
     def _stow(self, who: str) -> str:
         version = self.chance.randint(0, 5)
-        line = f"stow {who} {self.chance.choice(OFFSETS)} v={version} group={self.chance.choice(GROUPS)}"
+        group = self.chance.choice(GROUPS)
+        offsets = self.chance.choice(OFFSETS if group == "g" else TAKEN)
+        line = f"stow {who} {offsets} v={version} group={group}"
         return line + (self.chance.choice(MEMBERS) if version >= 3 else "") + self._whose()
 
     def _end(self, who: str) -> str:
@@ -140,7 +145,7 @@ class TransactionsWalk:
 
     def _commit(self, who: str) -> str:
         group = self.chance.choice(GROUPS)
-        return f"commit {who} {self.chance.choice(OFFSETS[:3])} group={group} generation=-1 member=-"
+        return f"commit {who} {self.chance.choice(TAKEN)} group={group} generation=-1 member=-"
 
     def _fetch(self, who: str) -> str:
         what = self.chance.choice(("all", "orders-0,orders-1", "orders-2"))
