@@ -403,6 +403,7 @@ class World:
     def _completed(self, txn: Txn, after: Transaction) -> None:
         """Nothing of it lingers anywhere."""
         assert not txn.complete and txn.outcome is (after.state is COMPLETE_COMMIT), after
+        assert not after.partitions, f"{after!r} has partitions, which the next one would begin with"
         txn.complete = True
         for entry in txn.entries:
             assert entry.counts is txn.outcome, f"{entry} of {txn}"
