@@ -26,6 +26,9 @@ FAULTS = (
 )  # fmt: skip
 """The deeds that chaos chooses from. What the network does by rate is in `NetworkFaults`."""
 
+LATE = frozenset(("broker-pause", "client-pause", "partition", "partition-one-way", "deaf"))
+"""What makes requests come late that their senders have given up."""
+
 POWER = frozenset(("power-cut", "power-cut-at-disk"))
 
 ASSIGNORS = (("range",), ("roundrobin",), ("cooperative-sticky",), ("range", "roundrobin"))
@@ -92,7 +95,8 @@ def draw(seed: int, *, calm: bool = False, transactions: bool = False) -> Knobs:
     if not synced:
         faults = {name: weight for name, weight in faults.items() if name not in POWER}
     network, disk = _network(chance), _disk(chance)
-    transactors = _transactors(Random(f"transactors {seed}"), tuple(topics)) if transactions else []
+    in_time = not network.clog and not LATE & faults.keys()
+    transactors = _transactors(Random(f"transactors {seed}"), tuple(topics), in_time) if transactions else []
     return Knobs(
         order=chance.choice(("fifo", "hosts", "hosts", "all", "all")),
         topics=topics,
@@ -171,14 +175,18 @@ def _of_transactions(chance: Random) -> dict[str, str]:
     }
 
 
-def _transactors(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:
-    """Each has its generation of transactions."""
+def _transactors(chance: Random, topics: tuple[str, ...], in_time: bool) -> list[ClientSpec]:
+    """Each has its generation of transactions; the older one only where requests come in time.
+
+    One that was given up and comes in the next transaction, which has the same epoch, is taken for one of it:
+    an EndTxn ends it. That is why there is another generation (KIP-890)."""
     assignors = chance.choice(ASSIGNORS)
     return [
         ClientSpec(
             f"transactor-{i + 1}", TRANSACTS, group="transactors", topics=topics, assignors=assignors,
             instance_id=f"static-t-{i + 1}" if chance.random() < 0.3 else None,
-            most_records=chance.choice((None, 3)), transaction_version=chance.choice((1, 2, 2)),
+            most_records=chance.choice((None, 3)),
+            transaction_version=chance.choice((1, 2, 2) if in_time else (2, 2, 2)),
         )
         for i in range(chance.randint(1, 3))
     ]  # fmt: skip
