@@ -82,6 +82,8 @@ class Scope:
     def command(self, level: int) -> list[str]:
         if level == 4:
             return [sys.executable, *LIVES]
+        if level == 6:
+            return [*self.command(2), "--groups", "transactional"]
         told = {
             "groups": {3: self.consumers, 5: self.transactional}.get(level, self.groups),
             "seeds": self.seeds,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutant import GROUPS, OFFSETS, TRANSACTIONS, Mutant
+from tests.mutation.mutant import BROKER, GROUPS, OFFSETS, TRANSACTIONS, Mutant
 
 COORDINATOR = (
     Mutant(
@@ -289,4 +289,43 @@ OFFSETS_IN_TRANSACTIONS = (
     ),
 )  # fmt: skip
 
-TRANSACTIONS_OF_MEMBERS: tuple[Mutant, ...] = (*COORDINATOR, *OFFSETS_IN_TRANSACTIONS)
+OF_A_BROKER = (
+    Mutant(
+        "marker-is-not-tried-again", BROKER + "transactions.py", ("TX6",),
+        "A partition that is loading when a transaction ends is never told; its readers wait for ever.",
+        "        if answer in NOT_READY:\n            self._later(place)\n            return\n",
+        "",
+        level=6,
+    ),
+    Mutant(
+        "complete-before-the-last-marker", BROKER + "transactions.py", ("TX6", "TX1"),
+        "A transaction is complete when its first marker is written; the next one is taken for a part of it.",
+        "        del self._missing[place]\n        if not self._missing:\n            self._done(self)\n",
+        "        del self._missing[place]\n        self._missing.clear()\n        self._done(self)\n",
+        level=6,
+        would_be_caught_by="a broker that dies between two markers, and a coordinator that read Complete",
+    ),
+    Mutant(
+        "groups-are-told-commit", BROKER + "transactions.py", ("TX1", "TX2"),
+        "Every marker says commit, whatever was decided: what was aborted is in the output.",
+        "            markers.producer_id, markers.producer_epoch, coordinator_epoch, markers.committed,\n",
+        "            markers.producer_id, markers.producer_epoch, coordinator_epoch, True,\n",
+        level=6,
+    ),
+    Mutant(
+        "offsets-have-no-marker", BROKER + "transactions.py", ("O3", "TX1"),
+        "The offsets of a transaction stay pending when it ends.",
+        "        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):\n",
+        "        if topic == OFFSETS_TOPIC:\n            self._written(place)\n            return\n        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):\n",
+        level=6,
+    ),
+    Mutant(
+        "nobody-hears-that-it-is-complete", BROKER + "transactions.py", ("TX6",),
+        "The coordinator is never told that the markers are written: no next transaction begins.",
+        "        delivery.coordinator.inform(told)\n",
+        "        assert told\n",
+        level=6,
+    ),
+)  # fmt: skip
+
+TRANSACTIONS_OF_MEMBERS: tuple[Mutant, ...] = (*COORDINATOR, *OFFSETS_IN_TRANSACTIONS, *OF_A_BROKER)

@@ -55,7 +55,7 @@ class Committer(Process):
             TxnOffsetCommitRequestPartition(
                 partition_index=index, committed_offset=random.randint(0, 1_000), committed_metadata=label
             )
-            for index in sorted(random.sample(range(topic.partitions), min(topic.partitions, 2)))
+            for index in sorted(random.sample(range(topic.partitions + 1), min(topic.partitions + 1, 2)))
         )
         request = TxnOffsetCommitRequest(
             group_id=OWN_GROUP, topics=(TxnOffsetCommitRequestTopic(name=topic.name, partitions=told),)

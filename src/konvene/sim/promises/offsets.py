@@ -49,10 +49,13 @@ class MembersCommit(Promise):
     group; and never while the group waits for its leader. Its session begins anew."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("OffsetCommit"):
+        if not event.asks("OffsetCommit", "TxnOffsetCommit"):
             return
         if isinstance(event.before.groups.get(event.request.group_id), ASSIGNING):
             return  # Its rules are others.
+        if event.api == "TxnOffsetCommit":
+            self._in_transaction(event)
+            return
         said, group = event.request, event.asked_of
         generation = said.generation_id_or_member_epoch
         known = said.group_id in event.before.groups
@@ -66,6 +69,19 @@ class MembersCommit(Promise):
             due_ms = event.shell.due_ms(("session", said.group_id, said.member_id))
             told_ms = group.members[said.member_id].session_timeout_ms
             assert due_ms == told_ms, f"{who} committed; its session ends in {due_ms} ms, not {told_ms}"
+
+    def _in_transaction(self, event: Event) -> None:
+        """A client that is too old to name a member may; a group that waits for its leader is no reason not
+        to, and no session begins anew."""
+        said, group = event.request, event.asked_of
+        generation = said.generation_id_or_member_epoch
+        unnamed = not said.member_id and said.group_instance_id is None
+        known = said.group_id in event.before.groups
+        alone = generation < 0 and (not known or unnamed or group.state is State.EMPTY)
+        member = known and is_member(group, said.member_id, said.group_instance_id)
+        may = alone or (member and generation == group.generation)
+        who = f"{said.member_id!r} in generation {generation} of {group!r}"
+        assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
 
 
 class OffsetsAreTheLastCommitted(Promise):
@@ -111,6 +127,9 @@ class OffsetsAreTheLastCommitted(Promise):
                 self.books = {key: entry_of(held) for key, held in event.after.offsets.items()}
             self._lose(len(event.shell.log.batches))
             self._read_pending(event.shell.log.batches)
+        open_ = {who: set(keys) for who, keys in event.shell.core.pending.by_producer.items()}
+        told = {who: set(keys) for who, keys in self.pending.items() if keys}
+        assert open_ == told, f"pending is {open_}, and should be {told}"
         held = event.after.offsets
         wrong = [key for key in held if self._is_wrong(event, key)]
         wrong += [key for key in self.books if key not in held]
@@ -387,6 +406,8 @@ class GroupsGoWhenEmpty(Promise):
             assert is_empty(group), f"{group!r} is deleted"
             left = event.shell.core.offsets.get(name)
             assert not left, f"{group!r} is deleted, its offsets are there: {left}"
+            held = event.shell.core.pending.of(name)
+            assert not held, f"{group!r} is deleted, and transactions commit in it: {held}"
 
 
 class RecreatedTopicsBeginAnew(Promise):

@@ -227,7 +227,8 @@ class Transactions:
     def _enlisted(
         self, writer: tuple[str, int, int], place: Place, *, adds: bool, then: Callable[[Errors], None]
     ) -> None:
-        """Have the coordinator verify that a partition was added, or add it."""
+        """Have the coordinator verify that a partition was added, or add it. Until somebody goes on from
+        there, much may happen."""
         transactional_id, producer_id, epoch = writer
         request = AddPartitionsToTxnRequest(
             transactions=(
@@ -240,11 +241,11 @@ class Transactions:
         )  # fmt: skip
 
         def told(answer: Any) -> None:
-            if isinstance(answer, Errors):
-                then(answer)
-                return
-            (result,) = answer.results_by_transaction
-            then(Errors(result.topic_results[0].results_by_partition[0].partition_error_code))
+            error = answer
+            if not isinstance(answer, Errors):
+                (result,) = answer.results_by_transaction
+                error = Errors(result.topic_results[0].results_by_partition[0].partition_error_code)
+            self.world.agenda.after(self.world.latency_ms("marker.ms"), then, error)
 
         self._submit(request, OF_BROKERS, "broker", told)
 
