@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -153,6 +154,33 @@ def test_one_sync_serves_all_who_wait() -> None:
         await journal.finish_sync()
         assert all(a.done for a in answers)
         assert journal.syncs == []
+
+    run(body)
+
+
+def test_what_need_only_be_written_waits_for_those_before_it_alone() -> None:
+    """It leaves at once where nobody waits, never before those who do, and is on the disk soon after."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        shard: Any = coordinator.core
+        decide = GroupShard.handle
+
+        def handle(request: Any, context: Any) -> Any:
+            quick = request.topics[0].partitions[0].committed_offset >= 100
+            return decide(shard, request, context)._replace(when_written=quick)
+
+        coordinator.core = cast("Any", SimpleNamespace(handle=handle, replay=shard.replay))
+        assert coordinator.submit(commit(offset=100), V9).done
+        assert journal.syncs == []
+        assert coordinator.lingers
+        slow = coordinator.submit(commit(offset=1), V9)
+        quick = coordinator.submit(commit(offset=101), V9)
+        assert not slow.done
+        assert not quick.done
+        await journal.finish_sync()
+        assert slow.done
+        assert quick.done
+        coordinator.core = shard
 
     run(body)
 

@@ -310,7 +310,7 @@ class Coordinator:
             last = end - 1 if outcome.records else -1
             why = tuple(Explained(r, base if outcome.records else -1, last) for r in outcome.why)
         held = _Held(end, outcome.replies, outcome.effects, why, outcome.may_wait)
-        if outcome.when_written:
+        if outcome.when_written and not self._held:  # Replies leave in their order.
             self._release_when_written(held)
         else:
             self._release_or_hold(held)
