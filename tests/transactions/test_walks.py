@@ -31,6 +31,7 @@ from konvene.errors import Errors
 from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from konvene.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from konvene.messages.end_txn import EndTxnRequest
+from konvene.transactions.state import LAST_EPOCH
 
 LIVES = int(os.environ.get("KONVENE_WALKS", "0"))
 NAMES = ("ann", "bob", "cas")
@@ -152,6 +153,7 @@ class Walks(RuleBasedStateMachine):
         """Nobody is told to be who another was told to be."""
         who = answer.producer_id, answer.producer_epoch
         assert self.given.setdefault(who, client) is client, f"{who} was given twice"
+        assert who[1] < LAST_EPOCH, f"nobody can fence {who}"
         if who != client.producer:
             client.sequences = {}
         client.producer = who

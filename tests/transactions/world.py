@@ -304,21 +304,23 @@ class World:
         if self.logs[write.place].is_open(write.producer):
             self.waiting.append(write)
             return None
-        if write.generation == 2:
-            error = self._enlist(write, fate)
-            if error is not Errors.NONE:
-                return error
-        elif not self._is_enlisted(write):
-            return Errors.INVALID_TXN_STATE
+        is_enlisted = self._is_enlisted(write)
+        error = self._enlist(write, fate)
+        if write.generation == 1 and fate is Fate.FINE:
+            assert (error is Errors.NONE) is is_enlisted, f"{write} is told {error.name}"
+        if error is not Errors.NONE:
+            return error
+        assert self._is_enlisted(write), f"{write} is let in, and has no part in the transaction"
         self.waiting.append(write)
         return None
 
     def _enlist(self, write: Write, fate: Fate) -> Errors:
+        """Add its partition to the transaction, or where older clients did that ask whether they have."""
         asked = AddPartitionsToTxnTransaction(
             transactional_id=write.transactional_id,
             producer_id=write.producer[0],
             producer_epoch=write.producer[1],
-            verify_only=False,
+            verify_only=write.generation == 1,
             topics=(AddPartitionsToTxnTopic(name=write.place[0], partitions=(write.place[1],)),),
         )
         told = self.ask(AddPartitionsToTxnRequest(transactions=(asked,)), 5, fate)
