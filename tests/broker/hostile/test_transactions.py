@@ -311,6 +311,19 @@ def test_the_form_of_brokers(target: Target, producer: Producer) -> None:
     assert code_of(target, asked, 5) == "NONE"
 
 
+def test_transactions_without_an_end(target: Target, producer: Producer) -> None:
+    """One over and over is answered each time, and others are served soon."""
+    one = enlisted(producer, verify_only=False)
+    if not target.is_kafka:  # Which waits for as many answers as it was sent ids, and has one for each.
+        told = settled(target, AddPartitionsToTxnRequest(transactions=(one, one, one)), 5)
+        assert [len(result.topic_results) for result in told.results_by_transaction] == [1, 1, 1]
+    names = (f"hostile-none-{n}" for n in range(10_000))
+    many = tuple(enlisted(NOBODY._replace(transactional_id=name), verify_only=True) for name in names)
+    told = settled(target, AddPartitionsToTxnRequest(transactions=many), 5)
+    assert len(told.results_by_transaction) == len(many)
+    assert codes(told) == {Errors.INVALID_PRODUCER_ID_MAPPING}
+
+
 @pytest.mark.parametrize("group_id", ["", "g" * 32_000, "../..", "\0"])
 def test_groups_with_odd_names(target: Target, producer: Producer, group_id: str) -> None:
     """A group is a name; the empty one is refused where offsets are committed."""
