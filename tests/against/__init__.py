@@ -26,4 +26,6 @@ honest.
 | test_history.py | konvene tells why each of these rebalances happened |
 | consumer_groups/ | the same for consumer groups (KIP-848), and for groups that change their protocol |
 | streams_groups/ | Kafka Streams applications as streams groups (KIP-1071) |
+| transactions/ | transactional producers of both protocols, exactly-once under kills, hanging transactions |
+| test_kafka_loads*.py | what konvene wrote, Apache Kafka loads, and goes on with |
 """
