@@ -49,7 +49,6 @@ COORDINATOR = (
         "    is_retry = is_rotated or transaction.producer_epoch == request.producer_epoch + 1\n",
         "    is_retry = is_rotated\n",
         level=5,
-        would_be_caught_by="a promise that a producer which nobody followed is never fenced",
     ),
     Mutant(
         "rotated-producer-keeps-its-epoch", TRANSACTIONS + "end.py", ("TX4",),
@@ -99,6 +98,7 @@ COORDINATOR = (
         "            and transaction.producer_epoch == epoch\n            and (topic, partition)",
         "            and (topic, partition)",
         level=5,
+        would_be_caught_by="a process that is followed between the check of its write and the write, by one that writes to the same partition",
     ),
     Mutant(
         "enlisted-though-it-ends", TRANSACTIONS + "shard.py", ("TX5", "TX6"),
@@ -106,6 +106,7 @@ COORDINATOR = (
         "            and transaction.state is ONGOING\n            and transaction.producer_id == producer_id\n",
         "            and transaction.producer_id == producer_id\n",
         level=5,
+        would_be_caught_by="a client of the older generation that asks for the end while a write of its own is under way; all others have another epoch by then",
     ),
     Mutant(
         "same-epoch-for-who-follows", TRANSACTIONS + "init.py", ("TX4", "TX5"),
@@ -127,7 +128,6 @@ COORDINATOR = (
         "    if expected == transaction.last_producer_epoch:\n        return epoch, expected\n    raise TransactionError(Errors.PRODUCER_FENCED)\n",
         "    return epoch, expected\n",
         level=5,
-        would_be_caught_by="a promise of who may be told the present epoch",
     ),
     Mutant(
         "id-in-use-while-it-ends", TRANSACTIONS + "init.py", ("TX3", "TX6"),
