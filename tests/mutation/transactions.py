@@ -296,6 +296,7 @@ OF_A_BROKER = (
         "        if answer in NOT_READY:\n            self._later(place)\n            return\n",
         "",
         level=6,
+        would_be_caught_by="a coordinator of groups that reads its log again while a transaction ends, and the broker lives on",
     ),
     Mutant(
         "complete-before-the-last-marker", BROKER + "transactions.py", ("TX6", "TX1"),
