@@ -76,7 +76,7 @@ class Scope:
     """Of whole brokers."""
     consumers: str = "consumer,consumer-static,migration"
     """The kinds of groups that show the bugs of consumer groups."""
-    transactional: str = "transactional,transactional-consumer"
+    transactional: str = "transactional"
     """Those that show the bugs of transactions."""
 
     def command(self, level: int) -> list[str]:
