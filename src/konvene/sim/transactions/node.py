@@ -294,7 +294,11 @@ class Transactions:
         world, place = self.world, (OFFSETS, 0)
         writer = request.transactional_id, request.producer_id, request.producer_epoch
 
+        asked_by = client.life, client.connection
+
         def commit(error: Errors) -> None:
+            if self.rests_on_order(request, version) and asked_by != (client.life, client.connection):
+                return  # It was given up meanwhile.
             was_open = self._offsets_open(*writer[1:])
             if error is Errors.NONE and not was_open and not self._is_enlisted(writer, place):
                 error = Errors.NOT_COORDINATOR
