@@ -64,7 +64,7 @@ class Transactions:
         self._loading: list[asyncio.Task[None]] = []
         self._deliveries: dict[Delivery, None] = {}
         self._fetching: dict[asyncio.Task[None], None] = {}
-        self._awaited: dict[str, list[Later[None]]] = {}
+        self._awaited: dict[str, dict[Later[None], None]] = {}
 
     def __repr__(self) -> str:
         return f"<transactions: {len(self._coordinators)} coordinators, {len(self._deliveries)} ending>"
@@ -172,9 +172,15 @@ class Transactions:
     def completed(self, transactional_id: str, within_ms: int) -> Later[None]:
         """Resolved when the markers of a transaction that ends are written, or when time is up."""
         waiting: Later[None] = Later()
-        self._awaited.setdefault(transactional_id, []).append(waiting)
-        self._broker.loop.call_later(within_ms / 1000, waiting.resolve, None)
+        self._awaited.setdefault(transactional_id, {})[waiting] = None
+        self._broker.loop.call_later(within_ms / 1000, self._wait_no_more, transactional_id, waiting)
         return waiting
+
+    def _wait_no_more(self, transactional_id: str, waiting: Later[None]) -> None:
+        others = self._awaited.get(transactional_id)
+        if others is not None and others.pop(waiting, waiting) is None and not others:
+            del self._awaited[transactional_id]
+        waiting.resolve(None)
 
     async def close(self) -> None:
         for fetching in self._fetching:

@@ -39,6 +39,8 @@ class Transacting(Member):
     """What is common to them, whichever protocol they speak."""
 
     require_stable = True
+    waits_for_the_end = False
+    """Whether it gives nothing up before its transaction is over, however long that takes."""
     producer: Producer | None = None
 
     def start(self) -> None:
@@ -125,7 +127,8 @@ class Transacting(Member):
                 self._over(ranges, ages, error)
                 tell(error)
 
-        self.later(timeout_ms, tell, None)
+        if not self.waits_for_the_end:
+            self.later(timeout_ms, tell, None)
         self.producer.play(self.producer.transaction(values, request, over))
 
     def _ranges(self, request: Any) -> Ranges:
@@ -154,7 +157,9 @@ class ClassicTransactor(Transacting, ClassicMember):
 
 
 class ConsumerTransactor(Transacting, ConsumerMember):
-    """In a consumer group."""
+    """In a consumer group. At its present epoch it may commit for partitions that it has given up already."""
+
+    waits_for_the_end = True
 
 
 def _classic(world: World, name: str, group: str) -> Member:
