@@ -233,14 +233,6 @@ class Broker:
                 ids.append(text)
         return tuple(ids)
 
-    def is_open(self, topic: str, partitions: int) -> bool:
-        """Whether a topic's partitions are there: it is known a moment before its logs are."""
-        known = self.partitions
-        return all(
-            known.get(topic, index) is not None or (topic, index) in known.offline
-            for index in range(partitions)
-        )
-
     async def next_producer_id(self) -> int | None:
         """A producer id that nobody has; None while the catalogue cannot be written."""
         for producer_id in self._producer_ids:

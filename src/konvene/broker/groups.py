@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.coordinators import Coordinators
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.broker.group_work import GroupWork
 from konvene.broker.journal import Journal
-from konvene.broker.journal_contract import Journal as AnyJournal
 from konvene.broker.topic_remarks import TopicRemarks
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
-from konvene.codec.hashes import group_partition
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.intervals import RESPONSIVE, told_interval_ms
@@ -27,63 +25,21 @@ if TYPE_CHECKING:
 MOST_MS = 1_000_000
 """Longer than any interval: what members are told depends on how many there are."""
 
-REMEMBERED_GROUPS = 10_000
-"""Of so many groups the coordinator is known without hashing their ids again."""
 
-
-class Groups:
-    """Which coordinator has which group. There are none until somebody looks for one."""
+class Groups(Coordinators):
+    """Which coordinator has which group."""
 
     def __init__(self, broker: Broker) -> None:
-        self.between: Callable[[AnyJournal], AnyJournal] = lambda journal: journal
-        """What stands between coordinators and their logs: nothing, where no test has put faults there."""
-        self._broker = broker
+        super().__init__(broker, OFFSETS_TOPIC)
         self._work = GroupWork(broker)
         self.topic_remarks = TopicRemarks(broker)
-        self._coordinators: list[Coordinator | None] = []
-        self._by_group: dict[str, Coordinator] = {}
-        self._loading: asyncio.Task[None] | None = None
-        self._making: asyncio.Task[None] | None = None
+        self._told: asyncio.Task[None] | None = None
+        """Whoever is told when all have read their logs."""
         self.members = 0
         """In all groups, as of a moment ago; counted while the heartbeat policy is responsive."""
         self._counting: asyncio.TimerHandle | None = None
         self._heard_on: dict[tuple[str, str], object] = {}
         self._members_of: dict[object, dict[tuple[str, str], None]] = {}
-
-    def __repr__(self) -> str:
-        return f"<groups: {len(self._coordinators)} coordinators>"
-
-    @property
-    def ready(self) -> bool:
-        return bool(self._coordinators)
-
-    def of(self, group_id: str) -> Coordinator | None:
-        known = self._by_group.get(group_id)
-        if known is not None:
-            return known
-        if not self._coordinators:
-            return None
-        found = self._coordinators[group_partition(group_id, len(self._coordinators))]
-        if len(self._by_group) >= REMEMBERED_GROUPS:
-            self._by_group.clear()
-        if found is not None:
-            self._by_group[group_id] = found
-        return found
-
-    def at(self, index: int) -> Coordinator | None:
-        """The coordinator of a partition of the topic."""
-        return self._coordinators[index] if index < len(self._coordinators) else None
-
-    def all(self) -> list[Coordinator]:
-        return [c for c in self._coordinators if c is not None]
-
-    async def make_ready(self) -> None:
-        """Create the topics that groups need, if they are not there, and their coordinators.
-
-        Once for all who ask at the same time, and to its end even if they hang up."""
-        if self._making is None or self._making.done():
-            self._making = self._broker.loop.create_task(self._make_ready())
-        await asyncio.shield(self._making)
 
     async def _make_ready(self) -> None:
         broker = self._broker
@@ -103,23 +59,19 @@ class Groups:
         self.start()
 
     def start(self) -> None:
-        """Make and load the coordinators of the topic, if it is there."""
-        topic = self._broker.topics.by_name.get(OFFSETS_TOPIC)
-        is_open = topic is not None and self._broker.is_open(OFFSETS_TOPIC, topic.partitions)
-        if topic is not None and is_open and not self._coordinators:
-            self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
-            loading = [coordinator.load() for coordinator in self.all()]
+        before = self.ready
+        super().start()
+        if self.ready and not before:
             self._count()
-            self._loading = self._broker.loop.create_task(self._when_loaded(loading))
+            self._told = self._broker.loop.create_task(self._when_loaded())
 
     async def loaded(self) -> None:
-        """Return when the coordinators that are there have read their logs."""
-        if self._loading is not None:
-            await self._loading
+        """Return when the coordinators that are there have read their logs, and the audit knows it."""
+        if self._told is not None:
+            await self._told
 
-    async def _when_loaded(self, loading: list[asyncio.Task[None]]) -> None:
-        if loading:
-            await asyncio.wait(loading)
+    async def _when_loaded(self) -> None:
+        await super().loaded()
         self._broker.audit.loaded()
 
     def _coordinator(self, index: int) -> Coordinator | None:
@@ -195,6 +147,5 @@ class Groups:
     async def close(self) -> None:
         if self._counting is not None:
             self._counting.cancel()
-        for coordinator in self.all():
-            await coordinator.close()
+        await super().close()
         await self._work.close()

@@ -15,12 +15,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.coordinators import Coordinators
 from konvene.broker.journal import Journal
-from konvene.broker.journal_contract import Journal as AnyJournal
 from konvene.broker.journal_contract import Speech, one_by_one
 from konvene.broker.later import Later
 from konvene.cluster.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
-from konvene.codec.hashes import group_partition
 from konvene.errors import Errors
 from konvene.log.errors import LogError, Refused
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
@@ -52,32 +51,14 @@ NOT_READY = frozenset(
 TopicPartition = tuple[str, int]
 
 
-class Transactions:
-    """Which coordinator has which transactional id. There are none until somebody looks for one."""
+class Transactions(Coordinators):
+    """Which coordinator has which transactional id, and how its transactions end."""
 
     def __init__(self, broker: Broker) -> None:
-        self.between: Callable[[AnyJournal], AnyJournal] = lambda journal: journal
-        """What stands between coordinators and their logs: nothing, where no test has put faults there."""
-        self._broker = broker
-        self._coordinators: list[Coordinator | None] = []
-        self._making: asyncio.Task[None] | None = None
-        self._loading: list[asyncio.Task[None]] = []
+        super().__init__(broker, TRANSACTION_TOPIC)
         self._deliveries: dict[Delivery, None] = {}
         self._fetching: dict[asyncio.Task[None], None] = {}
         self._awaited: dict[str, dict[Later[None], None]] = {}
-
-    def __repr__(self) -> str:
-        return f"<transactions: {len(self._coordinators)} coordinators, {len(self._deliveries)} ending>"
-
-    @property
-    def ready(self) -> bool:
-        return bool(self._coordinators)
-
-    def of(self, transactional_id: str) -> Coordinator | None:
-        """None where there is no coordinator yet, or its partition's log is damaged."""
-        if not self._coordinators:
-            return None
-        return self._coordinators[group_partition(transactional_id, len(self._coordinators))]
 
     def shard_of(self, transactional_id: str) -> TransactionShard | None:
         """The state of an active coordinator."""
@@ -86,33 +67,6 @@ class Transactions:
             return None
         assert isinstance(coordinator.core, TransactionShard)
         return coordinator.core
-
-    def all(self) -> list[Coordinator]:
-        return [c for c in self._coordinators if c is not None]
-
-    async def make_ready(self) -> None:
-        """Create the topic, if it is not there, and its coordinators, once for all who ask meanwhile."""
-        if self._making is None or self._making.done():
-            self._making = self._broker.loop.create_task(self._make_ready())
-        await asyncio.shield(self._making)
-
-    async def _make_ready(self) -> None:
-        await self._broker.create_internal(TRANSACTION_TOPIC)
-        self.start()
-
-    def start(self) -> None:
-        """Make and load the coordinators of the topic, if it is there."""
-        broker = self._broker
-        topic = broker.topics.by_name.get(TRANSACTION_TOPIC)
-        if topic is None or self._coordinators or not broker.is_open(TRANSACTION_TOPIC, topic.partitions):
-            return
-        self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
-        self._loading = [coordinator.load() for coordinator in self.all()]
-
-    async def loaded(self) -> None:
-        """Return when the coordinators that are there have read their logs."""
-        if self._loading:
-            await asyncio.wait(self._loading)
 
     def _coordinator(self, index: int) -> Coordinator | None:
         broker = self._broker
@@ -185,8 +139,7 @@ class Transactions:
     async def close(self) -> None:
         for fetching in self._fetching:
             fetching.cancel()
-        for coordinator in self.all():
-            await coordinator.close()
+        await super().close()
 
 
 class Delivery:
