@@ -55,7 +55,7 @@ def test_kafka_goes_on_with_the_transactions_that_konvene_had(tmp_path: Path, ka
         for line in LIVES:
             (answer,) = player.play(line)
             assert "NONE" in answer, (line, answer)
-        ours = [player.play(question) for question in QUESTIONS]
+        ours = [player.play(question, 1) for question in QUESTIONS]
         player.close()
     finally:
         konvene.stop()
@@ -72,10 +72,10 @@ def test_kafka_goes_on_with_the_transactions_that_konvene_had(tmp_path: Path, ka
         other = Player(kafka.port, "moved.", transactional=True)
         other.speaker.memories = player.speaker.memories
         other.reader.producers = player.reader.producers
-        assert [other.play(question) for question in QUESTIONS] == ours
-        (ended,) = other.play("end a commit")
+        assert [other.play(question, 1) for question in QUESTIONS] == ours
+        (ended,) = other.play("end a commit", 1)
         assert ended.startswith("a <- EndTxn v5 NONE producer_id=p1 producer_epoch=1")
-        (told,) = other.play(QUESTIONS[2])
+        (told,) = other.play(QUESTIONS[2], 1)
         offsets = [
             part.partition("committed_offset=")[2].split()[0] for part in told.split("{partition_index")[1:]
         ]
