@@ -40,6 +40,8 @@ PARTITIONS = 2
 RUNS = 3
 NAIVE_RECORDS = 400_000
 BATCH_RECORDS = 1000
+BATCHES, WARM = 60, 20
+"""Of a stream, and how many until its code is compiled."""
 COLUMNS = "`group` string, topic string, partition int, committed_offset bigint, commit_timestamp bigint"
 SILVER = ("offset_commit", "consumer_group_current_member_assignment")
 
@@ -99,7 +101,7 @@ def measured(records: int, runs: int, only: str) -> dict[int, dict[str, float]]:
         for partition in range(PARTITIONS):
             write_log(logs / "all", records // PARTITIONS, partition=partition, seed=partition, groups=1000)
         write_log(logs / "naive", NAIVE_RECORDS)
-        write_log(logs / "small", 20 * BATCH_RECORDS)
+        write_log(logs / "small", BATCHES * BATCH_RECORDS)
         size = sum(path.stat().st_size for path in (logs / "all").rglob("*.log"))
         print(f"{records:,} records, {size / 1e6:,.0f} MB; load {_load()}", file=sys.stderr)
         return {cores: _in_process(cores, logs, records, runs, only) for cores in (0, 1, 2)}
@@ -281,7 +283,7 @@ def _micro_batch_ms(spark: Any, logs: Path) -> float:
     folder = tempfile.mkdtemp(dir=logs)
     query = save(rows, f"{folder}/rows", checkpoint=f"{folder}/checkpoint", once=True)
     query.awaitTermination()
-    took = sorted(each.batchDuration for each in query.recentProgress[5:] if each.numInputRows)
+    took = sorted(each.batchDuration for each in query.recentProgress[WARM:] if each.numInputRows)
     return float(took[len(took) // 2])
 
 
