@@ -53,7 +53,7 @@ LOAD_SLICE_S = 0.005
 LINGER_S = 0.04
 """How long the next sync waits for more that may wait. To sync costs the loop as much as to decide two
 heartbeats: when ten thousand members hear of an epoch within five seconds, and the disk is quick, every
-fourth would have a sync of its own. In such a group this is a tenth of what anybody may be kept waiting."""
+fourth would have a sync of its own. Who may wait does nothing with its answer but come again, later."""
 
 RING_AGAIN_MS = 10_000
 """When a timer rings again whose outcome did not fit into the log: what it is about is still so."""

@@ -41,7 +41,11 @@ class Coordinators:
         """Whose the key is. None where there is no coordinator yet, or its partition's log is damaged."""
         if not self._coordinators:
             return None
-        return self._coordinators[group_partition(key, len(self._coordinators))]
+        return self._coordinators[self.index_of(key)]
+
+    def index_of(self, key: str) -> int:
+        """The partition of the topic that has the key. Only where there are coordinators."""
+        return group_partition(key, len(self._coordinators))
 
     def at(self, index: int) -> Coordinator | None:
         """The coordinator of a partition of the topic."""

@@ -14,16 +14,14 @@ from konvene.broker.enlisting import Generation, Places, Writer
 from konvene.broker.handlers.groups_call import ask
 from konvene.broker.later import Later
 from konvene.cluster.names import OFFSETS_TOPIC
-from konvene.codec.hashes import group_partition
 from konvene.errors import Errors
+from konvene.groups.offsets.transactional import look_up
 from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from konvene.shard.image import Topic
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_LOADING = 2
 FIRST_VERSION_WITH_GENERIC_ERROR = 4
 FIRST_VERSION_THAT_ENLISTS = 5
-FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 
 def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> Any:
@@ -46,7 +43,7 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> Any:
     coordinator = broker.groups.of(request.group_id)
     if coordinator is None:
         return refused(Errors.NOT_COORDINATOR)
-    index = group_partition(request.group_id, broker.topics.by_name[OFFSETS_TOPIC].partitions)
+    index = broker.groups.index_of(request.group_id)
     partition = broker.partitions.get(OFFSETS_TOPIC, index)
     if partition is None:
         return refused(Errors.NOT_COORDINATOR)
@@ -103,16 +100,10 @@ def _as_told(error: Errors, generation: Generation) -> Errors:
 def _has_any(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> bool:
     """Whether there is a partition of which an offset could be committed at all."""
     for topic in request.topics:
-        known = _known(broker, topic, call)
+        known, _ = look_up(broker.topics, topic, call.api_version)
         if known is not None and any(0 <= p.partition_index < known.partitions for p in topic.partitions):
             return True
     return False
-
-
-def _known(broker: Broker, topic: TxnOffsetCommitRequestTopic, call: Call) -> Topic | None:
-    if call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        return broker.topics.by_id.get(topic.topic_id)
-    return broker.topics.by_name.get(topic.name)
 
 
 def _refused(
@@ -121,14 +112,12 @@ def _refused(
     """The same for every partition, but for those that do not exist."""
     if call.api_version < FIRST_VERSION_WITH_LOADING and error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
         error = Errors.COORDINATOR_NOT_AVAILABLE
-    with_ids = call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     topics = []
     for topic in request.topics:
-        known = _known(broker, topic, call)
-        missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-        if known is None and with_ids:
-            missing = Errors.UNKNOWN_TOPIC_ID
-        there = 0 if known is None else known.partitions
+        known, missing = look_up(broker.topics, topic, call.api_version)
+        there = 0
+        if known is not None:
+            there, missing = known.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION
         partitions = tuple(
             TxnOffsetCommitResponsePartition(
                 partition_index=p.partition_index,
