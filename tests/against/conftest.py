@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -53,26 +54,34 @@ def a_broker(directory: Path, settings: dict[str, str] | None = None) -> Broker:
     return broker
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all tests that leave it standing; each uses topics and groups of its own."""
-    broker = a_broker(tmp_path_factory.mktemp("broker"))
+@contextmanager
+def a_running_broker(
+    directory: Path, settings: dict[str, str] | None = None, *, kill: bool = False
+) -> Iterator[Broker]:
+    """One that is stopped at the end, or killed where a test may have done so already."""
+    broker = a_broker(directory, settings)
     broker.start()
     try:
         yield broker
     finally:
-        broker.stop()
+        if kill:
+            broker.kill9()
+        else:
+            broker.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all tests that leave it standing; each uses topics and groups of its own."""
+    with a_running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker for one test, which may kill it."""
-    broker = a_broker(tmp_path / "broker")
-    broker.start()
-    try:
+    with a_running_broker(tmp_path / "broker", kill=True) as broker:
         yield broker
-    finally:
-        broker.kill9()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 
 from .brokers import HOST, Broker, chosen
 from .clients import LIBRARIES, Client, Fleet, Partition, eventually, meet_the_coordinator
-from .conftest import a_broker, java_is_missing
+from .conftest import a_running_broker, java_is_missing
 from .stories import OUTLIVES_ITS_BROKER, commits, gaps, moves_within, steps_back
 
 KILLS = {"konvene": 50, "kafka": 3}
@@ -35,12 +35,8 @@ GROUP = TOPIC = "mortal"
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker that tells nothing before it is on the disk, so that many a kill comes in between."""
     settings = {"konvene.log.fsync.topics": "true"} if chosen().name == "konvene" else None
-    broker = a_broker(tmp_path / "broker", settings)
-    broker.start()
-    try:
+    with a_running_broker(tmp_path / "broker", settings, kill=True) as broker:
         yield broker
-    finally:
-        broker.kill9()
 
 
 def test_fifty_kills_take_nothing_back(

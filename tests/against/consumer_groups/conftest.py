@@ -7,7 +7,7 @@ import pytest
 
 from ..brokers import Broker
 from ..clients import Fleet, fleet_of
-from ..conftest import Admins, a_broker
+from ..conftest import Admins, a_running_broker
 from .group import CONFLUENT, KAFKA_PYTHON, Group
 from .moves import Moves
 
@@ -21,12 +21,8 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests of this folder; each uses topics and groups of its own."""
-    broker = a_broker(tmp_path_factory.mktemp("broker"), SETTINGS)
-    broker.start()
-    try:
+    with a_running_broker(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 # The fixtures of the folder above that live as long as their broker, once more for this one.

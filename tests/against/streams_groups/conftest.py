@@ -8,7 +8,7 @@ import pytest
 
 from ..brokers import Broker
 from ..clients import fleet_of
-from ..conftest import a_broker
+from ..conftest import a_running_broker
 from .app import Application, Stage
 
 SETTINGS = {
@@ -23,12 +23,8 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests of this folder; each uses topics and groups of its own."""
-    broker = a_broker(tmp_path_factory.mktemp("broker"), SETTINGS)
-    broker.start()
-    try:
+    with a_running_broker(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture(scope="session")

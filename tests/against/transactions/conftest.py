@@ -7,7 +7,7 @@ import pytest
 
 from ..brokers import Broker
 from ..clients import Client, Fleet, fleet_of, meet_the_coordinator
-from ..conftest import a_broker, java_is_missing
+from ..conftest import a_running_broker, java_is_missing
 from .readers import Readers
 
 SETTINGS = {
@@ -20,22 +20,14 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests of this folder that leave it standing."""
-    broker = a_broker(tmp_path_factory.mktemp("broker"), SETTINGS)
-    broker.start()
-    try:
+    with a_running_broker(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = a_broker(tmp_path / "broker", SETTINGS)
-    broker.start()
-    try:
+    with a_running_broker(tmp_path / "broker", SETTINGS, kill=True) as broker:
         yield broker
-    finally:
-        broker.kill9()
 
 
 @pytest.fixture(scope="session")

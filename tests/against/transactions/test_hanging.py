@@ -9,7 +9,7 @@ import pytest
 
 from ..brokers import Broker
 from ..clients import Client, Fleet, eventually
-from ..conftest import a_broker
+from ..conftest import a_running_broker
 from ..tools import Said, Tools, tools
 from .conftest import SETTINGS
 from .hanging import leave_hanging
@@ -24,12 +24,8 @@ VERIFICATION = "transaction.partition.verification.enable"
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One that takes records of transactions in which their partition is not."""
-    broker = a_broker(tmp_path_factory.mktemp("broker"), SETTINGS | {VERIFICATION: "false"})
-    broker.start()
-    try:
+    with a_running_broker(tmp_path_factory.mktemp("broker"), SETTINGS | {VERIFICATION: "false"}) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture(scope="module")
