@@ -1,1 +1,1 @@
-"""The share coordinator: how far share groups are in each partition, and what they were delivered (KIP-932)."""
+"""The share coordinator: how far share groups are in each partition, and what became of records (KIP-932)."""
