@@ -28,6 +28,7 @@ LONG = 200
 LEFT_OUT = {
     "throttle_time_ms", "current_state_timestamp", "commit_timestamp", "transaction_start_time_ms",
     "last_timestamp", "transaction_last_update_timestamp_ms", "transaction_start_timestamp_ms",
+    "create_timestamp", "write_timestamp",
 }  # fmt: skip
 LEFT_OUT_OF = {
     ("ConsumerGroupRegularExpressionValue", "version"), ("ConsumerGroupRegularExpressionValue", "timestamp"),
@@ -65,6 +66,18 @@ UNORDERED = {
     ("DescribeProducersResponse", "topics"), ("TopicResponse", "partitions"),
     ("ListOffsetsResponse", "topics"), ("ListOffsetsTopicResponse", "partitions"),
     ("DescribeTransactionsResponse", "transaction_states"), ("PartitionData", "aborted_transactions"),
+    ("ShareFetchResponse", "responses"), ("ShareFetchableTopicResponse", "partitions"),
+    ("ShareAcknowledgeResponse", "responses"), ("ShareAcknowledgeTopicResponse", "partitions"),
+    ("ShareGroupDescribeResponse", "groups"), ("DescribeShareGroupOffsetsResponse", "groups"),
+    ("DescribeShareGroupOffsetsResponseGroup", "topics"),
+    ("DescribeShareGroupOffsetsResponseTopic", "partitions"), ("AlterShareGroupOffsetsResponse", "responses"),
+    ("AlterShareGroupOffsetsResponseTopic", "partitions"), ("DeleteShareGroupOffsetsResponse", "responses"),
+    ("ShareGroupStatePartitionMetadataValue", "initializing_topics"),
+    ("ShareGroupStatePartitionMetadataValue", "initialized_topics"),
+    ("ShareGroupStatePartitionMetadataValue", "deleting_topics"), ("TopicPartitionsInfo", "partitions"),
+    ("ShareGroupMemberMetadataValue", "subscribed_topic_names"),
+    ("ShareGroupTargetAssignmentMemberValue", "topic_partitions"),
+    ("ShareGroupCurrentMemberAssignmentValue", "assigned_partitions"),
 }  # fmt: skip
 """Lists whose order is nobody's promise."""
 
@@ -123,7 +136,7 @@ class Reader:
             ):
                 continue
             content: Any = getattr(value, f.name)
-            if f.name in ("error_code", "partition_error_code"):
+            if f.name in ("error_code", "partition_error_code", "acknowledge_error_code"):
                 parts.append(Errors(content).name)
                 continue
             if isinstance(content, tuple):

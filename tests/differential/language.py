@@ -14,8 +14,8 @@
     wait MS                                      restart [SETTING=VALUE ...] | kill
     topic NAME PARTITIONS                        untopic NAME
 
-Members of consumer groups and of streams groups and transactional producers have lines of their own:
-`consumers.py`, `streams.py`, `transactions.py`.
+Members of consumer groups, streams groups and share groups and transactional producers have lines of their
+own: `consumers.py`, `streams.py`, `shares.py`, `transactions.py`.
 
 WHO is a client's name; `ann/2` is ann on a second connection. A client that asks again on a connection whose
 answer is still out hangs up and asks on a new one. Member ids are `-` (none), `WHO` (that client's), `!TEXT`
@@ -65,7 +65,8 @@ LATEST = {
     "join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "forget": 0, "describe": 6,
     "list": 5, "delete": 3, "find": 6, "beat": 1, "picture": 1, "work": 1, "survey": 1, "draw": 0, "alter": 1,
     "init": 5, "enlist": 3, "pledge": 4, "write": 13, "stow": 5, "end": 5, "mark": 1, "inquire": 0, "roll": 2,
-    "producers": 0, "read": 12, "ends": 7,
+    "producers": 0, "read": 12, "ends": 7, "share": 1, "take": 2, "ack": 2, "fill": 13, "crowd": 1,
+    "stand": 1, "move": 0, "quit": 0,
 }  # fmt: skip
 """The version that a request has if it does not say; those with topic ids are asked for."""
 
@@ -103,7 +104,12 @@ class Memory:
     """The next one, by producer id, epoch and partition."""
     writing: tuple[tuple[int, int, str], int] | None = None
     told: Errors | None = None
-    """What it was told as a producer."""
+    """What it was told as a producer, or in its share session."""
+    session: int = 0
+    """The next epoch of its share session."""
+    asked_session: int = 0
+    held: dict[tuple[Uuid, int], list[tuple[int, int]]] = field(default_factory=dict)
+    """The offsets that it was given, by partition, if it has not forgotten them since."""
 
 
 @dataclass

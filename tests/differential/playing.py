@@ -17,9 +17,10 @@ from typing import Any
 
 from tests.differential.answers import Reader
 from tests.differential.language import Line, Memory, text
+from tests.differential.shares import SHARE_VERBS, ShareSpeaker
 from tests.differential.streams import GROUP
-from tests.differential.transactions import ENDS, VERBS, TransactionsSpeaker
-from tests.differential.written import STATE, Log, TransactionLog
+from tests.differential.transactions import ENDS, VERBS
+from tests.differential.written import SHARES, STATE, Log, ShareLog, TransactionLog
 
 from konvene.codec.compile import decode, encode
 from konvene.codec.schema import Struct
@@ -58,6 +59,9 @@ NO_CLIENT_ID = "null"
 
 TRANSACTION = 1
 """The kind of coordinator that has transactions."""
+
+SHARE = 2
+"""The kind that has the states of share partitions."""
 
 TOPIC = 2
 """The kind of resource whose settings are a topic's."""
@@ -132,17 +136,22 @@ class Player:
     restart: Callable[[bool, dict[str, str]], None] | None = None
     transactional: bool = False
     """Whether there are transactions, and so a log of them."""
+    shares: bool = False
+    """Whether there are share groups, and so a log of their partitions' states."""
     wires: dict[str, Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.speaker = TransactionsSpeaker(self.tag)
+        self.speaker = ShareSpeaker(self.tag)
         self.reader = Reader(self.tag, self.port)
         self.log = Log(self.tag, self.reader)
         self.transactions = TransactionLog(self.tag, self.reader)
+        self.share_states = ShareLog(self.tag, self.reader)
         self._meet()
         self.log.begin(self.probe.ask)
         if self.transactional:
             self.transactions.begin(self.probe.ask)
+        if self.shares:
+            self.share_states.begin(self.probe.ask)
 
     def _meet(self) -> None:
         self.probe = Wire(self.port)
@@ -169,7 +178,7 @@ class Player:
             getattr(self, f"_do_{told.verb}")(*told.plain)
         if told.verb == "alter":
             self._let_groups_know()
-        if told.verb in VERBS:
+        if told.verb in VERBS or told.verb in SHARE_VERBS:
             expected = expected or 1
         deadline = time.monotonic() + LATE_S
         while expected is not None and len(answers) < expected and time.monotonic() < deadline:
@@ -178,8 +187,10 @@ class Player:
         answers += self._listen(self.settle_s, every=True)
         if told.verb in ENDS:
             self._settle(self.speaker.transactional_id(told))
+        if told.verb == "share":
+            self._wait_for_states()
         if told.verb == "written":
-            log = self.transactions if told.plain == [STATE] else self.log
+            log = {STATE: self.transactions, SHARES: self.share_states}.get(" ".join(told.plain), self.log)
             return self._tell(answers) + log.read(self.probe.ask)
         return self._tell(answers) + (self._look(*told.plain) if told.verb == "look" else [])
 
@@ -235,6 +246,13 @@ class Player:
             assert time.monotonic() < deadline, transactional_id
             time.sleep(0.02)
 
+    def _wait_for_states(self) -> None:
+        """Wait until no state of a share partition is being made."""
+        deadline = time.monotonic() + LATE_S
+        while self.log.initializing(self.probe.ask):
+            assert time.monotonic() < deadline, self.tag
+            time.sleep(0.02)
+
     # --- what is heard ---
 
     def _tell(self, answers: list[tuple[str, Struct | str, int]]) -> list[str]:
@@ -282,7 +300,7 @@ class Player:
         self.close()
         self.wires.clear()
         self.restart(gently, settings)
-        ready(self.port, transactions=self.transactional)
+        ready(self.port, transactions=self.transactional, shares=self.shares)
         self._meet()
 
     def _do_topic(self, name: str, count: str) -> None:
@@ -398,9 +416,9 @@ def make_topic(wire: Wire, name: str, count: int) -> None:
         time.sleep(0.02)
 
 
-def ready(port: int, *, transactions: bool = False) -> None:
-    """Wait until the topics of all conversations are there and groups have a coordinator; transactions, too,
-    where there are any."""
+def ready(port: int, *, transactions: bool = False, shares: bool = False) -> None:
+    """Wait until the topics of all conversations are there and groups have a coordinator; transactions and
+    states of share partitions, too, where there are any."""
     wire = Wire(port)
     for name, count in TOPICS.items():
         if known(wire, name).error_code:
@@ -425,5 +443,11 @@ def ready(port: int, *, transactions: bool = False) -> None:
         init = InitProducerIdRequest(transactional_id="barrier", transaction_timeout_ms=60_000)
         while wire.ask(init, 5).error_code != Errors.NONE:
             assert time.monotonic() < deadline, "no coordinator of transactions"
+            time.sleep(0.05)
+    if shares:
+        key = f"barrier:{Uuid(known(wire, 'orders').topic_id)}:0"
+        find = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=(key,))
+        while wire.ask(find, 6).coordinators[0].error_code != Errors.NONE:
+            assert time.monotonic() < deadline, "no coordinator of share partitions"
             time.sleep(0.05)
     wire.close()

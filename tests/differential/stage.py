@@ -44,6 +44,19 @@ TRANSACTIONS = CONSUMER | {
     "transaction.state.log.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
+SHARES = CONSUMER | {
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.append.linger.ms": "0",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.min.session.timeout.ms": "100",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.session.timeout.ms": "300000",
+    "group.share.max.session.timeout.ms": "300000",
+    "group.share.record.lock.duration.ms": "300000",
+    "group.share.max.record.lock.duration.ms": "300000",
+}
 PROFILES = {
     "plain": PLAIN,
     "delayed": PLAIN | {"group.initial.rebalance.delay.ms": "300"},
@@ -70,10 +83,14 @@ PROFILES = {
     "transactions-timed": TRANSACTIONS,
     "transactions-unverified": TRANSACTIONS | {"transaction.partition.verification.enable": "false"},
     "transactions-restart": TRANSACTIONS,
+    "shares": SHARES,
+    "shares-small": SHARES | {"group.share.max.size": "2", "group.share.max.share.sessions": "2"},
+    "shares-timed": SHARES,
+    "shares-restart": SHARES,
 }
 """The settings under which a conversation is played. Those of `ALONE` have a broker of their own."""
 
-ALONE = {"restart", "streams-restart", "streams-limits", "transactions-restart"}
+ALONE = {"restart", "streams-restart", "streams-limits", "transactions-restart", "shares-restart"}
 
 ONLY = {
     Kafka: {"num.io.threads": "1", "num.network.threads": "1", "group.coordinator.append.linger.ms": "0"},
@@ -104,13 +121,16 @@ class Stage:
 
     broker: Broker
     transactional: bool = False
+    shares: bool = False
 
     @property
     def settle_s(self) -> float:
         return SETTLE_S if isinstance(self.broker, Kafka) else 0.0
 
     def player(self, name: str) -> Player:
-        return Player(self.broker.port, f"{name}.", self.settle_s, self._restart, self.transactional)
+        return Player(
+            self.broker.port, f"{name}.", self.settle_s, self._restart, self.transactional, self.shares
+        )
 
     def _restart(self, gently: bool, settings: dict[str, str]) -> None:
         if gently:
@@ -128,9 +148,10 @@ def staged(kind: type[Broker], directory: Path, profile: str) -> Iterator[Stage]
     broker = kind(directory, PROFILES[profile] | ONLY[kind])
     broker.start()
     try:
-        transactional = profile.startswith("transactions")
-        ready(broker.port, transactions=transactional)
-        yield Stage(broker, transactional)
+        shares = profile.startswith("shares")
+        transactional = shares or profile.startswith("transactions")
+        ready(broker.port, transactions=transactional, shares=shares)
+        yield Stage(broker, transactional, shares)
     finally:
         broker.kill9()
 

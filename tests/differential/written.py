@@ -1,5 +1,5 @@
-"""What a broker wrote to `__consumer_offsets` about the groups of a conversation, and to
-`__transaction_state` about its transactions: a line for each batch.
+"""What a broker wrote to `__consumer_offsets` about the groups of a conversation, to `__transaction_state`
+about its transactions and to `__share_group_state` about its share partitions: a line for each batch.
 
 Records of one kind that follow one another in a batch are sorted, as Kafka writes members in the order of its
 hash maps; the order of the kinds is compared. Times are left out, and hashes of topics are numbered: the ids
@@ -16,14 +16,24 @@ from tests.differential.answers import Reader
 
 from konvene.codec import batches
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from konvene.records.coordinator import GROUP_RECORDS, TRANSACTION_RECORDS, decode_record, value_version
+from konvene.records.coordinator import (
+    GROUP_RECORDS,
+    SHARE_STATE_RECORDS,
+    TRANSACTION_RECORDS,
+    decode_record,
+    value_version,
+)
 
 INTERNAL = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
-STATE = "state"
-"""The word by which the transactions' log is asked for."""
+SHARE_STATE = "__share_group_state"
+STATE, SHARES = "state", "shares"
+"""The words by which the transactions' log and that of share states are asked for."""
 
 MOST_BYTES = 50_000_000
+SHARE_PARTITIONS = 15
+"""The kind of record that says which partitions of a share group have a state."""
+
 AHEAD = 12
 """Offset and length stand in front of a batch."""
 
@@ -39,7 +49,7 @@ class Log:
     def __init__(self, tag: str, reader: Reader) -> None:
         self.tag = tag
         self.reader = reader
-        self.offset = 0
+        self.offset = self.began = 0
 
     def read(self, ask: Callable[[FetchRequest, int], Any]) -> list[str]:
         """The batches that are new, each as a line."""
@@ -64,10 +74,25 @@ class Log:
 
     def begin(self, ask: Callable[[FetchRequest, int], Any]) -> None:
         """Pass over what is there already."""
-        self.offset = self._fetch(ask, 1).high_watermark
+        self.offset = self.began = self._fetch(ask, 1).high_watermark
 
-    def _fetch(self, ask: Callable[[FetchRequest, int], Any], most: int) -> Any:
-        asked = FetchPartition(partition=0, fetch_offset=self.offset, partition_max_bytes=most)
+    def initializing(self, ask: Callable[[FetchRequest, int], Any]) -> bool:
+        """Whether share groups of the conversation wait for states of partitions."""
+        last: dict[str, Any] = {}
+        data = bytes(self._fetch(ask, MOST_BYTES, self.began).records or b"")
+        for batch in whole(data):
+            if self.tag.encode() not in batch or batches.read_header(batch).is_control:
+                continue
+            for told in batches.records(batch):
+                if told.key is not None and int.from_bytes(told.key[:2], "big") == SHARE_PARTITIONS:
+                    record: Any = decode_record(told.key, told.value, GROUP_RECORDS)
+                    last[record.key.group_id] = record.value
+        mine = (value for group, value in last.items() if group.startswith(self.tag))
+        return any(value is not None and value.initializing_topics for value in mine)
+
+    def _fetch(self, ask: Callable[[FetchRequest, int], Any], most: int, offset: int | None = None) -> Any:
+        at = self.offset if offset is None else offset
+        asked = FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=most)
         topic = FetchTopic(topic=self.topic, partitions=(asked,))
         answer = ask(FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=most, topics=(topic,)), 12)
         return answer.responses[0].partitions[0]
@@ -106,6 +131,35 @@ class TransactionLog(Log):
             return f"{told} tombstone"
         version = int.from_bytes(value[:2], "big")
         return f"{told} v{version} {self.reader.struct(record.value, version)}"
+
+
+class ShareLog(Log):
+    """The same of the log of share states. States of several partitions are written in one batch or in
+    several: a line is a record, and those of one partition stay in their order."""
+
+    topic = SHARE_STATE
+
+    def read(self, ask: Callable[[FetchRequest, int], Any]) -> list[str]:
+        return sorted(super().read(ask), key=_whose)
+
+    def _tell(self, records: list[batches.Record]) -> list[str]:
+        told = [t for r in records if (t := self._record(r.key or b"", r.value))]
+        return [f"log <- {self.reader.named(record)}" for record in told]
+
+    def _record(self, key: bytes, value: bytes | None) -> str:
+        kind = SHARE_STATE_RECORDS[int.from_bytes(key[:2], "big")]
+        record: Any = decode_record(key, value, SHARE_STATE_RECORDS)
+        if not record.key.group_id.startswith(self.tag):
+            return ""
+        told = f"{kind.name} {self.reader.struct(record.key, 0)[1:-1]}"
+        if record.value is None or value is None:
+            return f"{told} tombstone"
+        return f"{told} v0 {self.reader.struct(record.value, 0)}"
+
+
+def _whose(line: str) -> list[str]:
+    """Group, topic and partition of a record's line."""
+    return line.split()[3:6]
 
 
 def whole(data: bytes) -> Iterator[bytes]:
