@@ -30,6 +30,7 @@ from konvene.broker.journal_contract import Speech, one_by_one
 from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.remembered import Remembered
 from konvene.broker.router import HANDLERS, UNADVERTISED
+from konvene.broker.share_states import ShareStates
 from konvene.broker.telemetry import Telemetry
 from konvene.broker.transactions import Transactions
 from konvene.broker.turns import Turns
@@ -37,10 +38,10 @@ from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import SUPPORTED
 from konvene.cluster.names import (
-    AUDIT_TOPIC,
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
     TRANSACTION_TOPIC,
 )
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
@@ -134,6 +135,7 @@ class Broker:
         self.audit = Audit(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
+        self.share_states = ShareStates(self)
         self._found = set(directory.partitions())
         self._metadata = self._open_metadata()
         self.catalogue = Coordinator(
@@ -250,7 +252,7 @@ class Broker:
     async def create_missing(self, names: list[str]) -> None:
         """Create the topics that are not there, at the broker's defaults."""
         wanted = [n for n in dict.fromkeys(names) if n not in self.topics.by_name]
-        internal = [n for n in wanted if n in (OFFSETS_TOPIC, TRANSACTION_TOPIC, AUDIT_TOPIC)]
+        internal = [n for n in wanted if n in INTERNAL_TOPICS]
         for name in internal:
             await self.create_internal(name)
         await self._create(
@@ -293,6 +295,14 @@ class Broker:
                 "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
                 "unclean.leader.election.enable": "false",
             }
+        if name == SHARE_STATE_TOPIC:
+            return config["share.coordinator.state.topic.num.partitions"], {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config["share.coordinator.state.topic.min.isr"]),
+                "retention.ms": "-1",
+                "segment.bytes": str(config["share.coordinator.state.topic.segment.bytes"]),
+            }
         return 1, {
             "cleanup.policy": "delete",
             "retention.ms": str(config["konvene.audit.retention.ms"]),
@@ -319,6 +329,7 @@ class Broker:
                 if partition is not None:
                     self.directory.delete(TopicPartition(gone.name, index), self.fresh_uuid().hex)
             self.groups.topic_deleted(gone.name, gone.id)
+            self.share_states.topic_deleted(gone.id)
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
 
@@ -405,6 +416,7 @@ class Broker:
         self._drop_orphans()
         await self.groups.resume()
         self.transactions.start()
+        self.share_states.start()
         if not self.directory.clean and has_open(self):
             await self.groups.loaded()
             await self.transactions.loaded()
@@ -433,6 +445,7 @@ class Broker:
         """Answer who waits, write everything down, close the files."""
         self.turns.close()
         self.holding.close()
+        await self.share_states.close()
         await self.transactions.close()
         await self.groups.close()
         await self.catalogue.close()

@@ -163,7 +163,7 @@ class Coordinator:
         self._stopped = stopped
         self._lost = lost
         self._timers = Timers(loop, self._ring)
-        self._waiting: dict[int, Later[Struct | Errors]] = {}
+        self._waiting: dict[int, Later[Any]] = {}
         self._last_waiter = 0
         self._held: deque[_Held] = deque()
         self._syncing: asyncio.Task[None] | None = None
@@ -186,9 +186,9 @@ class Coordinator:
 
     # --- asking ---
 
-    def submit(self, request: Struct | Ending, call: Call) -> Later[Struct | Errors]:
+    def submit(self, request: Any, call: Call) -> Later[Any]:
         """Decide a request. The answer is its response, or the error with which it is refused."""
-        answer: Later[Struct | Errors] = Later()
+        answer: Later[Any] = Later()
         if self.state != "active":
             busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._lost
             answer.resolve(busy)
@@ -200,6 +200,7 @@ class Coordinator:
             self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
             call.fresh_ids, self._topics(), self._group_configs(), self._assignors, self._task_assignors,
             members=self._members(), fresh_producer_id=call.fresh_producer_id, features=self._features(),
+            end_offset=self._journal.end_offset,
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)
@@ -266,6 +267,7 @@ class Coordinator:
             self._wall_clock_ms(), self._config(), topics=self._topics(),
             group_configs=self._group_configs(), assignors=self._assignors,
             task_assignors=self._task_assignors, members=self._members(), features=self._features(),
+            end_offset=self._journal.end_offset,
         )  # fmt: skip
 
     def ring_now(self, key: Any) -> bool:

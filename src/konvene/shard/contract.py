@@ -76,13 +76,16 @@ class Context(NamedTuple):
     """A producer id that nobody has, where the request may need one; -1 where none was fetched."""
     features: Mapping[str, int] = NO_FEATURES
     """The levels of the cluster's features."""
+    end_offset: int = 0
+    """Where the log ends: the offset of the first record that is written now."""
 
 
 class Reply(NamedTuple):
     """An answer to a request that waits."""
 
     waiter: Waiter
-    response: Struct
+    response: Any
+    """A response as it goes over the wire, or a value of the core's own where the broker itself asks."""
 
 
 class Arm(NamedTuple):

@@ -34,6 +34,11 @@ class StateBatch(NamedTuple):
     """0 available, 2 acknowledged, 3 archiving, 4 archived. That it is acquired is never written down."""
     delivery_count: int
 
+    @property
+    def unknown_tags(self) -> tuple[tuple[int, bytes], ...]:
+        """None: so that it can be written as it is."""
+        return ()
+
 
 class Initialize(NamedTuple):
     """Begin with this start offset; -1 where it is not known yet. Answered with an `Answer`."""
@@ -74,6 +79,12 @@ class ReadSummary(NamedTuple):
 
     key: SharePartitionKey
     leader_epoch: int
+
+
+class TopicsDeleted(NamedTuple):
+    """News: these topics are no more, and nothing that was known of their partitions."""
+
+    topic_ids: frozenset[Uuid]
 
 
 class Answer(NamedTuple):

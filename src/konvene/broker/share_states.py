@@ -1,0 +1,245 @@
+"""The share coordinators of this broker: one for each partition of `__share_group_state`.
+
+Who asks is in this process: deliveries and group coordinators call `submit`, and requests from the wire end
+up there as well. The answer is there when what it says is durable, as durable as `konvene.log.fsync.internal`
+makes all that coordinators write: a kill never takes back what was answered, and with the setting a power
+cut does not either.
+
+A coordinator that is not ready will be soon: it reads its log, or its topic is being made. Whoever comes
+meanwhile waits here, behind those who came before about the same share partition, for as long as Kafka waits
+for a write. A write that was lost with the coordinator's state is asked again: to be told twice what became
+of a record changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.coordinators import Coordinators
+from konvene.broker.journal import Journal
+from konvene.broker.journal_contract import Pair, Speech
+from konvene.broker.later import Later
+from konvene.cluster.names import SHARE_STATE_TOPIC
+from konvene.codec.batches import BatchHeader, records
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.log.errors import LogError
+from konvene.records.coordinator import SHARE_STATE_RECORDS, Record, decode_record, encode_record
+from konvene.records.share_state import ShareSnapshotKey
+from konvene.shard.contract import Effect
+from konvene.share_state.keeping import CUT
+from konvene.share_state.requests import (
+    Answer,
+    Delete,
+    Initialize,
+    Read,
+    ReadSummary,
+    SharePartitionKey,
+    StateAnswer,
+    SummaryAnswer,
+    TopicsDeleted,
+    Write,
+)
+from konvene.share_state.shard import ShareStateShard
+from konvene.share_state.state import At
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from konvene.broker.broker import Broker
+
+log = logging.getLogger("konvene.share_states")
+
+BROKER = Call(client_id="broker")
+
+AGAIN_S = 0.05
+"""When a request is asked again whose coordinator was not ready."""
+
+MOST_INDEXES = 100_000
+"""Of so many share partitions it is remembered which coordinator has them."""
+
+NOT_READY = frozenset(
+    (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR)
+)
+
+ANSWERS: dict[type, type[Any]] = {
+    Initialize: Answer,
+    Read: StateAnswer,
+    Write: Answer,
+    Delete: Answer,
+    ReadSummary: SummaryAnswer,
+}
+
+MESSAGES = {
+    Errors.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
+    Errors.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    Errors.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
+}
+"""Kafka's own words for its errors."""
+
+Request = Initialize | Read | Write | Delete | ReadSummary
+
+
+def _encode(record: At | Record) -> Pair:
+    return encode_record(record.record if isinstance(record, At) else record, SHARE_STATE_RECORDS)
+
+
+def _read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
+    for entry in () if header.is_control else records(batch, header):
+        record = decode_record(entry.key or b"", entry.value, SHARE_STATE_RECORDS)
+        if record is not None:
+            kept = At(entry.offset, record) if type(record.key) is ShareSnapshotKey else record
+            yield entry.offset, entry.timestamp, kept
+
+
+SHARE_STATE_SPEECH = Speech(_encode, _read)
+
+
+class Waiting(NamedTuple):
+    """A request whose coordinator was not ready, and until when it may be."""
+
+    request: Request
+    answer: Later[Any]
+    deadline: float
+
+
+class ShareStates(Coordinators):
+    """Which coordinator has which share partition, and who waits for one."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker, SHARE_STATE_TOPIC)
+        self._indexes: dict[SharePartitionKey, int] = {}
+        self._waiting: dict[SharePartitionKey, deque[Waiting]] = {}
+        self._again: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def shard_of(self, key: SharePartitionKey) -> ShareStateShard | None:
+        """The state of an active coordinator."""
+        coordinator = self._of(key) if self._coordinators else None
+        if coordinator is None or coordinator.state != "active":
+            return None
+        assert isinstance(coordinator.core, ShareStateShard)
+        return coordinator.core
+
+    def submit(self, request: Request) -> Later[Any]:
+        """What the coordinator of its share partition answers: a value of `share_state.requests`."""
+        answer: Later[Any] = Later()
+        if self._coordinators and request.key not in self._waiting:
+            self._ask(request, answer, None)
+        else:
+            self._wait(request, answer, None)
+        return answer
+
+    def topic_deleted(self, topic_id: Uuid) -> None:
+        """Let all coordinators forget what they know of a topic that is gone."""
+        for coordinator in self.all():
+            coordinator.inform(TopicsDeleted(frozenset((topic_id,))))
+
+    # --- asking ---
+
+    def _of(self, key: SharePartitionKey) -> Coordinator | None:
+        index = self._indexes.get(key)
+        if index is None:
+            if len(self._indexes) >= MOST_INDEXES:
+                self._indexes.clear()
+            index = self._indexes[key] = self.index_of(str(key))
+        return self._coordinators[index]
+
+    def _ask(self, request: Request, answer: Later[Any], deadline: float | None) -> None:
+        coordinator = self._of(request.key)
+        if coordinator is None:
+            self._answered(request, answer, self._broker.loop.time(), Errors.COORDINATOR_NOT_AVAILABLE)
+            return
+        coordinator.submit(request, BROKER).listen(partial(self._answered, request, answer, deadline))
+
+    def _answered(self, request: Request, answer: Later[Any], deadline: float | None, told: Any) -> None:
+        if not isinstance(told, Errors):
+            answer.resolve(told)
+        elif told not in NOT_READY:
+            answer.resolve(ANSWERS[type(request)](told, MESSAGES.get(told)))
+        elif self._closed or (deadline is not None and deadline <= self._broker.loop.time()):
+            if told is Errors.NOT_COORDINATOR:
+                told = Errors.COORDINATOR_NOT_AVAILABLE
+            answer.resolve(ANSWERS[type(request)](told, MESSAGES[told]))
+        else:
+            self._wait(request, answer, deadline)
+
+    # --- waiting ---
+
+    def _wait(self, request: Request, answer: Later[Any], deadline: float | None) -> None:
+        loop = self._broker.loop
+        if self._closed:
+            self._answered(request, answer, deadline, Errors.COORDINATOR_NOT_AVAILABLE)
+            return
+        if deadline is None:
+            deadline = loop.time() + self._broker.config["share.coordinator.write.timeout.ms"] / 1000
+        self._waiting.setdefault(request.key, deque()).append(Waiting(request, answer, deadline))
+        if not self._coordinators and (self._making is None or self._making.done()):
+            self._making = loop.create_task(self._make_ready())
+            self._making.add_done_callback(lambda made: self._look())
+        if self._again is None:
+            self._again = loop.call_later(AGAIN_S, self._look)
+
+    def _look(self) -> None:
+        """Ask again for all who wait, in the order in which they came."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        waiting, self._waiting = self._waiting, {}
+        for those in waiting.values():
+            for request, answer, deadline in those:
+                if self._coordinators:
+                    self._ask(request, answer, deadline)
+                elif deadline <= self._broker.loop.time():
+                    self._answered(request, answer, deadline, Errors.COORDINATOR_NOT_AVAILABLE)
+                else:
+                    self._wait(request, answer, deadline)
+
+    # --- coordinators ---
+
+    def _coordinator(self, index: int) -> Coordinator | None:
+        """None where the partition's log is damaged."""
+        broker = self._broker
+        partition = broker.partitions.get(SHARE_STATE_TOPIC, index)
+        if partition is None:
+            return None
+        updates = broker.config["share.coordinator.snapshot.update.records.per.snapshot"]
+        return Coordinator(
+            f"{SHARE_STATE_TOPIC}-{index}",
+            lambda: ShareStateShard(updates),
+            self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
+            SHARE_STATE_SPEECH,
+            config=lambda: broker.config,
+            loop=broker.loop,
+            wall_clock_ms=broker.wall_clock_ms,
+            topics=lambda: broker.topics,
+            perform=lambda effect: self._perform(index, effect),
+        )
+
+    def _perform(self, index: int, effect: Effect) -> None:
+        assert effect.verb == CUT
+        partition = self._broker.partitions.get(SHARE_STATE_TOPIC, index)
+        if partition is None or effect.subject <= partition.log.start_offset:
+            return
+        try:
+            partition.log.delete_records_before(effect.subject)
+        except LogError as error:
+            log.error(
+                "%s-%d could not be cut at offset %d: %s", SHARE_STATE_TOPIC, index, effect.subject, error
+            )
+
+    async def close(self) -> None:
+        """Serve no more; who waits is told that there is no coordinator."""
+        self._closed = True
+        if self._again is not None:
+            self._again.cancel()
+        waiting, self._waiting = self._waiting, {}
+        for those in waiting.values():
+            for request, answer, deadline in those:
+                self._answered(request, answer, deadline, Errors.COORDINATOR_NOT_AVAILABLE)
+        await super().close()
