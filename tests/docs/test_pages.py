@@ -28,7 +28,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 NO_SETTINGS = {
     "group.protocol", "group.version", "konvene.client", "metadata.version", "server.properties",
-    "streams.version", "transaction.version",
+    "share.version", "streams.version", "transaction.version",
 }  # fmt: skip
 """Dotted names that are something else: a client's setting, a package, a feature, a file."""
 

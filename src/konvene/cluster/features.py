@@ -27,6 +27,9 @@ GROUP_VERSION = "group.version"
 STREAMS_VERSION = "streams.version"
 """1 is streams groups (KIP-1071)."""
 
+SHARE_VERSION = "share.version"
+"""1 is share groups (KIP-932), 2 their dead letter topics (KIP-1191)."""
+
 TRANSACTION_VERSION = "transaction.version"
 """1 has a flexible log; at 2 every transaction has an epoch of its own (KIP-890)."""
 
@@ -34,6 +37,7 @@ SUPPORTED: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 33),
     GROUP_VERSION: (0, 1),
     STREAMS_VERSION: (0, 1),
+    SHARE_VERSION: (0, 2),
     TRANSACTION_VERSION: (0, 2),
 }
 """Features and the lowest and highest level at which this broker can run."""

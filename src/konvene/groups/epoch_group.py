@@ -70,7 +70,7 @@ class EpochGroup(ABC, Generic[M]):
             if old.instance_id is not None and old.instance_id != member.instance_id:
                 self._let_go_of_name(old)
         self._count(member, 1)
-        if old is None or not _same(old.current, member.current):
+        if old is None or not self._same(old.current, member.current):
             self._move(member.member_id, old.current if old is not None else None, member.current)
         self._keep(member)
 
@@ -78,7 +78,7 @@ class EpochGroup(ABC, Generic[M]):
         """A member that is there has this now, and is else as it was.
 
         If it has the same again, somebody may have had it in between, in a log that says a thing twice."""
-        if _same(member.current, current):
+        if self._same(member.current, current):
             self._claim(member.member_id, current)
         else:
             self._move(member.member_id, member.current, current)
@@ -108,6 +108,11 @@ class EpochGroup(ABC, Generic[M]):
         if new is not None:
             self._claim(member_id, new)
 
+    def _same(self, old: Any, new: Any) -> bool:
+        """Whether two have the same, since the same epochs: then there is nothing to let go of."""
+        same: bool = old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
+        return same
+
     @abstractmethod
     def _claim(self, member_id: str, current: Any) -> None:
         """What a member has, or has yet to give up, is its own."""
@@ -135,12 +140,6 @@ class EpochGroup(ABC, Generic[M]):
         """Its instance id may be another member's already."""
         if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
             del self.instances[member.instance_id]
-
-
-def _same(old: Any, new: Any) -> bool:
-    """Whether two have the same, since the same epochs: then there is nothing to let go of."""
-    same: bool = old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
-    return same
 
 
 # --- who may speak ---------------------------------------------------------------------------------
