@@ -135,6 +135,15 @@ class ShareStates(Coordinators):
             self._wait(request, answer, None)
         return answer
 
+    def submit_once(self, request: Request) -> Later[Any]:
+        """The same for somebody who asks again by himself: the answer, or what is the matter (`Errors`)."""
+        coordinator = self._of(request.key) if self._coordinators else None
+        if coordinator is None:
+            answer: Later[Any] = Later()
+            answer.resolve(Errors.NOT_COORDINATOR)
+            return answer
+        return coordinator.submit(request, BROKER)
+
     def topic_deleted(self, topic_id: Uuid) -> None:
         """Let all coordinators forget what they know of a topic that is gone."""
         for coordinator in self.all():

@@ -1,15 +1,23 @@
-"""FindCoordinator: it is this node, once the topic of that kind of coordinator is there."""
+"""FindCoordinator: it is this node, once the topic of that kind of coordinator is there.
+
+Whoever asks first has the topic made. A share coordinator is asked for by the name of a share partition, and
+for what cannot be one nothing is made.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
+from konvene.codec.errors import Malformed
+from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.coordinator import Call
+    from konvene.broker.coordinators import Coordinators
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_KEYS = 4
@@ -25,42 +33,81 @@ MESSAGES = {
 }
 """Kafka's own words for its errors."""
 
+JAVA_BLANKS = "".join(map(chr, range(33)))
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+
 
 def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Any:
-    if request.key_type == GROUP and not broker.groups.ready:
-        return _make_ready(broker, request, call)
-    if request.key_type == TRANSACTION and not broker.transactions.ready:
-        return _make_ready(broker, request, call)
-    return _answer(broker, request, call)
+    kind = _kind(broker, request.key_type, call)
+    if kind is None or kind.ready or not any(_can_be(request.key_type, key) for key in _keys(request, call)):
+        return _answer(broker, request, call)
+    return _make_ready(broker, kind, request, call)
 
 
-async def _make_ready(broker: Broker, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-    kind = broker.groups if request.key_type == GROUP else broker.transactions
+async def _make_ready(
+    broker: Broker, kind: Coordinators, request: FindCoordinatorRequest, call: Call
+) -> FindCoordinatorResponse:
     await kind.make_ready()
     return _answer(broker, request, call)
 
 
+def _kind(broker: Broker, key_type: int, call: Call) -> Coordinators | None:
+    """The coordinators that are asked for; None where there is no such kind."""
+    if key_type == GROUP:
+        return broker.groups
+    if key_type == TRANSACTION:
+        return broker.transactions
+    if key_type == SHARE and call.api_version >= FIRST_VERSION_WITH_SHARE:
+        return broker.share_states
+    return None
+
+
+def _keys(request: FindCoordinatorRequest, call: Call) -> tuple[str, ...]:
+    return request.coordinator_keys if call.api_version >= FIRST_VERSION_WITH_KEYS else (request.key,)
+
+
+def _can_be(key_type: int, key: str) -> bool:
+    """Whether it can be a key of that kind."""
+    return key_type != SHARE or is_share_key(key)
+
+
+def is_share_key(key: str) -> bool:
+    """Whether it names a share partition: a group, the id of a topic, a number. The group may have colons."""
+    parts = key.split(":")
+    while parts and not parts[-1]:
+        parts.pop()
+    if len(parts) < 3 or not ":".join(parts[:-2]).strip(JAVA_BLANKS):
+        return False
+    try:
+        Uuid.parse(parts[-2])
+    except Malformed:
+        return False
+    return _NUMBER.fullmatch(parts[-1]) is not None and -(1 << 31) <= int(parts[-1]) < 1 << 31
+
+
 def _answer(broker: Broker, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     host, port = broker.advertised
-    error = _check(broker, request.key_type, call)
+    kind = _kind(broker, request.key_type, call)
     if call.api_version >= FIRST_VERSION_WITH_KEYS:
-        found = Coordinator(node_id=broker.node_id, host=host, port=port)
-        if error is not Errors.NONE:
-            # Of what goes wrong only a kind that is none is put into words.
-            why = MALFORMED if request.key_type not in (GROUP, TRANSACTION, SHARE) else ""
-            found = Coordinator(node_id=-1, port=-1, error_code=error, error_message=why)
+        # Of what goes wrong only a kind that is none is put into words.
+        why = MALFORMED if request.key_type not in (GROUP, TRANSACTION, SHARE) else ""
+        found = {
+            error: Coordinator(node_id=-1, port=-1, error_code=error, error_message=why) for error in MESSAGES
+        }
+        found[Errors.NONE] = Coordinator(node_id=broker.node_id, host=host, port=port)
         return FindCoordinatorResponse(
-            coordinators=tuple(found.replace(key=key) for key in request.coordinator_keys)
+            coordinators=tuple(
+                found[_error(kind, request.key_type, key)].replace(key=key)
+                for key in request.coordinator_keys
+            )
         )
+    error = _error(kind, request.key_type, request.key)
     if error is Errors.NONE:
         return FindCoordinatorResponse(error_message=error.name, node_id=broker.node_id, host=host, port=port)
     return FindCoordinatorResponse(error_code=error, error_message=MESSAGES[error], node_id=-1, port=-1)
 
 
-def _check(broker: Broker, key_type: int, call: Call) -> Errors:
-    if key_type in (GROUP, TRANSACTION):
-        kind = broker.groups if key_type == GROUP else broker.transactions
-        return Errors.NONE if kind.ready else Errors.COORDINATOR_NOT_AVAILABLE
-    if key_type == SHARE and call.api_version >= FIRST_VERSION_WITH_SHARE:
-        return Errors.COORDINATOR_NOT_AVAILABLE
-    return Errors.INVALID_REQUEST
+def _error(kind: Coordinators | None, key_type: int, key: str) -> Errors:
+    if kind is None or not _can_be(key_type, key):
+        return Errors.INVALID_REQUEST
+    return Errors.NONE if kind.ready else Errors.COORDINATOR_NOT_AVAILABLE
