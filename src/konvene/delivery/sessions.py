@@ -1,10 +1,13 @@
-"""Share sessions: which partitions a member fetches, said once and then only changed (KIP-932).
+"""Share sessions (KIP-932): a member names its partitions once; after that only what changed is said.
 
-A session begins with epoch 0 and ends with -1; in between each request brings the epoch that the last one
-ended with. It belongs to the connection on which it was begun, and is over when that is lost. There are only
-so many; who comes when there is no room is told so, and asks again.
+A session belongs to a member of a group and to the connection on which it was begun. Epoch 0 opens one in
+place of the one that was there (what the member has acquired stays its own), epoch -1 closes it, and each
+request in between carries the next epoch; after 2^31-1 comes 1. Fetches and acknowledgements count alike.
 
-An answer names the partitions that have records, an error, or just came into the session.
+Decides nothing about records: what a member had when its session ends is given back by whoever asks
+`remove`. Reads no clock, since a session does not grow old: it ends when it is closed, replaced, its member
+leaves, or its connection is lost. Partitions are the member's word and may not exist; that is why there is a
+bound for them in all sessions together, which Kafka does not have.
 """
 
 from __future__ import annotations
@@ -15,14 +18,19 @@ from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
-LAST_EPOCH = 0x7FFF_FFFF
+MAX_INT = 0x7FFF_FFFF
+
+MOST_PARTITIONS = 1_000_000
+"""In all sessions together."""
 
 Place = tuple[Uuid, int]
 """A topic's id and a partition."""
+Member = tuple[str, str]
+"""A group and a member of it."""
 
 
 class SessionError(Exception):
-    """The whole request is answered with this error."""
+    """A request that fits no session. Nothing has changed, but for a session that was to be replaced."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -30,75 +38,95 @@ class SessionError(Exception):
 
 
 def next_epoch(epoch: int) -> int:
-    """Behind the last one comes 1: 0 would begin another session."""
-    return epoch + 1 if epoch != LAST_EPOCH else 1
+    """The epoch of a session's next request."""
+    if epoch < 0:
+        return FINAL_EPOCH
+    return 1 if epoch == MAX_INT else epoch + 1
 
 
-class Session:
-    """What one member fetches. Of each partition: whether it has to be in the next answer."""
+class ShareSession:
+    """The partitions of one member, in the order in which they are to be served."""
 
-    __slots__ = ("connection", "epoch", "is_open", "key", "places")
+    __slots__ = ("connection", "epoch", "is_open", "member", "news")
 
-    def __init__(self, key: tuple[str, str], places: Iterable[Place], connection: object) -> None:
-        self.key = key
-        self.epoch = 1
-        self.places: dict[Place, bool] = dict.fromkeys(places, False)
+    def __init__(self, member: Member, places: Iterable[Place], connection: object) -> None:
+        self.member = member
+        self.news: dict[Place, bool] = dict.fromkeys(places, False)
+        """Each partition, and whether the next answer tells of it whatever there is to tell."""
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        """That of the next request."""
         self.connection = connection
         self.is_open = True
 
     def __repr__(self) -> str:
-        return f"<share session of {self.key[1]} in {self.key[0]!r}: {len(self.places)} partitions>"
+        return f"<share session of {'/'.join(self.member)}: epoch {self.epoch}, {len(self.news)} partitions>"
 
 
 class Turn:
-    """One fetch of a session: what it is about, and what of its result the member has to be told."""
+    """One ShareFetch in its session."""
 
-    __slots__ = ("_is_first", "_next_epoch", "places", "session")
+    __slots__ = ("_epoch", "_session", "places")
 
-    def __init__(self, session: Session, *, is_first: bool = False, is_final: bool = False) -> None:
-        self.session = session
-        self.places: tuple[Place, ...] = () if is_final else tuple(session.places)
-        self._is_first = is_first or is_final
-        self._next_epoch = session.epoch
+    def __init__(self, session: ShareSession, epoch: int) -> None:
+        self._session = session
+        self._epoch = epoch
+        self.places: tuple[Place, ...] = () if epoch == FINAL_EPOCH else tuple(session.news)
+        """What is to be fetched: all partitions of the session; none in its last request."""
+
+    def __repr__(self) -> str:
+        return f"<turn {self._epoch} in {self._session!r}>"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the session is to be removed, and what its member has released, once it is answered."""
+        return self._epoch == FINAL_EPOCH
 
     @property
     def is_open(self) -> bool:
-        """Whether the session still is the member's."""
-        return self.session.is_open
+        """False once the session was closed, replaced, or its connection lost."""
+        return self._session.is_open
 
     def answer(self, found: Mapping[Place, tuple[bool, bool]]) -> tuple[Errors, tuple[Place, ...]]:
-        """The answer's error, and which partitions are in it. Of each it is told whether it has records, and
-        whether it has an error."""
-        if self._is_first:
+        """Which of what was found is told. `found`: whether there are records, and whether there is an error.
+
+        A full request is told everything; a later one what has records or an error, and each partition once
+        after it was added or had an error. One that the member has overtaken with another is told nothing."""
+        if self._epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return Errors.NONE, tuple(found)
-        session = self.session
-        if session.epoch != self._next_epoch:
+        if self._session.epoch != next_epoch(self._epoch):
             return Errors.INVALID_SHARE_SESSION_EPOCH, ()
-        places = session.places
-        told: list[Place] = []
-        for place, (has_records, is_wrong) in found.items():
-            if has_records or is_wrong or places.get(place, False):
+        news = self._session.news
+        told = []
+        for place, (has_records, has_error) in found.items():
+            if has_records or has_error or news.get(place):
                 told.append(place)
-            if place in places:
-                places[place] = is_wrong
+            if place not in news:
+                continue
+            if has_records:
+                del news[place]  # It goes behind the others.
+            news[place] = has_error
         return Errors.NONE, tuple(told)
 
 
 class ShareSessions:
-    """All sessions of a broker."""
+    """All share sessions of a broker."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._sessions: dict[tuple[str, str], Session] = {}
-        self._on: dict[object, dict[tuple[str, str], None]] = {}
+    __slots__ = ("_by_connection", "_sessions", "limit", "partitions")
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} share sessions>"
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.partitions = 0
+        """In all sessions together."""
+        self._sessions: dict[Member, ShareSession] = {}
+        self._by_connection: dict[object, dict[Member, None]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def get(self, group_id: str, member_id: str) -> Session | None:
+    def __repr__(self) -> str:
+        return f"<{len(self._sessions)} share sessions, {self.partitions} partitions>"
+
+    def get(self, group_id: str, member_id: str) -> ShareSession | None:
         return self._sessions.get((group_id, member_id))
 
     def fetch(
@@ -112,71 +140,84 @@ class ShareSessions:
         acknowledges: bool = False,
         connection: object = None,
     ) -> Turn:
-        """What a ShareFetch is about. Raises `SessionError`, and then nothing has changed.
+        """Begin a ShareFetch. Raises `SessionError`.
 
-        A new session cannot acknowledge anything: it has acquired nothing."""
-        key = (group_id, member_id)
+        `wanted` are partitions to add, and `forgotten` to take away; a session's first request has them all.
+        A last one (`FINAL_EPOCH`) leaves the session in place: `remove` it when the answer is there."""
+        member = (group_id, member_id)
         if epoch == INITIAL_EPOCH:
             if acknowledges:
                 raise SessionError(Errors.INVALID_REQUEST)
-            return Turn(self._begin(key, wanted, connection), is_first=True)
-        session = self._sessions.get(key)
-        if session is None:
-            raise SessionError(Errors.SHARE_SESSION_NOT_FOUND)
-        if epoch == FINAL_EPOCH:
-            return Turn(session, is_final=True)
-        self._pass(session, epoch)
-        places = session.places
-        for place in wanted:
-            if place not in places:
-                places[place] = True
-        for place in forgotten:
-            places.pop(place, None)
-        return Turn(session)
+            return Turn(self._open(member, wanted, connection), epoch)
+        session = self._expect(member, epoch)
+        if epoch != FINAL_EPOCH:
+            self._update(session, tuple(wanted), forgotten)
+            session.epoch = next_epoch(epoch)
+        return Turn(session, epoch)
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> None:
-        """Whether a ShareAcknowledge may come now. Raises `SessionError`."""
+        """Count a ShareAcknowledge. Raises `SessionError`.
+
+        With `FINAL_EPOCH` the session stays too: `remove` it when the answer is there."""
         if epoch == INITIAL_EPOCH:
             raise SessionError(Errors.INVALID_SHARE_SESSION_EPOCH)
-        session = self._sessions.get((group_id, member_id))
-        if session is None:
-            raise SessionError(Errors.SHARE_SESSION_NOT_FOUND)
+        session = self._expect((group_id, member_id), epoch)
         if epoch != FINAL_EPOCH:
-            self._pass(session, epoch)
-
-    def _pass(self, session: Session, epoch: int) -> None:
-        if session.epoch != epoch:
-            raise SessionError(Errors.INVALID_SHARE_SESSION_EPOCH)
-        session.epoch = next_epoch(epoch)
-
-    def _begin(self, key: tuple[str, str], wanted: Iterable[Place], connection: object) -> Session:
-        """A new session, in the place of the member's last one."""
-        self.remove(*key)
-        if len(self._sessions) >= self._most:
-            raise SessionError(Errors.SHARE_SESSION_LIMIT_REACHED)
-        session = self._sessions[key] = Session(key, wanted, connection)
-        self._on.setdefault(connection, {})[key] = None
-        return session
-
-    # --- ends ---
+            session.epoch = next_epoch(epoch)
 
     def remove(self, group_id: str, member_id: str) -> tuple[Place, ...]:
-        """End a session; the partitions that it was about, none where there was no session."""
+        """End a session, if there is one. Answers with its partitions, where records are to be released."""
         session = self._sessions.pop((group_id, member_id), None)
         if session is None:
             return ()
         session.is_open = False
-        others = self._on[session.connection]
-        del others[session.key]
+        self.partitions -= len(session.news)
+        others = self._by_connection[session.connection]
+        del others[session.member]
         if not others:
-            del self._on[session.connection]
-        return tuple(session.places)
+            del self._by_connection[session.connection]
+        return tuple(session.news)
 
-    def of_connection(self, connection: object) -> tuple[tuple[str, str], ...]:
-        """Group and member of the sessions that were begun on it."""
-        return tuple(self._on.get(connection, ()))
+    def of_connection(self, connection: object) -> tuple[Member, ...]:
+        """The groups and members whose sessions were begun on a connection."""
+        return tuple(self._by_connection.get(connection, ()))
+
+    def of_group(self, group_id: str) -> int:
+        """How many sessions members of a group have."""
+        return sum(1 for member in self._sessions if member[0] == group_id)
 
     def clear(self) -> None:
         """End all of them."""
-        for key in tuple(self._sessions):
-            self.remove(*key)
+        for member in tuple(self._sessions):
+            self.remove(*member)
+
+    def _open(self, member: Member, wanted: Iterable[Place], connection: object) -> ShareSession:
+        self.remove(*member)
+        session = ShareSession(member, wanted, connection)
+        if len(self._sessions) >= self.limit or self.partitions + len(session.news) > MOST_PARTITIONS:
+            raise SessionError(Errors.SHARE_SESSION_LIMIT_REACHED)
+        self._sessions[member] = session
+        self._by_connection.setdefault(connection, {})[member] = None
+        self.partitions += len(session.news)
+        return session
+
+    def _expect(self, member: Member, epoch: int) -> ShareSession:
+        session = self._sessions.get(member)
+        if session is None:
+            raise SessionError(Errors.SHARE_SESSION_NOT_FOUND)
+        if epoch not in (FINAL_EPOCH, session.epoch):
+            raise SessionError(Errors.INVALID_SHARE_SESSION_EPOCH)
+        return session
+
+    def _update(self, session: ShareSession, wanted: tuple[Place, ...], forgotten: Iterable[Place]) -> None:
+        """Take partitions in and out. Raises `SessionError` before anything has changed."""
+        news = session.news
+        if wanted:
+            added = dict.fromkeys((place for place in wanted if place not in news), True)
+            if self.partitions + len(added) > MOST_PARTITIONS:
+                raise SessionError(Errors.SHARE_SESSION_LIMIT_REACHED)
+            news.update(added)
+            self.partitions += len(added)
+        for place in forgotten:
+            if news.pop(place, None) is not None:
+                self.partitions -= 1
