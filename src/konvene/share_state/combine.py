@@ -23,7 +23,7 @@ Batches = tuple[StateBatch, ...]
 
 def combine(known: Batches, news: Iterable[StateBatch], start_offset: int) -> Batches:
     """The batches of both from `start_offset` on (-1: all). `known` is a row (`is_row`)."""
-    known = pruned(known, start_offset)
+    known = _row_from(known, start_offset)
     fresh = pruned(tuple(news), start_offset)
     if not fresh:
         return known
@@ -61,6 +61,14 @@ def pruned(batches: Batches, start_offset: int) -> Batches:
         for batch in batches
         if batch.last_offset >= start_offset
     )
+
+
+def _row_from(row: Batches, start_offset: int) -> Batches:
+    """The same of a row, which is not gone through."""
+    if not row or start_offset == UNKNOWN_OFFSET or row[0].first_offset >= start_offset:
+        return row
+    end = bisect_left(row, (start_offset,))
+    return pruned(row[end - 1 : end], start_offset) + row[end:]
 
 
 def _swept(batches: Batches) -> Batches:
