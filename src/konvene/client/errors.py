@@ -49,6 +49,10 @@ class OutOfTurn(ClientError):
     """A call that makes no sense now, such as to commit what was not begun; nothing was sent."""
 
 
+class WokenUp(ClientError):
+    """Somebody asked that the call that waits should wait no longer."""
+
+
 class TransactionFailed(ClientError):
     """The transaction can only be aborted: something in it failed (`__cause__` says what)."""
 

@@ -34,7 +34,7 @@ from konvene.messages.list_offsets import (
 
 __all__ = [
     "EARLIEST", "LATEST", "LEADER_MOVED", "MAX_TIMESTAMP", "READ_COMMITTED", "READ_UNCOMMITTED", "Fetched",
-    "FetchedBatches", "OffsetAt", "fetch", "fetch_batches", "list_offsets", "read_partition",
+    "FetchedBatches", "OffsetAt", "fetch", "fetch_batches", "list_offsets", "read_partition", "whole_batches",
 ]  # fmt: skip
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -293,7 +293,7 @@ def _unpack(tp: TopicPartition, position: int, data: PartitionData, isolation_le
     aborting: set[int] = set()
     committed_only = isolation_level == READ_COMMITTED
     try:
-        for header, batch in _whole_batches(data.records or b""):
+        for header, batch in whole_batches(data.records or b""):
             check(batch, header)
             following = max(following, header.next_offset)
             if committed_only and header.has_producer_id:
@@ -318,7 +318,7 @@ def _keep(tp: TopicPartition, position: int, data: PartitionData) -> FetchedBatc
     following = position
     kept = []
     try:
-        for header, batch in _whole_batches(data.records or b""):
+        for header, batch in whole_batches(data.records or b""):
             if header.next_offset > following:
                 following = header.next_offset
                 kept.append((header, batch))
@@ -327,7 +327,7 @@ def _keep(tp: TopicPartition, position: int, data: PartitionData) -> FetchedBatc
     return FetchedBatches(tp, data.error_code, kept, following, data.high_watermark, data.log_start_offset)
 
 
-def _whole_batches(buf: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+def whole_batches(buf: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Each batch that is there whole: a broker may cut the last one to the size that was asked for."""
     view = memoryview(buf)
     at = 0

@@ -1,0 +1,215 @@
+"""A share session (KIP-932), and what is acknowledged in it: pure, as a broker and one member share it.
+
+A session remembers which partitions the member fetches from, so that a request names changes only. Both count
+its requests: epoch 0 opens one (and closes the one before, whose records are free again), -1 closes it, and
+after the largest number comes 1. It opens with a ShareFetch without acknowledgements: what was delivered in
+the session before cannot be acknowledged any more.
+
+What is acknowledged goes as ranges of offsets, with one type for all of them or one for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from konvene.codec.uuid import Uuid
+from konvene.messages import share_acknowledge, share_fetch
+from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
+from konvene.messages.share_fetch import ShareFetchRequest
+
+__all__ = ["AcknowledgeType", "Acks", "FetchTerms", "ShareSession", "Unit", "ranges"]
+
+OPENS, CLOSES = 0, -1
+_LAST_EPOCH = 2**31 - 1
+
+_ALONE = 10
+"""So many offsets of one type in a row, and more, are a range of their own with one type."""
+
+Unit = tuple[Uuid, int]
+"""A partition as the protocol has it: topic id and number."""
+
+Acks = Mapping[Unit, Mapping[int, int]]
+"""Types of acknowledgement by offset, by partition."""
+
+
+class AcknowledgeType(IntEnum):
+    """What becomes of a record that was delivered."""
+
+    GAP = 0
+    """There is no record at this offset; said by the client itself."""
+    ACCEPT = 1
+    RELEASE = 2
+    """Somebody shall try again."""
+    REJECT = 3
+    """Nobody shall try again."""
+    RENEW = 4
+    """It is still being worked on: give it another lock (KIP-1222)."""
+
+
+class FetchTerms(NamedTuple):
+    """How much a member asks for at a time."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 * 1024 * 1024
+    max_records: int = 500
+    record_limit: bool = False
+    """Whether `max_records` may never be exceeded (KIP-1206), or batches are handed out whole."""
+
+
+class ShareSession:
+    """The session of one member with one broker."""
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.epoch = OPENS
+        """What the next request says."""
+        self.units: frozenset[Unit] = frozenset()
+        """The partitions in it."""
+
+    def __repr__(self) -> str:
+        return f"<ShareSession of {self.member_id}: epoch {self.epoch}, {len(self.units)} partitions>"
+
+    @property
+    def is_new(self) -> bool:
+        return self.epoch == OPENS
+
+    def fetch(
+        self, wanted: Iterable[Unit], acks: Acks, terms: FetchTerms, *, records: bool = True
+    ) -> ShareFetchRequest | None:
+        """Fetch from exactly these partitions, and acknowledge; None where there is nothing to say.
+
+        Without `records` only changes and acknowledgements are told; so they are with a renewal, which the
+        protocol allows in no other way. No `acks` may be given to a session that is new."""
+        units = frozenset(wanted)
+        known: frozenset[Unit] = frozenset() if self.is_new else self.units
+        added, gone = units - known, (known - units) | (acks.keys() - units)
+        if not (added or gone or acks or (records and units)):
+            return None
+        self.units = units
+        renews = _renews(acks)
+        asks = terms if records and not renews else FetchTerms(0, 0, 0, 0)
+        return ShareFetchRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch,
+            max_wait_ms=asks.max_wait_ms,
+            min_bytes=asks.min_bytes,
+            max_bytes=asks.max_bytes,
+            max_records=asks.max_records,
+            batch_size=asks.max_records,
+            share_acquire_mode=int(terms.record_limit),
+            is_renew_ack=renews,
+            topics=tuple(_fetch_topics(added | acks.keys(), acks)),
+            forgotten_topics_data=tuple(
+                share_fetch.ForgottenTopic(topic_id=topic_id, partitions=tuple(p for _, p in rows))
+                for topic_id, rows in _by_topic(gone)
+            ),
+        )
+
+    def acknowledge(self, acks: Acks, *, closes: bool = False) -> ShareAcknowledgeRequest:
+        """Acknowledge alone; with `closes` the session ends with it."""
+        return ShareAcknowledgeRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            share_session_epoch=CLOSES if closes else self.epoch,
+            is_renew_ack=_renews(acks),
+            topics=tuple(_acknowledge_topics(acks)),
+        )
+
+    def went_on(self) -> None:
+        """The broker has counted the request."""
+        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
+
+    def is_lost(self) -> None:
+        """The broker has no such session, or it is not known whether it has: the next request opens one."""
+        self.epoch, self.units = OPENS, frozenset()
+
+
+# ranges ---------------------------------------------------------------------------------------
+
+
+def ranges(types: Mapping[int, int]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """First offset, last offset, and one type for all or one for each, in order."""
+    first, mixed = 0, list[int]()
+    for start, count, kind in _runs(types):
+        if mixed and start != first + len(mixed):
+            yield _range(first, mixed)
+            mixed = []
+        if count > _ALONE:
+            if mixed:
+                yield _range(first, mixed)
+                mixed = []
+            yield start, start + count - 1, (kind,)
+            continue
+        if not mixed:
+            first = start
+        mixed += [kind] * count
+    if mixed:
+        yield _range(first, mixed)
+
+
+def _runs(types: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Offsets in a row of one type: the first, how many, the type."""
+    start = count = kind = -1
+    for offset in sorted(types):
+        if count > 0 and offset == start + count and types[offset] == kind:
+            count += 1
+            continue
+        if count > 0:
+            yield start, count, kind
+        start, count, kind = offset, 1, int(types[offset])
+    if count > 0:
+        yield start, count, kind
+
+
+def _range(first: int, types: list[int]) -> tuple[int, int, tuple[int, ...]]:
+    told = types[:1] if len(set(types)) == 1 else types
+    return first, first + len(types) - 1, tuple(told)
+
+
+# rows -----------------------------------------------------------------------------------------
+
+
+def _renews(acks: Acks) -> bool:
+    return any(AcknowledgeType.RENEW in types.values() for types in acks.values())
+
+
+def _by_topic(units: Iterable[Unit]) -> Iterator[tuple[Uuid, Iterator[Unit]]]:
+    return groupby(sorted(units), key=lambda unit: unit[0])
+
+
+def _fetch_topics(units: Iterable[Unit], acks: Acks) -> Iterator[share_fetch.FetchTopic]:
+    for topic_id, rows in _by_topic(units):
+        partitions = (
+            share_fetch.FetchPartition(
+                partition_index=unit[1],
+                acknowledgement_batches=tuple(
+                    share_fetch.AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=types)
+                    for a, b, types in ranges(acks.get(unit, {}))
+                ),
+            )
+            for unit in rows
+        )
+        yield share_fetch.FetchTopic(topic_id=topic_id, partitions=tuple(partitions))
+
+
+def _acknowledge_topics(acks: Acks) -> Iterator[share_acknowledge.AcknowledgeTopic]:
+    for topic_id, rows in _by_topic(acks):
+        partitions = (
+            share_acknowledge.AcknowledgePartition(
+                partition_index=unit[1],
+                acknowledgement_batches=tuple(
+                    share_acknowledge.AcknowledgementBatch(
+                        first_offset=a, last_offset=b, acknowledge_types=types
+                    )
+                    for a, b, types in ranges(acks[unit])
+                ),
+            )
+            for unit in rows
+        )
+        yield share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=tuple(partitions))
