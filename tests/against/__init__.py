@@ -27,5 +27,6 @@ honest.
 | consumer_groups/ | the same for consumer groups (KIP-848), and for groups that change their protocol |
 | streams_groups/ | Kafka Streams applications as streams groups (KIP-1071) |
 | transactions/ | transactional producers of both protocols, exactly-once under kills, hanging transactions |
+| share/ | share groups (KIP-932) of both libraries that have them |
 | test_kafka_loads*.py | what konvene wrote, Apache Kafka loads, and goes on with |
 """

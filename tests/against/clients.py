@@ -256,6 +256,10 @@ class Fleet:
         """One that reads, writes and commits in transactions (CopierRole.java, confluent_copier.py)."""
         return self._start("copier", library, name, settings)
 
+    def sharer(self, library: str, name: str | None = None, **settings: Any) -> Client:
+        """A member of a share group (SharerRole.java, confluent_sharer.py)."""
+        return self._start("sharer", library, name, settings)
+
     def streams(self, name: str, **settings: Any) -> Client:
         """An instance of the application that counts words (java/.../StreamsRole.java)."""
         settings.setdefault("state_dir", str(self.directory / f"{name}-state"))

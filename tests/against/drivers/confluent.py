@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+from confluent_sharer import ConfluentSharer
 from driver import (
     AdminRole,
     ConsumerRole,
@@ -423,6 +424,7 @@ if __name__ == "__main__":
         {
             "consumer": lambda command: ConsumerRole(ConfluentConsumer(command), command, errors),
             "producer": lambda command: ProducerRole(ConfluentProducer(command), errors),
+            "sharer": lambda command: ConfluentSharer(command, errors),
             "copier": lambda command: ConfluentCopier(command, errors),
             "admin": lambda command: AdminRole(ConfluentAdmin(command)),
         },

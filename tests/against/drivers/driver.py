@@ -14,6 +14,9 @@ consumer: hold, go, member, position, commit, committed, seek, pause, resume, of
     it commits what it read if it was started with `commit` = `sync` or `async`
 producer: send, stream, settle; tells acked, failed. With a transactional id also init, begin, offsets,
     commit, abort
+sharer: a member of a share group: poll, acknowledge, commit, commit_async, subscribe, unsubscribe, go, hold,
+    leave;
+    tells acknowledged, acknowledge_failed, and records while it goes on by itself
 copier: reads, writes and commits what it read in one transaction each; tells copied, failed
 admin: create_topics, delete_topics, ... (`ADMIN_VERBS`)
 

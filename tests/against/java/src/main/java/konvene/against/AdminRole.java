@@ -68,6 +68,11 @@ final class AdminRole implements Driver.Role {
             case "describe_groups": return describeGroups(command);
             case "describe_classic_groups": return describeClassicGroups(command);
             case "describe_epochs": return describeEpochs(command);
+            case "describe_share": return ShareGroups.described(admin, command.text("group"));
+            case "share_offsets": return ShareGroups.offsets(admin, command.text("group"));
+            case "alter_share_offsets": return ShareGroups.moved(admin, command);
+            case "delete_share_offsets": return ShareGroups.forgotten(admin, command);
+            case "delete_share_groups": return done(admin.deleteShareGroups(command.<String>list("groups")).all());
             case "describe_streams": return StreamsGroups.described(admin, command.text("group"));
             case "group_offsets":
                 return quads(admin.listConsumerGroupOffsets(command.text("group")).partitionsToOffsetAndMetadata().get());

@@ -169,6 +169,7 @@ public final class Driver {
         switch (command.text("role")) {
             case "consumer": return new ConsumerRole(command);
             case "producer": return new ProducerRole(command);
+            case "sharer": return new SharerRole(command);
             case "copier": return new CopierRole(command);
             case "admin": return new AdminRole(command);
             case "streams": return new StreamsRole(command);
