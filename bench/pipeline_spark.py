@@ -1,7 +1,8 @@
 """How fast logs become rows and files on Spark, beside one plain process that does the same.
 
     python -m bench.pipeline_spark                        all of it, on a log of four million records
-    python -m bench.pipeline_spark --records 100000000    on one of 8 GB
+    python -m bench.pipeline_spark --records 168000000 --cores 2 --runs 0 --only typed,silver,jvm_mib
+                                                          on one of 10 GB, once, for what it takes of memory
 
 Each session is a process of its own, with as many CPUs as it has slots: the JVM, its Python workers and all.
 So `1 core` is one core for everything. A rate is records of the log by seconds on the clock, the best of some
@@ -62,13 +63,22 @@ TARGETS = (
     Target("naive", "naive function over key and value, M records/s"),
     Target("batch_ms", "a micro-batch of 1,000 rows to Parquet, ms", (250, 250)),
     Target("jvm_mib", "most memory that the driver's JVM had, MiB (heap 512)"),
+    Target("worker_mib", "most memory that a Python process of Spark's had, MiB"),
 )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline_spark", description=__doc__)
     parser.add_argument("--records", type=int, default=RECORDS, help="of the log [%(default)d]")
-    parser.add_argument("--runs", type=int, default=RUNS, help="of which the best counts [%(default)d]")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=RUNS,
+        help="of which the best counts, behind one that does not; with 0 that one counts [%(default)d]",
+    )
+    parser.add_argument(
+        "--cores", default="0,1,2", help="where to measure, 0 is a plain process [%(default)s]"
+    )
     parser.add_argument("--only", default="", help="rows, separated by commas")
     parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--logs", type=Path, help=argparse.SUPPRESS)
@@ -77,7 +87,7 @@ def main() -> None:
     if asked.inside is not None:
         print(json.dumps(inside(asked.inside, asked.logs, asked.records, asked.runs, only)))
         return
-    found = measured(asked.records, asked.runs, asked.only)
+    found = measured(asked.records, asked.runs, asked.only, tuple(map(int, asked.cores.split(","))))
     print(report(found))
 
 
@@ -94,7 +104,9 @@ def figures(lab: Lab) -> list[Figure]:
     return made
 
 
-def measured(records: int, runs: int, only: str) -> dict[int, dict[str, float]]:
+def measured(
+    records: int, runs: int, only: str, where: Iterable[int] = (0, 1, 2)
+) -> dict[int, dict[str, float]]:
     """By cores, 0 for the plain process: each row's figure, and what it was by CPU."""
     with tempfile.TemporaryDirectory() as folder:
         logs = Path(folder)
@@ -104,7 +116,7 @@ def measured(records: int, runs: int, only: str) -> dict[int, dict[str, float]]:
         write_log(logs / "small", BATCHES * BATCH_RECORDS)
         size = sum(path.stat().st_size for path in (logs / "all").rglob("*.log"))
         print(f"{records:,} records, {size / 1e6:,.0f} MB; load {_load()}", file=sys.stderr)
-        return {cores: _in_process(cores, logs, records, runs, only) for cores in (0, 1, 2)}
+        return {cores: _in_process(cores, logs, records, runs, only) for cores in where}
 
 
 def report(found: dict[int, dict[str, float]]) -> str:
@@ -114,11 +126,11 @@ def report(found: dict[int, dict[str, float]]) -> str:
         promised = " / ".join(f"{each:g}" for each in row.promised)
         by_cpu = f"{row.name} by CPU"
         for name, says, promise in ((row.name, row.says, promised), (by_cpu, f"{'by CPU':>49}", "")):
-            values = [found[cores].get(name) for cores in (0, 1, 2)]
+            values = [found.get(cores, {}).get(name) for cores in (0, 1, 2)]
             if any(value is not None for value in values):
                 lines.append(f"{says:<58}{''.join(map(_shown, values))}{promise:>14}")
     for name in ("typed", "silver"):
-        if name in found[1] and name in found[2]:
+        if all(name in found.get(cores, {}) for cores in (1, 2)):
             scaling = found[2][name] / (2 * found[1][name])
             lines.append(f"{f'scaling of {name}, 1 to 2 cores':<58}{scaling:>27.0%}{'95%':>14}")
     return "\n".join([*lines, f"load {_load()}"])
@@ -158,7 +170,7 @@ def inside(cores: int, logs: Path, records: int, runs: int, only: Iterable[str])
         if not amount:
             found[name] = how()
             continue
-        took = [_seconds(how) for _ in range(runs + 1)][1:]
+        took = [_seconds(how) for _ in range(runs + 1)][min(runs, 1) :]
         found[name] = amount / min(wall for wall, _ in took) / 1e6
         found[f"{name} by CPU"] = amount / min(cpu for _, cpu in took) / 1e6
     return found
@@ -203,6 +215,7 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
         "bronze": (lambda: _ingested(logs / "all", Spark(spark), None), "all"),
         "batch_ms": (lambda: _micro_batch_ms(spark, logs), ""),
         "jvm_mib": (lambda: _jvm_mib(spark), ""),
+        "worker_mib": (_worker_mib, ""),
     }
 
 
@@ -288,7 +301,16 @@ def _micro_batch_ms(spark: Any, logs: Path) -> float:
 
 
 def _jvm_mib(spark: Any) -> float:
-    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+    return _peak_mib(spark._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _worker_mib() -> float:
+    """Of those that are still there; an idle one stays for half a minute."""
+    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in _ticks()}
+    return max(_peak_mib(pid) for pid, name in names.items() if name != "java" and pid != os.getpid())
+
+
+def _peak_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
