@@ -37,7 +37,7 @@ def made(home: Path, *paths: Path) -> Warehouse:
 def test_kafkas_own_logs_come_to_gold(tmp_path: Path, name: str) -> None:
     """All that is told of groups is there, and each row is the only one with its key."""
     warehouse = made(tmp_path, LOGS / name)
-    of_others = {"share_delivery"} if name == "transactions" else {"share_delivery", "transactional_commit"}
+    of_others = set(GOLD_OF["delivery"]) | (set() if name == "transactions" else {"transactional_commit"})
     for table in GOLD - of_others:
         rows = read.table(warehouse, table)
         assert rows.num_rows, table

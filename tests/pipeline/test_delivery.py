@@ -38,12 +38,20 @@ UPDATE = pa.schema(
         pa.field("topic_id", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("snapshot_epoch", pa.int32()),
+        pa.field("leader_epoch", pa.int32()),
         pa.field("start_offset", pa.int64()),
         pa.field("delivery_complete_count", pa.int32()),
         pa.field("state_batches", pa.list_(BATCH)),
     ]
 )
-SNAPSHOT = UPDATE.append(pa.field("state_epoch", pa.int32()))
+SNAPSHOT = pa.schema(
+    [
+        *UPDATE,
+        pa.field("state_epoch", pa.int32()),
+        pa.field("create_timestamp", pa.int64()),
+        pa.field("write_timestamp", pa.int64()),
+    ]
+)
 AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4
 
 
@@ -54,20 +62,30 @@ def record(
     row = {
         "kind": kind, "cluster": "c", "offset": offset, "timestamp_ms": 1000 + offset,
         "tombstone": kind == "tombstone", "group_id": "g", "topic_id": "T", "partition": 0,
-        "snapshot_epoch": 0, "state_epoch": 1, "start_offset": -1, "delivery_complete_count": -1,
+        "snapshot_epoch": 0, "state_epoch": 1, "leader_epoch": 0, "start_offset": -1,
+        "delivery_complete_count": -1, "create_timestamp": 0, "write_timestamp": 0,
         "state_batches": [dict(zip(names, batch, strict=True)) for batch in batches],
     }  # fmt: skip
     return row | says
 
 
-def delivery(records: Sequence[dict[str, Any]], names: dict[str, str] | None = None) -> list[dict[str, Any]]:
+def silver(records: Sequence[dict[str, Any]]) -> list[list[pa.RecordBatch]]:
     updates = [r for r in records if r["kind"] == "update"]
     snapshots = [r for r in records if r["kind"] != "update"]
-    tables = [
+    return [
         pa.Table.from_pylist(rows, schema=schema).to_batches(max_chunksize=3)
         for rows, schema in ((snapshots, SNAPSHOT), (updates, UPDATE))
     ]
-    return [row for batch in delivery_rows(*tables, names) for row in batch.to_pylist()]
+
+
+def delivery(records: Sequence[dict[str, Any]], names: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    return [row for batch in delivery_rows(*silver(records), names) for row in batch.to_pylist()]
+
+
+def progress(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    list(delivery_rows(*silver(records), {}, lambda batch: rows.extend(batch.to_pylist())))
+    return rows
 
 
 def figures(row: dict[str, Any]) -> dict[str, int]:
@@ -93,7 +111,8 @@ def kafkas_share_logs() -> Iterator[list[dict[str, Any]]]:
                 kind, told["offset"], batches, timestamp_ms=told["timestamp"], group_id=key["groupId"],
                 topic_id=key["topicId"], partition=key["partition"],
                 snapshot_epoch=value.get("snapshotEpoch"), state_epoch=value.get("stateEpoch"),
-                start_offset=value.get("startOffset"),
+                leader_epoch=value.get("leaderEpoch"), create_timestamp=value.get("createTimestamp"),
+                write_timestamp=value.get("writeTimestamp"), start_offset=value.get("startOffset"),
                 delivery_complete_count=value.get("deliveryCompleteCount", -1),
             )
         )  # fmt: skip
@@ -173,9 +192,10 @@ def test_a_whole_row() -> None:
     )  # fmt: skip
     assert row == {
         "cluster": "c", "group_id": "g", "topic": "jobs", "partition": 0, "state_epoch": 1, "start_offset": 0,
-        "delivered": 13, "acknowledged": 5, "released": 4, "archived": 0, "in_flight": 4, "untold": 1,
-        "complete_count": 5, "max_delivery_count": 2, "snapshots": 1, "updates": 1, "first_ms": 1000,
-        "last_ms": 1001, "deleted_ms": None, "evidence": "observed",
+        "delivered": 13, "redelivered": 4, "acknowledged": 5, "released": 4, "archived": 0, "in_flight": 4,
+        "available": 4, "archiving": 0, "untold": 1, "in_flight_deliveries": 2, "complete_count": 5,
+        "max_delivery_count": 2, "snapshots": 1, "updates": 1, "first_ms": 1000, "last_ms": 1001,
+        "moved_ms": 1001, "deleted_ms": None, "evidence": "observed",
     }  # fmt: skip
 
 
@@ -273,9 +293,95 @@ def test_intervals_come_to_what_single_offsets_come_to(seed: int) -> None:
     assert {name: row[name] for name in expected} == expected
 
 
+def in_minutes(records: Sequence[dict[str, Any]], step_ms: int) -> list[dict[str, Any]]:
+    return [row | {"timestamp_ms": row["offset"] * step_ms} for row in records]
+
+
+def test_a_minute_tells_what_was_answered_for_in_it_and_how_the_partition_stood_then() -> None:
+    rows = [
+        record("snapshot", 0, start_offset=0),
+        record("update", 1, [(0, 4, ACKNOWLEDGED, 1), (6, 9, AVAILABLE, 1)]),
+        record("update", 2, [(5, 9, AVAILABLE, 2)], start_offset=5, delivery_complete_count=0),
+        record("update", 3, [(5, 8, ACKNOWLEDGED, 3), (9, 9, ARCHIVING, 3)], start_offset=9),
+    ]
+    nothing = dict.fromkeys(("delivered", "redelivered", "acknowledged", "released", "archived"), 0)
+    assert progress(in_minutes(rows, 40_000)) == [
+        {"cluster": "c", "group_id": "g", "topic": "T", "partition": 0, **shown}
+        for shown in (
+            nothing | {
+                "minute_ms": 0, "start_offset": 0, "advanced": None, "complete_count": None, "delivered": 9,
+                "acknowledged": 5, "released": 4, "available": 4, "archiving": 0, "untold": 1,
+                "in_flight_deliveries": 1, "records": 2, "evidence": "observed",
+            },
+            nothing | {
+                "minute_ms": 60_000, "start_offset": 5, "advanced": 5, "complete_count": 0, "delivered": 6,
+                "redelivered": 5, "released": 5, "available": 5, "archiving": 0, "untold": 0,
+                "in_flight_deliveries": 2, "records": 1, "evidence": "observed",
+            },
+            nothing | {
+                "minute_ms": 120_000, "start_offset": 9, "advanced": 4, "complete_count": None,
+                "delivered": 5, "redelivered": 5, "acknowledged": 4, "available": 0, "archiving": 1,
+                "untold": 0, "in_flight_deliveries": 3, "records": 1, "evidence": "observed",
+            },
+        )
+    ]  # fmt: skip
+
+
+def test_a_clock_that_runs_back_makes_no_second_row_of_a_minute() -> None:
+    rows = [
+        record("snapshot", 0, timestamp_ms=120_000),
+        record("update", 1, [(0, 0, ACKNOWLEDGED, 1)], start_offset=0, timestamp_ms=59_000),
+    ]
+    assert [(row["minute_ms"], row["records"]) for row in progress(rows)] == [(120_000, 2)]
+
+
+def test_nothing_has_advanced_where_the_state_began_anew_or_is_gone() -> None:
+    rows = [
+        record("snapshot", 0, start_offset=0),
+        record("update", 1, [(0, 4, ACKNOWLEDGED, 1)], start_offset=5),
+        record("snapshot", 2, snapshot_epoch=1, state_epoch=2, start_offset=0),
+        record("tombstone", 3),
+    ]
+    found = progress(in_minutes(rows, 60_000))
+    assert [(r["start_offset"], r["advanced"]) for r in found] == [(0, None), (5, 5), (0, None), (None, None)]
+
+
+def test_a_minute_is_missing_until_a_snapshot_tells_the_state_again() -> None:
+    rows = [
+        record("snapshot", 0, start_offset=0),
+        record("update", 1, snapshot_epoch=1),
+        record("update", 2, snapshot_epoch=1),
+        record("snapshot", 3, snapshot_epoch=2, start_offset=3),
+        record("update", 4, snapshot_epoch=2),
+    ]
+    found = progress(in_minutes(rows, 60_000))
+    assert [r["evidence"] for r in found] == ["observed", "missing", "missing", "observed", "observed"]
+
+
+def test_minutes_add_up_to_the_whole() -> None:
+    """Of each share partition that Kafka kept, and none is told twice."""
+    for log in kafkas_share_logs():
+        minutes = progress(log)
+        keys = {tuple(row[name] for name in TABLES["share_progress"].key) for row in minutes}
+        assert len(keys) == len(minutes)
+        for row in delivery(log):
+            mine = [m for m in minutes if all(m[name] == row[name] for name in TABLES["share_delivery"].key)]
+            for name in ("delivered", "redelivered", "acknowledged", "released", "archived"):
+                assert sum(m[name] for m in mine) == row[name]
+            assert sum(m["records"] for m in mine) == row["snapshots"] + row["updates"] + (
+                row["deleted_ms"] is not None
+            )
+            if row["deleted_ms"] is None:
+                for name in ("start_offset", "complete_count", "available", "untold"):
+                    assert mine[-1][name] == row[name]
+
+
 def test_rows_have_the_tables_schema_and_the_order_of_its_key() -> None:
     rows = [record("snapshot", at, group_id=group) for at, group in enumerate("ba")]
     (batch,) = delivery_rows(pa.Table.from_pylist(rows, schema=SNAPSHOT).to_batches(), ())
     assert batch.schema == TABLES["share_delivery"].schema
     assert batch["group_id"].to_pylist() == ["a", "b"]
     assert list(delivery_rows((), ())) == []
+    watched: list[pa.RecordBatch] = []
+    list(delivery_rows(*silver(rows), {}, watched.append))
+    assert [batch.schema for batch in watched] == [TABLES["share_progress"].schema]

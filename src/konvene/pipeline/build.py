@@ -6,7 +6,7 @@ A log partition has its groups to itself, so each is a task of its own, and thre
                family of bronze, in the order of the log, with the rows of the audit that explain it
     lag        from silver's commits and the ends of users' logs; and transactional_commit, in the same
                reading, with the names of producers from silver's transactions
-    delivery   share_delivery, from silver's share state
+    delivery   share_delivery, share_progress, from silver's share state
 
 A task's files take the place of those that it made before. It is done again when something that it reads is
 another than then: its inputs' checksums are in the ledger. What a step like this makes is a function of these

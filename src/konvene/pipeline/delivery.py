@@ -1,258 +1,239 @@
 """What became of the records of share groups: the share states of one log partition, taken in order.
 
-A snapshot says what the whole state is, an update what changed, and where the two tell of the same offset,
-the larger delivery count wins, then the larger state, as in Kafka's coordinator. Here the state is kept to
-count what each record adds: a delivery whenever an offset's count grows, an acknowledgement whenever it comes
-to that state, and so on. A snapshot that only repeats what is known adds nothing; one with another state
-epoch, or whose start lies before the known one, begins the story anew, and what happened before still counts.
+    share_delivery   for each share partition, what its state says in the end, and all that led there
+    share_progress   the same minute by minute, wherever a record was written in it
+
+What a record says is for `reduce.deliveries`. Here silver's rows become its records again, and what is known
+becomes rows. The rows of minutes leave when a later record of their partition shows that they are over, in
+the order in which that happens; a record whose time lies before the minute of the last one counts in that
+minute, so clocks that disagree make no second row of a minute.
 
 States are written when a delivery is answered for. Of what is held by a member no record tells, so nothing
-here claims to know it. Snapshots are numbered: the first one of a state is 0, and where one of them is
-missing, or an update comes before any, the evidence is `missing`.
+here claims to know it.
+
+Memory: the state of each partition of a group, and some thousand rows.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from konvene.pipeline.reduce.deliveries import Counts, Life, Value
 from konvene.pipeline.tables import TABLES
+from konvene.records.share_state import ShareSnapshotValue, ShareUpdateValue
+from konvene.share_state.requests import StateBatch
 
 __all__ = ["delivery_rows"]
 
-AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
-TERMINAL = (ACKNOWLEDGED, ARCHIVED)
-UNCHANGED = -1
-"""The start offset of an update that says nothing of it."""
+MINUTE_MS = 60_000
 _ROWS = 4096
 _KEY = ("cluster", "group_id", "topic_id", "partition")
-_FIELDS = (
-    "offset", "timestamp_ms", "tombstone", "snapshot_epoch", "start_offset", "delivery_complete_count",
-)  # fmt: skip
+_COMMON = ("snapshot_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
+_OF_SNAPSHOTS = ("state_epoch", "create_timestamp", "write_timestamp")
 
-
-class _Batch(NamedTuple):
-    """Offsets of one state and delivery count."""
-
-    first: int
-    last: int
-    state: int
-    times: int
+Key = tuple[str, str, str, int]
+"""Cluster, group, topic id, partition."""
+Row = tuple[Any, ...]
 
 
 class _Record(NamedTuple):
     offset: int
     ms: int
-    key: tuple[str, str, str, int]
-    """Cluster, group, topic id, partition."""
-    kind: str
-    """`snapshot`, `update` or `tombstone`."""
-    snapshot_epoch: int
-    state_epoch: int | None
-    start_offset: int
-    complete_count: int | None
-    batches: Sequence[_Batch]
+    key: Key
+    value: Value | None
+    """None of a tombstone."""
 
 
 @dataclass(slots=True)
-class _Told:
-    """What is known of one partition of a group by now."""
+class _Minute:
+    """A minute of a share partition that is not over."""
 
-    first_ms: int
-    last_ms: int = 0
-    deleted_ms: int | None = None
-    whole: bool = True
-    snapshot_epoch: int = -1
-    state_epoch: int | None = None
-    start_offset: int = UNCHANGED
-    complete_count: int | None = None
-    batches: list[_Batch] = field(default_factory=list)
-    """Sorted; nothing before the start."""
-    delivered: int = 0
-    acknowledged: int = 0
-    released: int = 0
-    archived: int = 0
-    max_delivery_count: int = 0
-    snapshots: int = 0
-    updates: int = 0
+    minute_ms: int
+    before: Counts
+    start_offset: int | None = None
+    """Before it; None: nothing was known of the partition, or it began anew since."""
+    records: int = 0
+    is_sure: bool = True
+
+
+@dataclass(slots=True)
+class _Partition:
+    life: Life
+    minute: _Minute | None = None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Rows of minutes that are over."""
+
+    watch: Callable[[pa.RecordBatch], None] | None
+    names: Mapping[str, str]
+    rows: list[Row] = field(default_factory=list)
+
+    def put(self, key: Key, part: _Partition) -> None:
+        if self.watch is not None and part.minute is not None:
+            self.rows.append(_minute_row(key, part.life, part.minute, self.names))
+            if len(self.rows) >= _ROWS:
+                self.flush()
+
+    def flush(self) -> None:
+        if self.watch is not None and self.rows:
+            self.watch(_batch_of("share_progress", self.rows))
+        self.rows.clear()
 
 
 def delivery_rows(
     share_snapshot: Iterable[pa.RecordBatch],
     share_update: Iterable[pa.RecordBatch],
     names: Mapping[str, str] | None = None,
+    watch: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `share_delivery` of one log partition, sorted by their key.
+    """The rows of `share_delivery` of one log partition, sorted by their key; `watch` is given those of
+    `share_progress`.
 
     The batches are those of silver's tables of these names, in the order of the log; `names` are topics'
     names by their ids.
     """
-    states: dict[tuple[str, str, str, int], _Told] = {}
-    for record in merge(_snapshots(share_snapshot), _updates(share_update)):
-        told = states.get(record.key)
-        if told is None:
-            told = states[record.key] = _Told(record.ms)
-        _take(told, record)
-    rows = [_row(key, told, names or {}) for key, told in states.items()]
+    parts: dict[Key, _Partition] = {}
+    progress = _Progress(watch, names or {})
+    by_offset = attrgetter("offset")
+    for record in merge(
+        _records(share_snapshot, _snapshots), _records(share_update, _updates), key=by_offset
+    ):
+        part = parts.get(record.key)
+        if part is None:
+            part = parts[record.key] = _Partition(Life(record.ms))
+        _take(part, record, progress)
+    for key in sorted(parts):
+        progress.put(key, parts[key])
+    progress.flush()
+    rows = [_row(key, part.life, progress.names) for key, part in parts.items()]
     if rows:
-        schema = TABLES["share_delivery"].schema
-        columns = zip(*sorted(rows, key=lambda row: row[:4]), strict=True)
-        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield _batch_of("share_delivery", sorted(rows, key=lambda row: row[:4]))
 
 
-def _snapshots(batches: Iterable[pa.RecordBatch]) -> Iterator[_Record]:
-    return _records(batches, "snapshot")
+def _take(part: _Partition, record: _Record, progress: _Progress) -> None:
+    """A record, in its minute."""
+    life, minute = part.life, part.minute
+    begins_ms = record.ms - record.ms % MINUTE_MS
+    if minute is None or begins_ms > minute.minute_ms:
+        progress.put(record.key, part)
+        known = life.known
+        minute = part.minute = _Minute(
+            begins_ms, life.counts.copy(), None if known is None else known.start_offset
+        )
+    life.take(record.ms, record.value)
+    minute.records += 1
+    minute.is_sure &= life.is_sure
+    if life.is_anew:
+        minute.start_offset = None
 
 
-def _updates(batches: Iterable[pa.RecordBatch]) -> Iterator[_Record]:
-    return _records(batches, "update")
+# --- from silver ----------------------------------------------------------------------------------
 
 
-def _records(batches: Iterable[pa.RecordBatch], kind: str) -> Iterator[_Record]:
+def _records(
+    batches: Iterable[pa.RecordBatch], values: Callable[[pa.RecordBatch], Iterator[Value]]
+) -> Iterator[_Record]:
+    """A value for each row; columns are turned one by one, which is faster than row by row."""
     for batch in batches:
         for at in range(0, batch.num_rows, _ROWS):
-            yield from _some_records(batch.slice(at, _ROWS), kind)
+            rows = batch.slice(at, _ROWS)
+            keys = zip(*(rows[name].to_pylist() for name in _KEY), strict=True)
+            columns = (rows[name].to_pylist() for name in ("offset", "timestamp_ms", "tombstone"))
+            for key, offset, ms, tombstone, value in zip(keys, *columns, values(rows), strict=True):
+                yield _Record(offset, ms, key, None if tombstone else value)
 
 
-def _some_records(rows: pa.RecordBatch, kind: str) -> Iterator[_Record]:
-    """A value for each row; columns are turned one by one, which is faster than row by row."""
-    keys = zip(*(rows[name].to_pylist() for name in _KEY), strict=True)
-    epochs = rows["state_epoch"].to_pylist() if kind == "snapshot" else [None] * rows.num_rows
-    columns = (rows[name].to_pylist() for name in _FIELDS)
-    told = zip(keys, epochs, _batches(rows["state_batches"]), *columns, strict=True)
-    for key, state_epoch, batches, offset, ms, tombstone, snapshot_epoch, start_offset, complete in told:
-        if tombstone:
-            yield _Record(offset, ms, key, "tombstone", -1, None, UNCHANGED, None, ())
-        else:
-            known = None if complete is None or complete < 0 else complete
-            yield _Record(offset, ms, key, kind, snapshot_epoch, state_epoch, start_offset, known, batches)
+def _snapshots(rows: pa.RecordBatch) -> Iterator[Value]:
+    told = (_column(rows, name) for name in (*_COMMON, *_OF_SNAPSHOTS))
+    for batches, snapshot, leader, start, complete, state, created_ms, written_ms in zip(
+        _batches(rows["state_batches"]), *told, strict=True
+    ):
+        yield ShareSnapshotValue(
+            snapshot_epoch=snapshot, state_epoch=state, leader_epoch=leader, start_offset=start,
+            delivery_complete_count=complete, create_timestamp=created_ms, write_timestamp=written_ms,
+            state_batches=batches,
+        )  # fmt: skip
 
 
-def _batches(column: pa.ListArray) -> Iterator[list[_Batch]]:
-    """The state batches of each row."""
+def _updates(rows: pa.RecordBatch) -> Iterator[Value]:
+    told = (_column(rows, name) for name in _COMMON)
+    for batches, snapshot, leader, start, complete in zip(
+        _batches(rows["state_batches"]), *told, strict=True
+    ):
+        yield ShareUpdateValue(
+            snapshot_epoch=snapshot, leader_epoch=leader, start_offset=start,
+            delivery_complete_count=complete, state_batches=batches,
+        )  # fmt: skip
+
+
+def _column(rows: pa.RecordBatch, name: str) -> list[int]:
+    """Numbers; what is null stands in a tombstone, and is not looked at."""
+    values: list[int] = pc.fill_null(rows[name], -1).to_pylist()
+    return values
+
+
+def _batches(column: pa.ListArray) -> Iterator[Any]:
+    """The state batches of each row, as the declaration's own."""
     fields = column.flatten().flatten()
-    every = list(map(_Batch, *(field.to_pylist() for field in fields)))
+    every = list(map(StateBatch, *(part.to_pylist() for part in fields)))
     at = 0
     for length in pc.fill_null(pc.list_value_length(column), 0).to_pylist():
-        yield every[at : at + length]
+        yield tuple(every[at : at + length])
         at += length
 
 
-def _take(told: _Told, record: _Record) -> None:
-    """Let a record count."""
-    told.last_ms = record.ms
-    if record.kind == "tombstone":
-        told.deleted_ms, told.snapshot_epoch = record.ms, -1
-        return
-    if record.kind == "snapshot":
-        told.snapshots += 1
-        told.whole &= record.snapshot_epoch in (told.snapshot_epoch + 1, 0)
-        if told.deleted_ms is not None or _begins_anew(told, record):
-            told.batches, told.start_offset = [], UNCHANGED
-        told.state_epoch, told.snapshot_epoch = record.state_epoch, record.snapshot_epoch
-    else:
-        told.updates += 1
-        told.whole &= record.snapshot_epoch == told.snapshot_epoch
-        told.snapshot_epoch = record.snapshot_epoch
-    told.deleted_ms = None
-    told.complete_count = record.complete_count
-    for batch in record.batches:
-        _lay(told, batch)
-    if record.start_offset != UNCHANGED:
-        told.start_offset = record.start_offset
-        told.batches = [
-            _from(batch, record.start_offset) for batch in told.batches if batch.last >= record.start_offset
-        ]
+# --- to gold --------------------------------------------------------------------------------------
 
 
-def _begins_anew(told: _Told, snapshot: _Record) -> bool:
-    known = told.state_epoch is not None
-    return known and (snapshot.state_epoch != told.state_epoch or snapshot.start_offset < told.start_offset)
-
-
-def _forget(told: _Told, start_offset: int) -> None:
-    """What is before the start is done with."""
-    known = told.batches
-    gone = bisect_left(known, start_offset, key=_last)
-    if gone:
-        del known[:gone]
-    if known and known[0].first < start_offset:
-        known[0] = _from(known[0], start_offset)
-
-
-def _last(batch: _Batch) -> int:
-    return batch.last
-
-
-def _from(batch: _Batch, start_offset: int) -> _Batch:
-    return batch if batch.first >= start_offset else batch._replace(first=start_offset)
-
-
-def _lay(told: _Told, batch: _Batch) -> None:
-    """Lay a batch over what is known, and count what it adds."""
-    if batch.last < told.start_offset:
-        return
-    batch = _from(batch, told.start_offset)
-    told.max_delivery_count = max(told.max_delivery_count, batch.times)
-    known = told.batches
-    begin = bisect_left(known, batch.first, key=_last)
-    if begin == len(known):
-        known.append(_added(told, batch, batch.first, batch.last))
-        return
-    end, at = begin, batch.first
-    made: list[_Batch] = []
-    while end < len(known) and known[end].first <= batch.last:
-        old = known[end]
-        if old.first < at:
-            made.append(old._replace(last=at - 1))
-        elif old.first > at:
-            made.append(_added(told, batch, at, old.first - 1))
-            at = old.first
-        upto = min(old.last, batch.last)
-        if (batch.times, batch.state) > (old.times, old.state):
-            made.append(_added(told, batch, at, upto, old))
-        else:
-            made.append(_Batch(at, upto, old.state, old.times))
-        if old.last > batch.last:
-            made.append(old._replace(first=batch.last + 1))
-        at = upto + 1
-        end += 1
-    if at <= batch.last:
-        made.append(_added(told, batch, at, batch.last))
-    known[begin:end] = made
-
-
-def _added(told: _Told, batch: _Batch, first: int, last: int, old: _Batch | None = None) -> _Batch:
-    """Count a part of a batch that says something new."""
-    records = last - first + 1
-    told.delivered += records * (batch.times - (old.times if old else 0))
-    if batch.state == AVAILABLE:
-        told.released += records
-    elif batch.state == ACKNOWLEDGED:
-        told.acknowledged += records
-    elif batch.state == ARCHIVED:
-        told.archived += records
-    if first == batch.first and last == batch.last:
-        return batch
-    return _Batch(first, last, batch.state, batch.times)
-
-
-def _row(key: tuple[str, str, str, int], told: _Told, names: Mapping[str, str]) -> tuple[Any, ...]:
+def _row(key: Key, life: Life, names: Mapping[str, str]) -> Row:
     cluster, group_id, topic_id, partition = key
-    in_flight = sum(b.last - b.first + 1 for b in told.batches if b.state not in TERMINAL)
-    known = sum(b.last - b.first + 1 for b in told.batches)
-    untold = told.batches[-1].last + 1 - max(told.start_offset, 0) - known if told.batches else 0
+    state, counts, flight = life.state, life.counts, life.in_flight()
     return (
-        cluster, group_id, names.get(topic_id, topic_id), partition, told.state_epoch, told.start_offset,
-        told.delivered, told.acknowledged, told.released, told.archived, in_flight, untold,
-        told.complete_count, told.max_delivery_count, told.snapshots, told.updates, told.first_ms,
-        told.last_ms, told.deleted_ms,
-        "observed" if told.whole else "missing",
+        cluster, group_id, names.get(topic_id, topic_id), partition,
+        state.state_epoch if state is not None and life.knows_epoch else None,
+        -1 if state is None else state.start_offset,
+        counts.delivered, counts.redelivered, counts.acknowledged, counts.released, counts.archived,
+        flight.available + flight.archiving, flight.available, flight.archiving, flight.untold,
+        flight.most_deliveries, _complete(life), life.max_delivery_count, life.snapshots, life.updates,
+        life.first_ms, life.last_ms, life.moved_ms, life.deleted_ms,
+        "observed" if life.whole else "missing",
     )  # fmt: skip
+
+
+def _minute_row(key: Key, life: Life, minute: _Minute, names: Mapping[str, str]) -> Row:
+    cluster, group_id, topic_id, partition = key
+    state, counts, flight = life.known, life.counts.since(minute.before), life.in_flight()
+    if state is None:
+        flight = flight._replace(available=0, archiving=0, untold=0, most_deliveries=0)
+    start, before = None if state is None else state.start_offset, minute.start_offset
+    return (
+        cluster, group_id, names.get(topic_id, topic_id), partition, minute.minute_ms, start,
+        None if start is None or before is None else start - before,
+        None if state is None else _complete(life), counts.delivered, counts.redelivered,
+        counts.acknowledged, counts.released, counts.archived, flight.available, flight.archiving,
+        flight.untold, flight.most_deliveries, minute.records,
+        "observed" if minute.is_sure else "missing",
+    )  # fmt: skip
+
+
+def _complete(life: Life) -> int | None:
+    """What the coordinator itself says is done with behind the start."""
+    if life.state is None or life.state.delivery_complete_count < 0:
+        return None
+    return life.state.delivery_complete_count
+
+
+def _batch_of(table: str, rows: list[Row]) -> pa.RecordBatch:
+    schema = TABLES[table].schema
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -41,7 +41,7 @@ _REDUCED = ("rebalance", "rebalance_member", "ownership", "unavailability")
 GOLD_OF = {
     "groups": (*_REDUCED, "group_health"),
     "lag": ("lag", "transactional_commit"),
-    "delivery": ("share_delivery",),
+    "delivery": ("share_delivery", "share_progress"),
 }
 """The tables that a task of each kind makes."""
 _OF_HEALTH = ("rebalance", "unavailability", "rebalance_member")
@@ -246,8 +246,18 @@ def _lag(task: Task) -> list[DataFile]:
 
 
 def _delivery(task: Task) -> list[DataFile]:
-    rows = delivery_rows(task.read("share_snapshot"), task.read("share_update"), dict(_names(task)))
-    return _table(task, "share_delivery", rows)
+    out = _Out(task, GOLD_OF["delivery"])
+
+    def minutes(batch: pa.RecordBatch) -> None:
+        out.batch("share_progress", batch)
+
+    snapshots, updates = task.read("share_snapshot"), task.read("share_update")
+    try:
+        for batch in delivery_rows(snapshots, updates, dict(_names(task)), minutes):
+            out.batch("share_delivery", batch)
+        return out.close()
+    finally:
+        out.abandon()
 
 
 _MAKERS: dict[str, Callable[[Task], list[DataFile]]] = {

@@ -13,6 +13,7 @@ from konvene.pipeline.tables import (
     rebalance,
     rebalance_member,
     share_delivery,
+    share_progress,
     topic_name,
     transactional_commit,
     unavailability,
@@ -24,6 +25,6 @@ __all__ = ["TABLES", "Column", "Table"]
 _ALL = (
     coordinator_record, audit_event, log_end, log_span, topic_name, quarantine,
     rebalance, rebalance_member, ownership, unavailability, lag, transactional_commit,
-    share_delivery, group_health, pipeline_run,
+    share_delivery, share_progress, group_health, pipeline_run,
 )  # fmt: skip
 TABLES: dict[str, Table] = {module.TABLE.name: module.TABLE for module in _ALL}

@@ -1,0 +1,220 @@
+"""One share partition on its way through the log: its state, and what each record of it adds. Pure.
+
+There is one replay: the state behind each record is the one that a share coordinator has then
+(`konvene.share_state`). What is here looks at the state before a record and counts what the record adds to
+it: a delivery whenever an offset's count grows, an acknowledgement whenever it comes to that state, and so
+on. A snapshot that only repeats what is known adds nothing. One with another state epoch, or whose start lies
+before the known one, begins the story anew, and what happened before still counts.
+
+Snapshots are numbered, and the first one of a state is 0. Where one of them is missing, or an update comes
+before any, something is missing before that record; the state is known again with the next snapshot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
+
+from konvene.records.share_state import ShareSnapshotValue, ShareUpdateValue
+from konvene.share_state.combine import UNKNOWN_OFFSET, combine
+from konvene.share_state.requests import StateBatch
+from konvene.share_state.state import SharePartitionState, after_snapshot, after_update
+
+__all__ = ["ARCHIVING", "AVAILABLE", "Counts", "InFlight", "Life", "Value"]
+
+AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4
+"""Delivery states, as records have them."""
+
+UPDATES_PER_SNAPSHOT = 500
+"""How many updates a snapshot follows: no figure here rests on it."""
+
+Value = ShareSnapshotValue | ShareUpdateValue
+Batches = tuple[StateBatch, ...]
+_last_offset = attrgetter("last_offset")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened to records; each time counts."""
+
+    delivered: int = 0
+    redelivered: int = 0
+    """Deliveries but the first of each record."""
+    acknowledged: int = 0
+    released: int = 0
+    archived: int = 0
+
+    def since(self, before: Counts) -> Counts:
+        """What came behind `before`."""
+        return Counts(
+            self.delivered - before.delivered,
+            self.redelivered - before.redelivered,
+            self.acknowledged - before.acknowledged,
+            self.released - before.released,
+            self.archived - before.archived,
+        )
+
+    def copy(self) -> Counts:
+        return self.since(Counts())
+
+    def add(self, batch: StateBatch, records: int, before: int) -> None:
+        """So many records of a batch say something new; `before`: how often they had been delivered."""
+        times = batch.delivery_count
+        self.delivered += records * (times - before)
+        self.redelivered += records * (max(times - 1, 0) - max(before - 1, 0))
+        if batch.delivery_state == AVAILABLE:
+            self.released += records
+        elif batch.delivery_state == ACKNOWLEDGED:
+            self.acknowledged += records
+        elif batch.delivery_state == ARCHIVED:
+            self.archived += records
+
+
+class InFlight(NamedTuple):
+    """What a state says of the offsets from its start on."""
+
+    available: int
+    """Records that were delivered and can be again."""
+    archiving: int
+    """Records of which a copy is being made before they are given up."""
+    untold: int
+    """Offsets between others of which it says nothing."""
+    most_deliveries: int
+    """Of those available or archiving."""
+
+
+@dataclass(slots=True)
+class Life:
+    """What is known of a share partition by now."""
+
+    first_ms: int
+    last_ms: int = 0
+    moved_ms: int = 0
+    """When its start offset moved last, or its state began."""
+    deleted_ms: int | None = None
+    state: SharePartitionState | None = None
+    """As a share coordinator has it; of a deleted one, as it was before."""
+    knows_epoch: bool = False
+    """Whether a snapshot told the state's epoch."""
+    whole: bool = True
+    """Whether nothing is missing so far."""
+    is_sure: bool = True
+    """Whether nothing is missing since the last snapshot, and that was not itself one too late."""
+    is_anew: bool = True
+    """Whether the last record began the story anew."""
+    snapshot_epoch: int = -1
+    counts: Counts = field(default_factory=Counts)
+    max_delivery_count: int = 0
+    snapshots: int = 0
+    updates: int = 0
+
+    @property
+    def known(self) -> SharePartitionState | None:
+        """The state, where it is not deleted."""
+        return None if self.deleted_ms is not None else self.state
+
+    def take(self, ms: int, value: Value | None) -> None:
+        """Take in a record; None: the state is deleted."""
+        self.last_ms = ms
+        if value is None:
+            self.deleted_ms, self.snapshot_epoch, self.is_anew = ms, -1, True
+        elif isinstance(value, ShareSnapshotValue):
+            self._snapshot(ms, value)
+        else:
+            self._update(ms, value)
+
+    def _snapshot(self, ms: int, value: ShareSnapshotValue) -> None:
+        self.snapshots += 1
+        self.is_sure = value.snapshot_epoch in (self.snapshot_epoch + 1, 0)
+        self.whole &= self.is_sure
+        self.is_anew = self._begins_anew(value)
+        before = None if self.is_anew else self.known
+        self._count(before, _batches(value))
+        state = after_snapshot(self.known, value, UPDATES_PER_SNAPSHOT)
+        self.snapshot_epoch, self.knows_epoch = value.snapshot_epoch, True
+        self._is(state, before, ms)
+
+    def _update(self, ms: int, value: ShareUpdateValue) -> None:
+        self.updates += 1
+        if value.snapshot_epoch != self.snapshot_epoch:
+            self.whole = self.is_sure = False
+        before = self.known
+        self.is_anew = before is None
+        self._count(before, _batches(value))
+        self.snapshot_epoch = value.snapshot_epoch
+        self._is(after_update(before, value), before, ms)
+
+    def _begins_anew(self, value: ShareSnapshotValue) -> bool:
+        known = self.known
+        if known is None:
+            return True
+        is_another = self.knows_epoch and value.state_epoch != known.state_epoch
+        return is_another or value.start_offset < known.start_offset
+
+    def _is(self, state: SharePartitionState, before: SharePartitionState | None, ms: int) -> None:
+        if before is None or state.start_offset != before.start_offset:
+            self.moved_ms = ms
+        self.state, self.deleted_ms = state, None
+
+    def _count(self, before: SharePartitionState | None, news: Batches) -> None:
+        """What batches add to a state; of what is before its start nothing counts."""
+        if not news:
+            return
+        known: Batches = () if before is None else before.batches
+        start = UNKNOWN_OFFSET if before is None else before.start_offset
+        overlap = any(after.first_offset <= one.last_offset for one, after in pairwise(news))
+        for batch in news:
+            if batch.last_offset >= start:
+                if batch.first_offset < start:
+                    batch = batch._replace(first_offset=start)
+                self.max_delivery_count = max(self.max_delivery_count, batch.delivery_count)
+                _count_one(self.counts, known, batch)
+                if overlap:
+                    known = combine(known, (batch,), UNKNOWN_OFFSET)
+
+    def in_flight(self) -> InFlight:
+        """What the state says at this point."""
+        if self.state is None or not self.state.batches:
+            return InFlight(0, 0, 0, 0)
+        sizes = {AVAILABLE: 0, ARCHIVING: 0}
+        told = most = 0
+        for first, last, state, times in self.state.batches:
+            told += last - first + 1
+            if state in sizes:
+                sizes[state] += last - first + 1
+                most = max(most, times)
+        span = self.state.batches[-1].last_offset + 1 - max(self.state.start_offset, 0)
+        return InFlight(sizes[AVAILABLE], sizes[ARCHIVING], span - told, most)
+
+
+def _batches(value: Value) -> Batches:
+    told: tuple[StateBatch, ...] = value.state_batches  # type: ignore[assignment]  # They read alike.
+    return told
+
+
+def _count_one(counts: Counts, known: Batches, batch: StateBatch) -> None:
+    """Count the parts of a batch that say more than what is known: the larger delivery count wins, then the
+    larger state."""
+    at = batch.first_offset
+    for old in _touched(known, batch):
+        if old.first_offset > at:
+            counts.add(batch, old.first_offset - at, 0)
+            at = old.first_offset
+        upto = min(old.last_offset, batch.last_offset)
+        if (batch.delivery_count, batch.delivery_state) > (old.delivery_count, old.delivery_state):
+            counts.add(batch, upto + 1 - at, old.delivery_count)
+        at = upto + 1
+    if at <= batch.last_offset:
+        counts.add(batch, batch.last_offset + 1 - at, 0)
+
+
+def _touched(known: Batches, batch: StateBatch) -> Iterator[StateBatch]:
+    """What is known of offsets of a batch, in order."""
+    at = bisect_left(known, batch.first_offset, key=_last_offset)
+    while at < len(known) and known[at].first_offset <= batch.last_offset:
+        yield known[at]
+        at += 1
