@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from konvene.client.connection import Connection
     from konvene.client.consumer import Consumer
     from konvene.client.consumer_member import ConsumerMember
-    from konvene.client.errors import ClientError, KafkaError, ProducerFenced, TransactionFailed
+    from konvene.client.errors import ClientError, KafkaError, ProducerFenced, TransactionFailed, WokenUp
     from konvene.client.group_state import GroupState, GroupType
     from konvene.client.member import Member, MemberSettings
     from konvene.client.producer import Producer
     from konvene.client.settings import ClientSettings
+    from konvene.client.share_consumer import ShareConsumer, ShareRecord
+    from konvene.client.share_member import ShareMember
+    from konvene.client.share_session import AcknowledgeType, FetchTerms
     from konvene.client.streams_member import StreamsMember
     from konvene.client.streams_settings import StreamsMemberSettings
     from konvene.client.streams_tasks import Assignment, InternalTopic, Role, Subtopology, Task, Topology
@@ -33,24 +36,27 @@ if TYPE_CHECKING:
     from konvene.client.transactional_producer import TransactionalProducer
 
 __all__ = [
-    "Admin", "Assignment", "ClientError", "ClientSettings", "Cluster", "Connection", "Consumer",
-    "ConsumerGroupMetadata", "ConsumerMember", "GroupState", "GroupType", "InternalTopic", "KafkaError",
-    "Member", "MemberSettings", "Producer", "ProducerFenced", "Role", "StreamsMember",
-    "StreamsMemberSettings", "Subtopology", "Task", "TopicPartition", "Topology", "TransactionFailed",
-    "TransactionalProducer",
+    "AcknowledgeType", "Admin", "Assignment", "ClientError", "ClientSettings", "Cluster", "Connection",
+    "Consumer", "ConsumerGroupMetadata", "ConsumerMember", "FetchTerms", "GroupState", "GroupType",
+    "InternalTopic", "KafkaError", "Member", "MemberSettings", "Producer", "ProducerFenced", "Role",
+    "ShareConsumer", "ShareMember", "ShareRecord", "StreamsMember", "StreamsMemberSettings", "Subtopology",
+    "Task", "TopicPartition", "Topology", "TransactionFailed", "TransactionalProducer", "WokenUp",
 ]  # fmt: skip
 
 _FILES = {
-    "Admin": "admin", "Assignment": "streams_tasks", "ClientError": "errors",
-    "ClientSettings": "settings", "Cluster": "cluster", "Connection": "connection",
-    "Consumer": "consumer", "ConsumerGroupMetadata": "transaction_offsets",
-    "ConsumerMember": "consumer_member", "GroupState": "group_state", "GroupType": "group_state",
+    "AcknowledgeType": "share_session", "Admin": "admin", "Assignment": "streams_tasks",
+    "ClientError": "errors", "ClientSettings": "settings", "Cluster": "cluster",
+    "Connection": "connection", "Consumer": "consumer",
+    "ConsumerGroupMetadata": "transaction_offsets", "ConsumerMember": "consumer_member",
+    "FetchTerms": "share_session", "GroupState": "group_state", "GroupType": "group_state",
     "InternalTopic": "streams_tasks", "KafkaError": "errors", "Member": "member",
     "MemberSettings": "member", "Producer": "producer", "ProducerFenced": "errors",
-    "Role": "streams_tasks", "StreamsMember": "streams_member",
+    "Role": "streams_tasks", "ShareConsumer": "share_consumer", "ShareMember": "share_member",
+    "ShareRecord": "share_consumer", "StreamsMember": "streams_member",
     "StreamsMemberSettings": "streams_settings", "Subtopology": "streams_tasks",
     "Task": "streams_tasks", "TopicPartition": "cluster", "Topology": "streams_tasks",
     "TransactionFailed": "errors", "TransactionalProducer": "transactional_producer",
+    "WokenUp": "errors",
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """What an administrator asks of a cluster: topics and settings; what of groups and offsets is in `groups`, of
-streams groups in `streams_groups`, of transactions in `transactions`.
+share groups in `share_groups`, of streams groups in `streams_groups`, of transactions in `transactions`.
 
 Every method sends the requests of one question and gives values in Kafka's words. Error codes become
 `KafkaError`s that name what they are about; where a method takes many topics, the first that fails is raised
@@ -20,6 +20,13 @@ from konvene.client.groups import (
     GroupListing,
     MemberDescription,
     Removal,
+)
+from konvene.client.share_groups import (
+    InFlightRecords,
+    ShareGroupAdmin,
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionOffset,
 )
 from konvene.client.streams_groups import (
     StreamsGroupAdmin,
@@ -55,7 +62,8 @@ from konvene.messages.list_config_resources import ListConfigResourcesRequest
 
 __all__ = [
     "BROKER", "GROUP_CONFIG", "TOPIC", "Admin", "CommittedOffset", "ConfigEntry", "ConfigSynonym",
-    "GroupDescription", "GroupListing", "HangingTransaction", "MemberDescription", "ProducerState", "Removal",
+    "GroupDescription", "GroupListing", "HangingTransaction", "InFlightRecords", "MemberDescription",
+    "ProducerState", "Removal", "ShareGroupDescription", "ShareMemberDescription", "SharePartitionOffset",
     "StreamsGroupDescription", "StreamsMemberDescription", "TransactionDescription", "TransactionListing",
 ]  # fmt: skip
 
@@ -96,7 +104,7 @@ class ConfigEntry(NamedTuple):
         return self.source == "DEFAULT_CONFIG"
 
 
-class Admin(StreamsGroupAdmin, TransactionAdmin):
+class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
     """Administration of the cluster behind `cluster`."""
 
     # topics
