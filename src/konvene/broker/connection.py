@@ -33,7 +33,7 @@ log = logging.getLogger("konvene.connection")
 
 PRODUCE = b"\0\0"
 
-REMEMBERED = frozenset((12, 68, 88, API_VERSIONS))
+REMEMBERED = frozenset((12, 68, 76, 88, API_VERSIONS))
 """The keys of those APIs whose requests may be answered unread: heartbeats of members and ApiVersions."""
 
 TOLD_ONCE = "assignment", "active_tasks", "partitions_by_user_endpoint"
@@ -121,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broker.telemetry.forget(self)
             self._broker.holding.drop(self)
             self._broker.groups.disconnected(self)
+            self._broker.sharing.disconnected(self)
         self._ahead = b""
         if self._filling is not None:
             self._broker.intake.done(self)

@@ -1,10 +1,10 @@
 """Work of groups that takes long: done elsewhere, and what comes of it handed back to the coordinator.
 
 By threads: which topics an expression matches, and targets of large groups (`groups.consumer.work`). By the
-catalogue: internal topics of streams groups (`internal_topics`). The coordinator
-goes on meanwhile. One that has loaded its log anew, or serves no more, has forgotten that it asked; then what
-comes is dropped. Work that fails is told as well, for the group would wait for it otherwise: no expression
-was looked at, or the assignor gave nothing.
+catalogue: internal topics of streams groups (`internal_topics`). By the share coordinator: share partitions
+(`share_state_work`). The coordinator goes on meanwhile. One that has loaded its log anew, or serves no more,
+has forgotten that it asked; then what comes is dropped. Work that fails is told as well, for the group would
+wait for it otherwise: no expression was looked at, or the assignor gave nothing.
 
 There are `group.coordinator.background.threads`. A close waits for none of them, as nothing that they do is
 written anywhere. Still ugly: Python waits for a thread before it ends, so an assignor that never comes back
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.internal_topics import InternalTopics
+from konvene.broker.share_state_work import ShareStateWork
 from konvene.groups.assignors import PartitionAssignorError
 from konvene.groups.assignors.tasks import TaskAssignorError
 from konvene.groups.consumer.regex import matching
@@ -55,6 +56,7 @@ class GroupWork:
             broker.config["group.coordinator.background.threads"], thread_name_prefix="konvene-groups"
         )
         self._topics = InternalTopics(broker, asked)
+        self.share_states = ShareStateWork(broker)
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def __repr__(self) -> str:
@@ -62,6 +64,8 @@ class GroupWork:
 
     def perform(self, coordinator: Coordinator, effect: Effect) -> None:
         """Begin with what a coordinator asks for."""
+        if self.share_states.perform(coordinator, effect):
+            return
         if effect.verb == CREATE_TOPICS:
             task = self._loop.create_task(self._create(coordinator, coordinator.core, effect.subject))
         else:

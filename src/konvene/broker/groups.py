@@ -16,6 +16,7 @@ from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.intervals import RESPONSIVE, told_interval_ms
 from konvene.groups.shard import GroupShard
+from konvene.groups.share.work import TopicsGone
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.shard.contract import Effect, Outcome
 
@@ -32,6 +33,7 @@ class Groups(Coordinators):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker, OFFSETS_TOPIC)
         self._work = GroupWork(broker)
+        self.share_states = self._work.share_states
         self.topic_remarks = TopicRemarks(broker)
         self._told: asyncio.Task[None] | None = None
         """Whoever is told when all have read their logs."""
@@ -139,10 +141,11 @@ class Groups(Coordinators):
                     coordinator.inform(Disconnected(group_id, member_id))
 
     def topic_deleted(self, name: str, topic_id: Uuid) -> None:
-        """Let all groups forget the offsets of a topic that is gone."""
+        """Let all groups forget the offsets, and share groups the partitions, of a topic that is gone."""
         gone = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
         for coordinator in self.all():
             coordinator.submit(gone, Call(client_id="broker"))
+            coordinator.inform(TopicsGone(frozenset((topic_id,))))
 
     async def close(self) -> None:
         if self._counting is not None:

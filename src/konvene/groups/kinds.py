@@ -11,32 +11,41 @@ from konvene.groups.classic.step import session_key
 from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.consumer import log as consumer_log
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.share import log as share_log
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams import log as streams_log
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.step import delay_key
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Disarm
 
-Group = ClassicGroup | ConsumerGroup | StreamsGroup
+Group = ClassicGroup | ConsumerGroup | StreamsGroup | ShareGroup
 
-TYPES: Final[dict[type, str]] = {ClassicGroup: "classic", ConsumerGroup: "consumer", StreamsGroup: "streams"}
+TYPES: Final[dict[type, str]] = {
+    ClassicGroup: "classic",
+    ConsumerGroup: "consumer",
+    StreamsGroup: "streams",
+    ShareGroup: "share",
+}
 """Kafka's names of the kinds, as ListGroups has them."""
 
-STREAMS = "streams"
-"""The protocol type of streams groups."""
+STREAMS, SHARE = "streams", "share"
+"""The protocol types of streams and share groups."""
 
 
 def is_empty(group: Group) -> bool:
     """Whether nobody is in it, or on the way into it."""
-    if isinstance(group, ConsumerGroup | StreamsGroup):
-        return group.is_empty
-    return group.state is ClassicState.EMPTY
+    if isinstance(group, ClassicGroup):
+        return group.state is ClassicState.EMPTY
+    return group.is_empty
 
 
 def protocol_type(group: Group) -> str:
     """What its members speak among themselves; empty where nobody knows."""
     if isinstance(group, ClassicGroup):
         return group.protocol_type or ""
+    if isinstance(group, ShareGroup):
+        return SHARE
     return CONSUMER if isinstance(group, ConsumerGroup) else STREAMS
 
 
@@ -46,6 +55,8 @@ def subscribes_to(group: Group, topic: str) -> bool:
         return topic in group.subscribers or topic in group.topics
     if isinstance(group, StreamsGroup):
         return group.reads(topic)
+    if isinstance(group, ShareGroup):
+        return topic in group.subscribers
     if group.protocol_type != CONSUMER or group.state is ClassicState.EMPTY:
         return False
     return group.subscribed is None or topic in group.subscribed
@@ -57,6 +68,8 @@ def tombstones(group: Group) -> list[Record]:
         return consumer_log.group_tombstones(group)
     if isinstance(group, StreamsGroup):
         return streams_log.group_tombstones(group)
+    if isinstance(group, ShareGroup):
+        return share_log.group_tombstones(group)
     return [classic_log.tombstone(group.group_id)]
 
 

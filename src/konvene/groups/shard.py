@@ -33,7 +33,7 @@ from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.epoch_group import Settled
 from konvene.groups.kinds import Group, tombstones
 from konvene.groups.kinds import timers as disarmed
-from konvene.groups.offsets.commit import commit
+from konvene.groups.offsets.commit import commit, not_of_consumers
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.deleted_topics import topics_deleted
@@ -41,6 +41,15 @@ from konvene.groups.offsets.expiry import armed, retention
 from konvene.groups.offsets.fetch import fetch
 from konvene.groups.offsets.pending import NOTHING_PENDING, Pending
 from konvene.groups.offsets.transactional import commit_in_transaction, end_transaction
+from konvene.groups.share import initialize as share_partitions
+from konvene.groups.share import leave as share_leave
+from konvene.groups.share import log as share_log
+from konvene.groups.share.group import ShareGroup
+from konvene.groups.share.handlers import HANDLERS as SHARE_HANDLERS
+from konvene.groups.share.handlers import known as share_group
+from konvene.groups.share.heartbeat import same_again as share_again
+from konvene.groups.share.step import Step as ShareStep
+from konvene.groups.share.targets import computed as share_computed
 from konvene.groups.story import SoftIs, take
 from konvene.groups.streams import descriptions
 from konvene.groups.streams import heartbeat as streams_heartbeat
@@ -67,6 +76,7 @@ from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.offset_delete import OffsetDeleteRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.messages.streams_group_topology_description_update import (
@@ -136,7 +146,7 @@ class GroupShard:
 
     def load(self, context: Context) -> Outcome:
         """After a restart each member has its session timeout to be heard of."""
-        timers: list[Any] = [armed(context)]
+        timers: list[Any] = [armed(context), *share_partitions.armed(self.groups.values())]
         soft: list[Any] = []
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
@@ -144,6 +154,9 @@ class GroupShard:
                 continue
             if isinstance(group, StreamsGroup):
                 timers += streams_leave.loaded(group, context).timers
+                continue
+            if isinstance(group, ShareGroup):
+                timers += share_leave.loaded(group, context).timers
                 continue
             for member in group.members.values():
                 timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
@@ -165,8 +178,8 @@ def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Out
     group = shard.groups.get(request.group_id)
     if group is None or isinstance(group, ClassicGroup):
         return join(group, request, context)
-    if not group.is_empty:
-        if isinstance(group, StreamsGroup):
+    if not group.is_empty or isinstance(group, ShareGroup):
+        if not isinstance(group, ConsumerGroup):
             refused = join_refused(Errors.INCONSISTENT_GROUP_PROTOCOL, "")
             return Outcome((Reply(context.waiter, refused),))
         return classic_members.join(group, request, context)
@@ -177,11 +190,11 @@ def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Out
 def _by_kind(
     of_classic: Callable[[Any, Any, Context], Outcome], of_consumer: Callable[[Any, Any, Context], Outcome]
 ) -> Callable[[GroupShard, Any, Context], Outcome]:
-    """A request of the classic protocol, to a group of either kind; in a streams group nobody speaks it."""
+    """A request of the classic protocol, to a group of either kind; in the others nobody speaks it."""
 
     def decide(shard: GroupShard, request: Any, context: Context) -> Outcome:
         group = shard.groups.get(request.group_id)
-        if isinstance(group, StreamsGroup):
+        if isinstance(group, StreamsGroup | ShareGroup):
             group = None
         return (of_consumer if isinstance(group, ConsumerGroup) else of_classic)(group, request, context)
 
@@ -205,6 +218,8 @@ def _disconnected(shard: GroupShard, news: Disconnected, context: Context) -> Ou
     group = shard.groups.get(news.group_id)
     if isinstance(group, StreamsGroup):
         return streams_leave.disconnected(group, news.member_id, context)
+    if isinstance(group, ShareGroup):
+        return share_leave.disconnected(group, news.member_id, context)
     return consumer_leave.disconnected(_consumer_group(shard, news.group_id), news.member_id, context)
 
 
@@ -212,6 +227,8 @@ def _computed(shard: GroupShard, answer: AssignmentComputed, context: Context) -
     group = shard.groups.get(answer.group_id)
     if isinstance(group, StreamsGroup):
         return tasks_computed(StreamsStep(group, context), answer)
+    if isinstance(group, ShareGroup):
+        return share_computed(ShareStep(group, context), answer)
     return computed(_consumer_group(shard, answer.group_id), answer, context)
 
 
@@ -237,6 +254,8 @@ def _offset_fetch(shard: GroupShard, request: OffsetFetchRequest, context: Conte
             check_fetcher(group, asked.member_id, asked.member_epoch)
         elif isinstance(group, StreamsGroup):
             check_streams_fetcher(group, asked.member_id, asked.member_epoch)
+        elif isinstance(group, ShareGroup):
+            raise not_of_consumers(group)
     pending = shard.pending if request.require_stable else NOTHING_PENDING
     groups = tuple(
         fetch(shard.offsets, pending, g, context.api_version, context.topics) for g in request.groups
@@ -269,6 +288,12 @@ def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -
             timers += disarmed(group)
     reply = Reply(context.waiter, DeleteGroupsResponse(results=tuple(results)))
     return Outcome((reply,), tuple(records), timers=tuple(timers))
+
+
+def _of_share_groups(
+    decide: Callable[[Any, Any, Context], Outcome],
+) -> Callable[[GroupShard, Any, Context], Outcome]:
+    return lambda shard, request, context: decide(shard.groups, request, context)
 
 
 HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
@@ -310,6 +335,7 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
     ListGroupsRequest: _list,
     DescribeGroupsRequest: _describe,
     DeleteGroupsRequest: _delete,
+    **{request: _of_share_groups(decide) for request, decide in SHARE_HANDLERS.items()},
 }
 
 SAME_AGAIN: dict[
@@ -324,6 +350,9 @@ SAME_AGAIN: dict[
     StreamsGroupHeartbeatRequest: lambda shard, request, context: streams_heartbeat.same_again(
         _streams_group(shard, request.group_id), request, context
     ),
+    ShareGroupHeartbeatRequest: lambda shard, request, context: share_again(
+        share_group(shard.groups, request.group_id), request, context
+    ),
 }
 
 
@@ -333,6 +362,8 @@ def _session_expired(shard: GroupShard, group_id: str, member_id: str, context: 
         return consumer_leave.session_expired(group, member_id, context)
     if isinstance(group, StreamsGroup):
         return streams_leave.session_expired(group, member_id, context)
+    if isinstance(group, ShareGroup):
+        return share_leave.session_expired(group, member_id, context)
     return expiry.session_expired(_classic_group(shard, group_id), member_id, context)
 
 
@@ -357,6 +388,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
     ),
     "join": lambda shard, group, context: expiry.join_timed_out(_classic_group(shard, group), context),
     "sync": lambda shard, group, context: expiry.sync_timed_out(_classic_group(shard, group), context),
+    "share-state": lambda shard, context: share_partitions.tidy(shard.groups.values(), context),
     "retention": lambda shard, context: retention(shard.groups, shard.offsets, shard.pending, context),
 }
 
@@ -437,6 +469,7 @@ REPLAYS: dict[type, Callable[[GroupShard, Any], None]] = {
     SoftIs: _soft_is,
     InTransaction: _in_transaction,
     TransactionEnded: _transaction_ended,
+    **dict.fromkeys(share_log.REPLAYS, lambda shard, record: share_log.replay(shard.groups, record)),
     **dict.fromkeys(streams_log.REPLAYS, lambda shard, record: streams_log.replay(shard.groups, record)),
     **dict.fromkeys(consumer_log.REPLAYS, lambda shard, record: consumer_log.replay(shard.groups, record)),
 }

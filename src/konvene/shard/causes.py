@@ -34,6 +34,10 @@ TOPOLOGY_READY = "topology-ready"
 TOPOLOGY_NOT_READY = "topology-not-ready"
 """Topics of a streams group's topology are gone, or do not fit each other any more."""
 ASSIGNMENT_CONFIGS_CHANGED = "assignment-configs-changed"
+SHARE_PARTITIONS_INITIALIZED = "share-partitions-initialized"
+"""Share partitions of a share group have begun, or are no more, and its assignment follows."""
+OFFSETS_ALTERED = "offsets-altered"
+"""The start offsets of an empty share group were set anew."""
 GROUP_TOO_LARGE = "group-too-large"
 """A coordinator that starts finds more members than `group.max.size` allows."""
 MEMBER_GONE = "member-gone"
@@ -81,6 +85,8 @@ OF_THE_GROUP = {
     TOPOLOGY_READY: "all topics of the topology are there",
     TOPOLOGY_NOT_READY: "topics of the topology are missing, or do not fit each other",
     ASSIGNMENT_CONFIGS_CHANGED: "settings of the group changed on which its assignment rests",
+    SHARE_PARTITIONS_INITIALIZED: "share partitions are there to be assigned that were not before",
+    OFFSETS_ALTERED: "the group's start offsets were altered",
     GROUP_TOO_LARGE: "the group has more members than group.max.size allows",
     UNKNOWN: "the group rebalanced for a reason that the log does not tell",
 }

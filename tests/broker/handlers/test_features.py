@@ -88,6 +88,7 @@ def test_older_versions_have_a_result_for_each() -> None:
 
 GV = "group.version"
 SV = "streams.version"
+SHARE = "share.version"
 TV = "transaction.version"
 
 
@@ -112,16 +113,16 @@ def test_consumer_groups_have_two_levels(update: tuple[str, int, int], why: str)
 def test_a_directory_is_told_the_levels_that_it_lacks() -> None:
     """A new one all of them, an older one what came since; a level that was lowered to 0 is one."""
     config, _ = BrokerConfig.load(overrides=[])
-    mv, gv, sv, tv = (
+    mv, gv, sv, shared, tv = (
         FeatureLevelRecord(name=name, feature_level=level)
-        for name, level in ((MV, 33), (GV, 1), (SV, 1), (TV, 2))
+        for name, level in ((MV, 33), (GV, 1), (SV, 1), (SHARE, 2), (TV, 2))
     )
     lowered = FeatureLevelRecord(name=GV, feature_level=0)
     for log, expected in (
-        ((), (mv, gv, sv, tv)),
-        ((mv,), (gv, sv, tv)),
-        ((mv, gv), (sv, tv)),
-        ((mv, lowered, sv, tv), ()),
+        ((), (mv, gv, sv, shared, tv)),
+        ((mv,), (gv, sv, shared, tv)),
+        ((mv, gv), (sv, shared, tv)),
+        ((mv, lowered, sv, shared, tv), ()),
     ):
         catalogue = Catalogue()
         for record in log:
@@ -132,6 +133,8 @@ def test_a_directory_is_told_the_levels_that_it_lacks() -> None:
 def test_level_0_is_no_level_and_older_clients_do_not_hear_of_it(tmp_path: Path) -> None:
     """What is at 0 is not finalized; a range that begins at 0 is told from version 4 on."""
 
+    known = {MV, GV, SV, SHARE, TV}
+
     async def features(client: Asking, version: int) -> tuple[set[str], dict[str, int]]:
         asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
         response = await client.ask(asked, version)
@@ -139,13 +142,13 @@ def test_level_0_is_no_level_and_older_clients_do_not_hear_of_it(tmp_path: Path)
         return ranges, {f.name: f.max_version_level for f in response.finalized_features}
 
     async def first(client: Asking) -> None:
-        assert await features(client, 4) == ({MV, GV, SV, TV}, {MV: 33, GV: 1, SV: 1, TV: 2})
-        assert await features(client, 3) == ({MV}, {MV: 33, GV: 1, SV: 1, TV: 2})
+        assert await features(client, 4) == (known, {MV: 33, GV: 1, SV: 1, SHARE: 2, TV: 2})
+        assert await features(client, 3) == ({MV}, {MV: 33, GV: 1, SV: 1, SHARE: 2, TV: 2})
         assert (await client.ask(request((GV, 0, DOWN)))).error_code == Errors.NONE
-        assert await features(client, 4) == ({MV, GV, SV, TV}, {MV: 33, SV: 1, TV: 2})
+        assert await features(client, 4) == (known, {MV: 33, SV: 1, SHARE: 2, TV: 2})
 
     async def second(client: Asking) -> None:
-        assert await features(client, 3) == ({MV}, {MV: 33, SV: 1, TV: 2})
+        assert await features(client, 3) == ({MV}, {MV: 33, SV: 1, SHARE: 2, TV: 2})
 
     told(tmp_path, first)
     told(tmp_path, second)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.later import then
-from konvene.cluster.features import GROUP_VERSION, STREAMS_VERSION
+from konvene.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from konvene.errors import Errors
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ def consumer_groups_are_on(broker: Broker) -> bool:
 def streams_groups_are_on(broker: Broker) -> bool:
     """The same for streams groups."""
     return _is_on(broker, "streams", STREAMS_VERSION)
+
+
+def share_groups_are_on(broker: Broker) -> bool:
+    """Whether the feature is at a level that has them. No list of protocols counts here, as in Kafka."""
+    return broker.level(SHARE_VERSION) >= 1
 
 
 def _is_on(broker: Broker, protocol: str, feature: str) -> bool:

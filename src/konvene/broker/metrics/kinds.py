@@ -17,6 +17,8 @@ from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import State as ConsumerState
+from konvene.groups.share.group import ShareGroup
+from konvene.groups.share.group import State as ShareState
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.records.audit import RebalanceValue
@@ -26,6 +28,10 @@ from konvene.records.consumer import (
     ConsumerGroupTargetAssignmentMemberValue,
 )
 from konvene.records.coordinator import Record
+from konvene.records.share import (
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+)
 from konvene.records.streams import (
     StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMemberValue,
@@ -57,7 +63,7 @@ def _behind(group: Any) -> int:
 KINDS: Final[Mapping[str, Kind]] = {
     "classic": Kind(tuple(ClassicState), lambda group: group.generation, _waiting_in_classic),
     "consumer": Kind(tuple(ConsumerState), lambda group: group.epoch, _behind),
-    "share": Kind(("Empty", "Stable", "Dead"), lambda group: group.epoch, lambda _: 0),
+    "share": Kind(tuple(ShareState), lambda group: group.epoch, _behind),
     "streams": Kind(tuple(StreamsState), lambda group: group.epoch, _behind),
 }
 
@@ -152,8 +158,21 @@ def _gained(old: Mapping[Any, Collection[int]], new: Mapping[Any, Collection[int
     return {topic: set(partitions).difference(old.get(topic, ())) for topic, partitions in new.items()}
 
 
+def _by_share(
+    groups: Mapping[str, Any],
+    key: ShareGroupTargetAssignmentMemberKey,
+    value: ShareGroupTargetAssignmentMemberValue,
+) -> Moved:
+    """A partition moves to each member that is given it."""
+    group = groups.get(key.group_id)
+    old = group.targets.get(key.member_id, {}) if isinstance(group, ShareGroup) else {}
+    new = {told.topic_id: told.partitions for told in value.topic_partitions}
+    return Moved(key.group_id, "share", sum(map(len, _gained(old, new).values())))
+
+
 MOVES: Final[Mapping[type, Callable[[Mapping[str, Any], Any, Any], Moved | None]]] = {
     GroupMetadataKey: _by_leader,
     ConsumerGroupTargetAssignmentMemberKey: _by_target,
     StreamsGroupTargetAssignmentMemberKey: _by_roles,
+    ShareGroupTargetAssignmentMemberKey: _by_share,
 }

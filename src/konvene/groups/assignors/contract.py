@@ -85,6 +85,8 @@ class TopicSpec:
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
     """For each partition the racks of its replicas; empty where nobody knows them."""
+    assignable: Partitions | None = None
+    """Those that may be given out, in a share group; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True)

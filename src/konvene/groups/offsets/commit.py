@@ -20,6 +20,7 @@ from konvene.groups.consumer import commits as consumer_commits
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.kinds import Group
 from konvene.groups.offsets.committed import Committed, OffsetCommitted
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams import commits as streams_commits
 from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.offset_commit import (
@@ -41,6 +42,8 @@ DEFAULT_RETENTION = -1
 def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: Context) -> Outcome:
     """Decide an OffsetCommit. Raises `GroupError` where it is refused as a whole."""
     group = groups.get(request.group_id)
+    if isinstance(group, ShareGroup):
+        raise not_of_consumers(group)
     timers: tuple[Arm, ...] = ()
     check: Check | None = None
     if isinstance(group, ConsumerGroup | StreamsGroup):
@@ -56,6 +59,11 @@ def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: C
     return Outcome(
         (Reply(context.waiter, OffsetCommitResponse(topics=topics)),), tuple(records), timers=timers
     )
+
+
+def not_of_consumers(group: ShareGroup) -> GroupError:
+    """To who commits, fetches or deletes offsets of a share group as if it were one of consumers."""
+    return GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group.")
 
 
 Check = Callable[[Topic, int], None]

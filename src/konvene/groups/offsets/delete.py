@@ -11,8 +11,10 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.kinds import Group, subscribes_to
+from konvene.groups.offsets.commit import not_of_consumers
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.groups.offsets.pending import Pending
+from konvene.groups.share.group import ShareGroup
 from konvene.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -36,6 +38,8 @@ def delete(
     group = groups.get(request.group_id)
     if group is None:
         raise GroupError(Errors.GROUP_ID_NOT_FOUND)
+    if isinstance(group, ShareGroup):
+        raise not_of_consumers(group)
     if isinstance(group, ClassicGroup) and group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise GroupError(Errors.NON_EMPTY_GROUP)
     known, open_ = offsets.get(request.group_id, {}), pending.of(request.group_id)

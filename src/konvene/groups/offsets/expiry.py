@@ -11,7 +11,7 @@ Every `offsets.retention.check.interval.ms` all groups are looked at. An offset 
 
 An offset that was committed with a retention time of its own (versions 2 to 4) goes by that instead. None
 expires while an open transaction has committed its partition: a tombstone would take that away as well. A
-group that is empty and has no offsets left, and none pending, is deleted.
+group that is empty and has no offsets left, and none pending, is deleted; but no share group.
 
 One batch has a bound: at most `MOST_BYTES` of tombstones are written at a time, and the next ones soon after.
 """
@@ -26,6 +26,7 @@ from konvene.groups.kinds import Group, is_empty, subscribes_to, tombstones
 from konvene.groups.kinds import timers as disarmed
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.groups.offsets.pending import Pending, PendingOffsets
+from konvene.groups.share.group import ShareGroup
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 
@@ -56,6 +57,8 @@ def retention(
     timers: list[Arm | Disarm] = []
     left = MOST_BYTES
     for group in groups.values():
+        if isinstance(group, ShareGroup):
+            continue  # It keeps no offsets here, and stays until somebody deletes it.
         known, open_ = offsets.get(group.group_id, {}), pending.of(group.group_id)
         for record in _expired(group, known, open_, context.now_ms, retention_ms):
             topic = record.topic if isinstance(record, OffsetCommitted) else ""

@@ -20,6 +20,7 @@ from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.kinds import Group, is_empty
 from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.groups.offsets.expiry import SOON_MS
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
 from konvene.records.commits import Committed, OffsetCommitted
@@ -449,6 +450,8 @@ def subscribed_topics(group: Group) -> set[str]:
         return topics
     if isinstance(group, StreamsGroup):
         return set(group.topology.readers) if group.members and group.topology is not None else set()
+    if isinstance(group, ShareGroup):
+        return set(group.subscribers)
     for member in group.members.values():
         metadata = dict(member.protocols).get(group.protocol or "", b"")
         try:

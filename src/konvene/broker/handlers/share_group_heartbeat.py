@@ -1,0 +1,39 @@
+"""ShareGroupHeartbeat: the group's coordinator decides, and words its refusals itself.
+
+What is decided here is who may ask at all: the feature has to be on, and a client that may not see one of the
+topics that it names is told so, as by Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.authorizer import Allows, allows, denied
+from konvene.broker.handlers.groups_call import ask, share_groups_are_on
+from konvene.errors import Errors
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+SHARE_GROUP_HEARTBEAT = 76
+
+LONGEST_MEMBER_ID = 36
+
+
+def handle(broker: Broker, request: ShareGroupHeartbeatRequest, call: Call, *, asked: Allows = allows) -> Any:
+    if not share_groups_are_on(broker):
+        return _refused(Errors.UNSUPPORTED_VERSION)
+    if asked is not allows:
+        for resource in denied(broker, SHARE_GROUP_HEARTBEAT, request, call, asked):
+            return _refused(resource.authorization_failed)
+    if not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
+        return _refused(Errors.INVALID_REQUEST, "Invalid member id in the request.")
+    if request.member_epoch >= 0:
+        broker.groups.heard(request.group_id, request.member_id, call.connection)
+    return ask(broker, request.group_id, request, call, _refused)
+
+
+def _refused(error: Errors, why: str | None = None) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=error, error_message=why)

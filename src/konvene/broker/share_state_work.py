@@ -1,0 +1,243 @@
+"""What share groups have to do with others: the share coordinator, and those who deliver.
+
+The group's coordinator says what it wants as an effect; then the share coordinator is asked for each share
+partition, and when all have answered the group's coordinator is told. Nothing of it needs a task: the answers
+come by themselves, and a question that the share coordinator cannot take yet waits with it.
+
+Requests by which an administrator changes offsets, or deletes a group, are in two steps: the group's
+coordinator writes down what is to be done, the share coordinator does it, the first is told. A crash between
+two steps leaves the lists in the group's log, from which `groups.share.initialize` goes on.
+
+Whoever delivers is told of each share partition whose state is another one now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.later import Later
+from konvene.errors import Errors
+from konvene.groups.share.work import (
+    DELETE_STATE,
+    GROUP_EMPTY,
+    INITIALIZE_STATE,
+    MEMBER_GONE,
+    BeginDeletion,
+    OffsetsToAlter,
+    OffsetsToDelete,
+    StateDeleted,
+    StateInitialized,
+    StateToDelete,
+    StateToInitialize,
+)
+from konvene.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
+from konvene.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+from konvene.shard.contract import Effect
+from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+Answers = dict[SharePartitionKey, Answer]
+
+
+class ShareStateWork:
+    """See the top of this file."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __repr__(self) -> str:
+        return "<the work of share groups>"
+
+    # --- effects ---
+
+    def perform(self, coordinator: Coordinator, effect: Effect) -> bool:
+        """Begin with what a coordinator asks for; False where that is not for share groups."""
+        begin = EFFECTS.get(effect.verb)
+        if begin is None:
+            return False
+        begin(self, coordinator, effect.subject)
+        return True
+
+    def _initialize(self, coordinator: Coordinator, wanted: StateToInitialize) -> None:
+        core = coordinator.core
+
+        def heard(answers: Answers) -> None:
+            # A coordinator that has loaded its log anew asks again.
+            if coordinator.core is core:
+                coordinator.inform(_initialized(wanted.group_id, answers))
+
+        self._ask_all(wanted.requests).listen(heard)
+
+    def _delete(self, coordinator: Coordinator, wanted: StateToDelete) -> None:
+        core = coordinator.core
+
+        def heard(answers: Answers) -> None:
+            gone = _topics_without_error(answers)
+            if gone and coordinator.core is core:
+                coordinator.inform(StateDeleted(wanted.group_id, gone))
+
+        self._ask_all(wanted.requests).listen(heard)
+
+    def _member_gone(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
+        self._sharing.member_left(*who)
+
+    def _group_empty(self, coordinator: Coordinator, group_id: str) -> None:
+        self._sharing.group_empty(group_id)
+
+    @property
+    def _sharing(self) -> Any:
+        return getattr(self._broker, "sharing", None) or NOBODY_DELIVERS
+
+    # --- in two steps ---
+
+    async def alter(
+        self, coordinator: Coordinator, request: AlterShareGroupOffsetsRequest, call: Call
+    ) -> AlterShareGroupOffsetsResponse | Errors:
+        """AlterShareGroupOffsets, whole."""
+        wanted = await coordinator.submit(request, call)
+        if isinstance(wanted, Errors):
+            return wanted
+        assert isinstance(wanted, OffsetsToAlter)
+        if not wanted.requests:
+            return wanted.response
+        answers = await self._ask_all(wanted.requests)
+        news = _initialized(request.group_id, answers)
+        told = await coordinator.submit(news, call)
+        if isinstance(told, Errors):
+            return told
+        return _altered(wanted.response, answers)
+
+    async def delete_offsets(
+        self, coordinator: Coordinator, request: DeleteShareGroupOffsetsRequest, call: Call
+    ) -> DeleteShareGroupOffsetsResponse | Errors:
+        """DeleteShareGroupOffsets, whole."""
+        wanted = await coordinator.submit(request, call)
+        if isinstance(wanted, Errors):
+            return wanted
+        assert isinstance(wanted, OffsetsToDelete)
+        if not wanted.requests:
+            return wanted.response
+        answers = await self._ask_all(wanted.requests)
+        gone = _topics_without_error(answers)
+        if gone:
+            told = await coordinator.submit(StateDeleted(request.group_id, gone), call)
+            if isinstance(told, Errors):
+                return told
+        return wanted.response.replace(responses=(*self._deleted(answers), *wanted.response.responses))
+
+    def _deleted(self, answers: Answers) -> list[DeleteShareGroupOffsetsResponseTopic]:
+        topics = self._broker.topics.by_id
+        errors: dict[Any, Errors] = {}
+        for key, answer in answers.items():
+            if errors.get(key.topic_id, Errors.NONE) is Errors.NONE:
+                errors[key.topic_id] = answer.error
+        return [
+            DeleteShareGroupOffsetsResponseTopic(
+                topic_name=topics[topic].name if topic in topics else "",
+                topic_id=topic,
+                error_code=error,
+                error_message=None if error is Errors.NONE else error.name,
+            )
+            for topic, error in errors.items()
+        ]
+
+    async def delete_state(self, coordinator: Coordinator, group_id: str, call: Call) -> Errors:
+        """Have all state of a group forgotten, before the group is; nothing where it is no share group."""
+        wanted = await coordinator.submit(BeginDeletion(group_id), call)
+        if isinstance(wanted, Errors):
+            return wanted
+        assert isinstance(wanted, StateToDelete)
+        answers = await self._ask_all(wanted.requests) if wanted.requests else {}
+        return next((a.error for a in answers.values() if a.error is not Errors.NONE), Errors.NONE)
+
+    # --- asking ---
+
+    def _ask_all(self, requests: Sequence[Initialize | Delete]) -> Later[Answers]:
+        """What the share coordinator says to each; there when all is."""
+        answers: Answers = {}
+        all_there: Later[Answers] = Later()
+
+        def heard(key: SharePartitionKey, answer: Answer) -> None:
+            answers[key] = answer
+            if answer.error is Errors.NONE:
+                self._sharing.forget(key)
+            if len(answers) == len(requests):
+                all_there.resolve({request.key: answers[request.key] for request in requests})
+
+        for request in requests:
+            self._broker.share_states.submit(request).listen(partial(heard, request.key))
+        return all_there
+
+
+class _NobodyDelivers:
+    """Where there are no deliveries, nobody needs to hear of anything."""
+
+    def member_left(self, group_id: str, member_id: str) -> None: ...
+
+    def group_empty(self, group_id: str) -> None: ...
+
+    def forget(self, key: SharePartitionKey) -> None: ...
+
+
+NOBODY_DELIVERS = _NobodyDelivers()
+
+
+EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
+    INITIALIZE_STATE: ShareStateWork._initialize,
+    DELETE_STATE: ShareStateWork._delete,
+    MEMBER_GONE: ShareStateWork._member_gone,
+    GROUP_EMPTY: ShareStateWork._group_empty,
+}
+"""What is done for each effect."""
+
+
+def _topics_without_error(answers: Answers) -> tuple[Any, ...]:
+    """The topics of which all that was asked has been done."""
+    bad = {key.topic_id for key, answer in answers.items() if answer.error is not Errors.NONE}
+    return tuple(topic for topic in dict.fromkeys(key.topic_id for key in answers) if topic not in bad)
+
+
+def _initialized(group_id: str, answers: Answers) -> StateInitialized:
+    """A topic begins whole or not at all: else the rest of it would not begin where it should."""
+    whole = set(_topics_without_error(answers))
+    return StateInitialized(
+        group_id,
+        tuple(key for key in answers if key.topic_id in whole),
+        tuple(key for key in answers if key.topic_id not in whole),
+    )
+
+
+def _altered(response: AlterShareGroupOffsetsResponse, answers: Answers) -> AlterShareGroupOffsetsResponse:
+    """The response, with the errors of partitions that the share coordinator refused."""
+    refused = {
+        (key.topic_id, key.partition): answer
+        for key, answer in answers.items()
+        if answer.error is not Errors.NONE
+    }
+    if not refused:
+        return response
+    return response.replace(
+        responses=tuple(
+            topic.replace(
+                partitions=tuple(
+                    partition.replace(error_code=bad.error, error_message=bad.message)
+                    if (bad := refused.get((topic.topic_id, partition.partition_index))) is not None
+                    else partition
+                    for partition in topic.partitions
+                )
+            )
+            for topic in response.responses
+        )
+    )

@@ -1,0 +1,58 @@
+"""ShareGroupDescribe: a share group as clients, the CLI and pages see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.groups.assignors.share import assignor_of
+from konvene.groups.share.group import Member
+from konvene.groups.share.leave import share_group
+from konvene.messages.share_group_describe import Assignment, DescribedGroup, TopicPartitions
+from konvene.messages.share_group_describe import Member as DescribedMember
+from konvene.shard.contract import Context
+from konvene.shard.errors import GroupError
+from konvene.shard.image import Topics
+
+
+def described(groups: dict[str, Any], group_id: str, context: Context) -> DescribedGroup:
+    """The group, or why it is none of ours."""
+    try:
+        group = share_group(groups, group_id)
+    except GroupError as refused:
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=Errors.GROUP_ID_NOT_FOUND,
+            error_message=refused.message,
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=assignor_of(context).name,
+        members=tuple(_member(member, context.topics) for member in group.members.values()),
+    )
+
+
+def _member(member: Member, topics: Topics) -> DescribedMember:
+    assigned = member.current.assigned
+    return DescribedMember(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(member.topics)),
+        assignment=Assignment(
+            topic_partitions=tuple(
+                TopicPartitions(
+                    topic_id=topic,
+                    topic_name=topics.by_id[topic].name,
+                    partitions=tuple(sorted(assigned[topic])),
+                )
+                for topic in sorted(assigned)
+                if topic in topics.by_id
+            )
+        ),
+    )

@@ -1,0 +1,153 @@
+"""The nouns of a share group (KIP-932), and its states.
+
+    state    what it means                 leaves for
+    Empty    nobody is a member            Stable: a member joins
+    Stable   it has members                Empty: the last one leaves
+    Dead     never kept: a deleted group is gone
+
+The epochs are those of a consumer group, and nobody waits for anybody: a member is at the assignment's epoch
+once it has spoken. There are no static members and no expressions.
+
+`ShareGroup` is changed by the replay of records alone (`log`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from konvene.codec.uuid import Uuid
+from konvene.groups.consumer.group import FIRST_EPOCH
+from konvene.groups.epoch_group import EpochGroup
+from konvene.groups.share.current import Current, Partitions
+from konvene.groups.share.state_topics import StateTopics
+from konvene.groups.story import Story
+from konvene.shard.image import Topics
+
+__all__ = ["FIRST_EPOCH", "Member", "ShareGroup", "Soft", "State"]
+
+
+class State(StrEnum):
+    """Kafka's names, as ListGroups and ShareGroupDescribe give them."""
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a member said of itself, and what it has."""
+
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    """The names that it subscribes to."""
+    current: Current = field(default_factory=Current)
+
+    @property
+    def instance_id(self) -> None:
+        """There are no static members."""
+        return None
+
+    def having(self, current: Current) -> Member:
+        """The same member, who has this now."""
+        return Member(self.member_id, self.rack_id, self.client_id, self.client_host, self.topics, current)
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether it has all that it was meant to have at this epoch."""
+        return self.current.is_at(epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Soft:
+    """What a coordinator knows of a group beside its log; a restart may forget it."""
+
+    seen: Topics | None = None
+    """The topics that the group's hash was last compared with."""
+    asked_ms: Mapping[Uuid, int] = field(default_factory=dict)
+    """When the share coordinator was asked to begin with partitions of a topic, where no answer is there."""
+    computing: int = 0
+    """The epoch for which a target is being computed elsewhere; 0: none is."""
+    story: Story | None = None
+
+    @property
+    def basis(self) -> tuple[object, ...]:
+        """What the answer to a heartbeat with nothing to say rests on."""
+        return (self.seen,)
+
+
+@dataclass(slots=True)
+class ShareGroup(EpochGroup[Member]):
+    """A share group. Changed by `log.replay` alone."""
+
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    assignment_epoch: int = FIRST_EPOCH
+    assignment_timestamp_ms: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """Always empty."""
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    """By member id, what it is meant to have."""
+    subscribers: Counter[str] = field(default_factory=Counter)
+    """How many members subscribe to a topic."""
+    state_topics: StateTopics = field(default_factory=StateTopics)
+    behind: set[str] = field(default_factory=set)
+    """Members that are not at the assignment's epoch."""
+    soft: Soft = field(default_factory=Soft)
+    reached_ms: dict[str, int] = field(default_factory=dict)
+    """By member id, when it had all of the target at hand. As soft as `soft`."""
+
+    def __repr__(self) -> str:
+        size = len(self.members)
+        return f"<share {self.group_id} {self.state} epoch {self.epoch}, {size} members>"
+
+    @property
+    def state(self) -> State:
+        return State.STABLE if self.members else State.EMPTY
+
+    def copy(self) -> ShareGroup:
+        """As it is now; its members and all else in it are values."""
+        return replace(
+            self,
+            members=dict(self.members),
+            instances=dict(self.instances),
+            targets=dict(self.targets),
+            subscribers=self.subscribers.copy(),
+            behind=set(self.behind),
+            reached_ms=dict(self.reached_ms),
+        )
+
+    def names_with(self, gone: Iterable[Member], come: Iterable[Member] = ()) -> set[str]:
+        """The names that the group reads with members gone and others come."""
+        counts = self.subscribers.copy()
+        for members, step in ((gone, -1), (come, 1)):
+            for member in members:
+                for name in member.topics:
+                    counts[name] += step
+        return {name for name, count in counts.items() if count > 0}
+
+    # --- taken in by replay ---
+
+    def _count(self, member: Member, step: int) -> None:
+        for name in member.topics:
+            self.subscribers[name] += step
+            if not self.subscribers[name]:
+                del self.subscribers[name]
+
+    def _same(self, old: Any, new: Any) -> bool:
+        """What one has, others may have as well: nothing is counted of it."""
+        return True
+
+    def _claim(self, member_id: str, current: Current) -> None:
+        """Nothing is anybody's alone."""
+
+    def _release(self, member_id: str, current: Current) -> None:
+        """Nothing was."""

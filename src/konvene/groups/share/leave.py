@@ -1,0 +1,84 @@
+"""How members of a share group go: they leave, or their time is over.
+
+All that is kept of them goes, the group's epoch moves, and what they had acquired is free again. The last one
+leaves an empty group behind, which is at its own epoch; it stays until somebody deletes it, with all its
+share partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.groups.consumer.subscriptions import hash_of
+from konvene.groups.epoch_group import known_member
+from konvene.groups.intervals import grace_ms
+from konvene.groups.share.group import Member, ShareGroup
+from konvene.groups.share.step import Step, session_key
+from konvene.groups.share.work import GROUP_EMPTY, MEMBER_GONE
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from konvene.shard import causes
+from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome
+from konvene.shard.errors import GroupError
+
+Groups = MutableMapping[str, Any]
+
+
+def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
+    """A heartbeat at epoch -1. Raises `GroupError`."""
+    step = Step(share_group(groups, request.group_id), context)
+    member = known_member(step.group, request.member_id)
+    step.reply(
+        context.waiter,
+        ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch),
+    )
+    return _fence(step, member, causes.MEMBER_LEFT)
+
+
+def share_group(groups: Groups, group_id: str) -> ShareGroup:
+    """The group of that name, if it is one of ours. Raises GROUP_ID_NOT_FOUND."""
+    group = groups.get(group_id)
+    if group is None:
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, ShareGroup):
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+    return group
+
+
+def _fence(step: Step, member: Member, kind: str) -> Outcome:
+    """The member goes. `step` has the reply already."""
+    group = step.group
+    step.cause(kind, member)
+    step.remove(member)
+    step.bump(hash_of(group.names_with((member,)), step.context))
+    step.effects.append(Effect(MEMBER_GONE, (group.group_id, member.member_id)))
+    if len(group.members) == 1:
+        step.is_empty_at_its_epoch()
+        step.effects.append(Effect(GROUP_EMPTY, group.group_id))
+    return step.outcome()
+
+
+def session_expired(group: ShareGroup, member_id: str, context: Context) -> Outcome:
+    """No heartbeat came in time."""
+    member = group.members.get(member_id)
+    return NOTHING if member is None else _fence(Step(group, context), member, causes.SESSION_EXPIRED)
+
+
+def disconnected(group: ShareGroup, member_id: str, context: Context) -> Outcome:
+    """A member has `konvene.session.disconnect.grace.ms` to be heard of again, if that is set."""
+    if member_id not in group.members:
+        return NOTHING
+    config = context.group_configs.of(group.group_id)
+    left_ms = grace_ms("share", config, context.config, context.members)
+    if left_ms is None:
+        return NOTHING
+    return Outcome(timers=(Arm(session_key(group.group_id, member_id), left_ms),))
+
+
+def loaded(group: ShareGroup, context: Context) -> Outcome:
+    """After a restart each member has its session from the beginning."""
+    step = Step(group, context)
+    for member_id in group.members:
+        step.arm_session(member_id)
+    return step.outcome()

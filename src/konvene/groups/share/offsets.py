@@ -1,0 +1,174 @@
+"""The offsets of a share group: where its share partitions begin, altered or deleted by an administrator.
+
+Only while nobody is a member. What has to be done is written down first, as `initializing` or `deleting`;
+then the share coordinator does it, and what came of it is written down again (`work`).
+
+An altered group is at its next epoch, as KIP-932 says: whoever served its share partitions before has an
+older state epoch, and can write nothing any more. In Kafka 4.4 the epoch stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.errors import Errors
+from konvene.groups.share.group import ShareGroup
+from konvene.groups.share.leave import share_group
+from konvene.groups.share.state_topics import Some, by_topic, keys
+from konvene.groups.share.step import Step
+from konvene.groups.share.work import (
+    BeginDeletion,
+    InitializedPartitions,
+    OffsetsToAlter,
+    OffsetsToDelete,
+    StateToDelete,
+)
+from konvene.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from konvene.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+from konvene.shard import causes
+from konvene.shard.contract import Context, Outcome, Reply
+from konvene.shard.errors import GroupError
+from konvene.share_state.requests import Delete, Initialize, SharePartitionKey
+
+Groups = MutableMapping[str, Any]
+
+NO_TOPIC = "This server does not host this topic-partition."
+NOT_EMPTY = "The group is not empty."
+NOTHING_TO_DELETE = "There is no offset information to delete."
+
+
+# --- alter -----------------------------------------------------------------------------------------
+
+
+def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Context) -> Outcome:
+    """Begin with an AlterShareGroupOffsets: answered with `OffsetsToAlter`. A group may be made by it."""
+    try:
+        step = Step(_to_alter(groups, request.group_id), context)
+    except GroupError as refused:
+        response = AlterShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
+        return Outcome((Reply(context.waiter, OffsetsToAlter(response)),))
+    offsets: dict[SharePartitionKey, int] = {}
+    answers = tuple(_altered_topic(step, topic, offsets) for topic in request.topics)
+    requests: tuple[Initialize, ...] = ()
+    if offsets:
+        step.cause(causes.OFFSETS_ALTERED)
+        step.bump(step.metadata_hash)
+        step.is_empty_at_its_epoch()
+        listed = by_topic(offsets, context.topics)
+        step.keep_state(step.state_topics.beginning(listed))
+        step.remember(asked_ms={**step.soft.asked_ms, **dict.fromkeys(listed, context.now_ms)})
+        requests = tuple(Initialize(key, step.epoch, offset) for key, offset in offsets.items())
+    step.replies.append(
+        Reply(context.waiter, OffsetsToAlter(AlterShareGroupOffsetsResponse(responses=answers), requests))
+    )
+    return step.outcome()
+
+
+def _to_alter(groups: Groups, group_id: str) -> ShareGroup:
+    group = share_group(groups, group_id) if group_id in groups else ShareGroup(group_id)
+    if not group.is_empty:
+        raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)
+    return group
+
+
+def _altered_topic(
+    step: Step, topic: AlterShareGroupOffsetsRequestTopic, offsets: dict[SharePartitionKey, int]
+) -> AlterShareGroupOffsetsResponseTopic:
+    known = step.context.topics.by_name.get(topic.topic_name)
+    answers: dict[int, AlterShareGroupOffsetsResponsePartition] = {}
+    for partition in topic.partitions:
+        index = partition.partition_index
+        if known is not None and 0 <= index < known.partitions:
+            offsets[SharePartitionKey(step.group.group_id, known.id, index)] = partition.start_offset
+            answers[index] = AlterShareGroupOffsetsResponsePartition(partition_index=index)
+        else:
+            answers[index] = AlterShareGroupOffsetsResponsePartition(
+                partition_index=index, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, error_message=NO_TOPIC
+            )
+    return AlterShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        topic_id=known.id if known is not None else ZERO_UUID,
+        partitions=tuple(answers.values()),
+    )
+
+
+# --- delete ----------------------------------------------------------------------------------------
+
+
+def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Context) -> Outcome:
+    """Begin with a DeleteShareGroupOffsets: answered with `OffsetsToDelete`."""
+    try:
+        group = share_group(groups, request.group_id)
+        if not group.is_empty:
+            raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)
+    except GroupError as refused:
+        response = DeleteShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
+        return Outcome((Reply(context.waiter, OffsetsToDelete(response)),))
+    step = Step(group, context)
+    going: dict[Uuid, Some] = {}
+    refused_topics: list[DeleteShareGroupOffsetsResponseTopic] = []
+    for name in dict.fromkeys(topic.topic_name for topic in request.topics):
+        known = context.topics.by_name.get(name)
+        state = group.state_topics
+        if known is None:
+            refused_topics.append(_not_deleted(name, NO_TOPIC))
+        elif known.id in state.initialized:
+            going[known.id] = state.initialized[known.id]
+        elif known.id in state.deleting:
+            going[known.id] = Some(name, tuple(range(known.partitions)))
+        else:
+            refused_topics.append(_not_deleted(name, NOTHING_TO_DELETE))
+    after = group.state_topics.ending({topic: some.name for topic, some in going.items()})
+    if after != group.state_topics:
+        step.keep_state(after)
+    requests = tuple(Delete(key) for key in keys(group.group_id, going))
+    response = DeleteShareGroupOffsetsResponse(responses=tuple(refused_topics))
+    step.replies.append(Reply(context.waiter, OffsetsToDelete(response, requests)))
+    return step.outcome()
+
+
+def _not_deleted(name: str, why: str) -> DeleteShareGroupOffsetsResponseTopic:
+    return DeleteShareGroupOffsetsResponseTopic(
+        topic_name=name, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, error_message=why
+    )
+
+
+def begin_deletion(groups: Groups, request: BeginDeletion, context: Context) -> Outcome:
+    """All state of a group goes, before the group does. Raises NON_EMPTY_GROUP."""
+    group = groups.get(request.group_id)
+    if not isinstance(group, ShareGroup):
+        return Outcome((Reply(context.waiter, StateToDelete(request.group_id, ())),))
+    if not group.is_empty:
+        raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)
+    step = Step(group, context)
+    going = group.state_topics.partitions(group.group_id, context.topics)
+    after = group.state_topics.whole_end(context.topics)
+    if after != group.state_topics:
+        step.keep_state(after)
+    wanted = StateToDelete(group.group_id, tuple(Delete(key) for key in going))
+    step.replies.append(Reply(context.waiter, wanted))
+    return step.outcome()
+
+
+# --- tell ------------------------------------------------------------------------------------------
+
+
+def initialized_partitions(groups: Groups, request: InitializedPartitions, context: Context) -> Outcome:
+    """The share partitions of a group; none where it is no share group."""
+    group = groups.get(request.group_id)
+    found: tuple[SharePartitionKey, ...] = ()
+    if isinstance(group, ShareGroup):
+        found = keys(request.group_id, group.state_topics.initialized)
+    return Outcome((Reply(context.waiter, found),))

@@ -1,0 +1,123 @@
+"""What members of a share group are meant to have: when a new target is computed, and of what.
+
+The rules are those of consumer groups (`consumer.targets`): at the next heartbeat after the epoch has moved,
+not sooner than `share.assignment.interval.ms` after the last one, elsewhere where the group is large. What
+differs: only share partitions that the share coordinator has begun with are assigned.
+"""
+
+from __future__ import annotations
+
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups.assignors.contract import (
+    NOTHING,
+    GroupAssignment,
+    GroupSpec,
+    MemberSpec,
+    PartitionAssignorError,
+    TopicSpec,
+)
+from konvene.groups.consumer.targets import HEAVY, Reads, ids_of
+from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
+from konvene.groups.share import log
+from konvene.groups.share.current import Partitions, advance
+from konvene.groups.share.group import Member
+from konvene.groups.share.step import Step
+from konvene.shard.contract import Effect, Outcome
+from konvene.shard.errors import GroupError
+
+Members = dict[str, tuple[Member, Partitions]]
+
+
+def retarget(step: Step, new: Member) -> Partitions:
+    """What the member is meant to have, by a new target if it is time for one.
+
+    Raises `GroupError` where the assignor has no answer."""
+    group = step.group
+    last = group.targets.get(new.member_id, NOTHING)
+    if step.assignment_epoch >= step.epoch or not _is_time(step) or step.soft.computing:
+        return last
+    members: Members = {
+        member_id: (member, group.targets.get(member_id, NOTHING))
+        for member_id, member in group.members.items()
+    }
+    members[new.member_id] = (new, last)
+    spec = _spec(step, members)
+    if step.config["share.assignor.offload.enable"] and _weight(spec) >= HEAVY:
+        wanted = AssignmentToCompute(group.group_id, step.epoch, step.assignor, spec)
+        step.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
+        step.remember(computing=step.epoch)
+        return last
+    try:
+        given = step.assignor.assign(spec)
+    except PartitionAssignorError as failed:
+        why = f"Failed to compute a new target assignment for epoch {step.epoch}: {failed.message}"
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
+    _write(step, members, given)
+    return given.get(new.member_id, NOTHING)
+
+
+def computed(step: Step, answer: AssignmentComputed) -> Outcome:
+    """A target that was computed elsewhere is there."""
+    group, given = step.group, answer.given
+    if step.soft.computing != answer.epoch:
+        return step.outcome()
+    step.remember(computing=0)
+    if isinstance(given, PartitionAssignorError) or not given.keys() <= group.members.keys():
+        return step.outcome()
+    if group.epoch == answer.epoch > group.assignment_epoch:
+        members = {m: (member, group.targets.get(m, NOTHING)) for m, member in group.members.items()}
+        _write(step, members, given)
+    return step.outcome()
+
+
+def _is_time(step: Step) -> bool:
+    last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["share.assignment.interval.ms"]
+    # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
+    waits = last_ms <= step.context.now_ms < last_ms + interval_ms
+    return last_ms == 0 or not waits
+
+
+def _weight(spec: GroupSpec) -> int:
+    return len(spec.members) + sum(topic.partitions for topic in spec.topics.values())
+
+
+def _spec(step: Step, members: Members) -> GroupSpec:
+    topics, state = step.context.topics, step.state_topics
+    rack = step.context.config["broker.rack"]
+    racks = () if rack is None else (frozenset((rack,)),)
+    subscriptions: dict[frozenset[str], frozenset[Uuid]] = {}
+    specs: dict[str, MemberSpec] = {}
+    for member_id, (member, target) in members.items():
+        subscribed = subscriptions.get(member.topics)
+        if subscribed is None:
+            subscribed = subscriptions[member.topics] = ids_of(member.topics, topics)
+        assigned = {t: tuple(p) for t, p in target.items() if t in topics.by_id}
+        specs[member_id] = MemberSpec(subscribed, assigned, None, member.rack_id)
+    known: dict[Uuid, TopicSpec] = {}
+    for topic in sorted({t for subscribed in subscriptions.values() for t in subscribed}):
+        count = topics.by_id[topic].partitions
+        begun = state.initialized[topic].partitions if topic in state.initialized else ()
+        known[topic] = TopicSpec(count, racks * count, tuple(p for p in begun if p < count))
+    return GroupSpec.of(specs, known)
+
+
+def _write(step: Step, members: Members, given: GroupAssignment) -> None:
+    """A record for each member whose target is another one, and the epoch."""
+    group_id, targets = step.group.group_id, step.group.targets
+    for member_id, (_, before) in members.items():
+        mine = given.get(member_id, NOTHING)
+        if member_id not in targets or mine != before:
+            step.record(log.target_record(group_id, member_id, mine))
+    step.assignment_epoch = step.epoch
+    step.record(log.assignment_record(group_id, step.epoch, step.context.now_ms))
+
+
+def reconcile(step: Step, member: Member, target: Partitions, *, subscription_changed: bool) -> Member:
+    """The member has its target, if it is another one than it has."""
+    epoch = step.assignment_epoch
+    if not subscription_changed and member.is_reconciled_to(epoch):
+        return member
+    reads = Reads(member.topics, step.context.topics)
+    current = advance(member.current, epoch, target, reads, subscription_changed=subscription_changed)
+    return member if current == member.current else step.settle(member, current)
