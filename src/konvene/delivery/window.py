@@ -1,0 +1,227 @@
+"""The window of a share partition: what was read of the log and is not done.
+
+From `start_offset`, before which all is done, to `end_offset`, behind which nothing was read. In between lie
+cells in order; where there is none the log has nothing, but for gaps: offsets that nobody knows of because a
+former leader gave them out and had nothing written. They are read again.
+
+All that changes a cell's state goes through `move`, which keeps the sums; so nothing here is ever counted.
+An empty window has its end where its start is, which then is the offset to be read next, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from konvene.delivery.cells import NO_LOCK, NOBODY, Batch, Cell, Decided
+from konvene.delivery.contract import RecordState
+from konvene.delivery.locks import Locks
+
+AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+
+Gap = tuple[int, int]
+
+
+class Window:
+    """See the top of this file."""
+
+    __slots__ = (
+        "_firsts", "_free_from", "cells", "complete", "end_offset", "free", "gaps", "held", "locks",
+        "start_offset",
+    )  # fmt: skip
+
+    def __init__(self, start_offset: int = 0) -> None:
+        self.start_offset = self.end_offset = start_offset
+        self.cells: list[Cell] = []
+        self._firsts: list[int] = []
+        self.gaps: list[Gap] = []
+        self.locks = Locks()
+        self.free = 0
+        """Records that can be acquired."""
+        self._free_from = start_offset
+        """Before this offset there are none."""
+        self.complete = 0
+        """Records that are acknowledged or archived, or will be when that is written."""
+        self.held: dict[str, int] = {}
+        """How many records each member has."""
+
+    def __repr__(self) -> str:
+        return f"<{self.start_offset}-{self.end_offset}: {self.cells}{self.gaps or ''}>"
+
+    # --- looking ---
+
+    @property
+    def in_flight(self) -> int:
+        """Kafka's number: all offsets of the window."""
+        return self.end_offset - self.start_offset + 1 if self.cells else 0
+
+    @property
+    def frontier(self) -> int:
+        """The first offset that was never read."""
+        return self.end_offset + 1 if self.cells else self.end_offset
+
+    def next_fetch_offset(self) -> int:
+        """The first offset that can be acquired, or of which nothing is known; else the frontier."""
+        offset = self.gaps[0][0] if self.gaps else self.frontier
+        if self.free:
+            cells = self.cells
+            at = max(bisect_right(self._firsts, self._free_from) - 1, 0)
+            while cells[at].state is not AVAILABLE or cells[at].change is not None:
+                at += 1
+            self._free_from = cells[at].first
+            offset = min(offset, self._free_from)
+        return offset
+
+    def find(self, offset: int) -> int:
+        """The index of the cell with this offset, or of the first behind it."""
+        at = bisect_right(self._firsts, offset) - 1
+        return at if at >= 0 and self.cells[at].last >= offset else at + 1
+
+    def floor(self, offset: int) -> int:
+        """The index of the last cell that begins there or before; -1 where there is none."""
+        return bisect_right(self._firsts, offset) - 1
+
+    def between(self, first: int, last: int) -> Iterator[Cell]:
+        """The cells that these offsets touch. They may be cut while one goes through them."""
+        at = self.find(first)
+        while at < len(self.cells) and self.cells[at].first <= last:
+            cell = self.cells[at]
+            yield cell
+            at = bisect_right(self._firsts, cell.last, at)
+
+    # --- changing ---
+
+    def move(
+        self, cell: Cell, state: RecordState, member_id: str = NOBODY, change: Decided | None = None
+    ) -> None:
+        """Give a cell another state."""
+        self._count(cell, -1)
+        cell.state = state
+        cell.member_id = member_id
+        cell.change = change
+        self._count(cell, 1)
+
+    def _count(self, cell: Cell, sign: int) -> None:
+        state = cell.state
+        records = (cell.last - cell.first + 1) * sign
+        if state is ACQUIRED:
+            held = self.held.get(cell.member_id, 0) + records
+            if held:
+                self.held[cell.member_id] = held
+            else:
+                del self.held[cell.member_id]
+        elif state is ACKNOWLEDGED or state is ARCHIVED:
+            self.complete += records
+        elif state is AVAILABLE and cell.change is None:
+            self.free += records
+            if cell.first < self._free_from:
+                self._free_from = cell.first
+
+    def add(self, cell: Cell) -> None:
+        """Put in a cell for offsets that none has, and note how far the log was read."""
+        first = cell.first
+        if not self.cells or first > self.end_offset:
+            at = len(self.cells)
+            self.cells.append(cell)
+            self._firsts.append(first)
+            self.end_offset = cell.last
+        else:
+            at = bisect_left(self._firsts, first)
+            self.cells.insert(at, cell)
+            self._firsts.insert(at, first)
+        if at == 0 and not (self.gaps and self.gaps[0][0] < first):
+            self.start_offset = first
+        if self.gaps:
+            self.close_gaps(first, cell.last)
+        self._count(cell, 1)
+
+    def cut(self, cell: Cell, offset: int) -> Cell:
+        """Let another cell begin at this offset, which lies within `cell`. Returns the new one."""
+        if cell.batch is None:
+            cell.batch = Batch(cell.first, cell.last)
+        rest = Cell(offset, cell.last, cell.state, cell.count, cell.member_id, cell.batch, cell.acquired_ms)
+        cell.last = offset - 1
+        at = bisect_left(self._firsts, offset)
+        self.cells.insert(at, rest)
+        self._firsts.insert(at, offset)
+        rest.change = cell.change
+        if cell.change is not None:
+            cell.change.cells.append(rest)
+        if cell.lock_end_ms >= 0:
+            self.locks.lock(rest, cell.lock_end_ms)
+        else:
+            rest.lock_end_ms = cell.lock_end_ms
+        return rest
+
+    def cut_out(self, cell: Cell, first: int, last: int) -> Cell:
+        """The part of a cell that these offsets cover, as a cell of its own."""
+        if first > cell.first:
+            cell = self.cut(cell, first)
+        if last < cell.last:
+            self.cut(cell, last + 1)
+        return cell
+
+    def join(self, cell: Cell, right: Cell) -> None:
+        """Let a cell have the offsets of the one behind it, to which the same happened."""
+        at = bisect_left(self._firsts, right.first)
+        del self.cells[at], self._firsts[at]
+        cell.last = right.last
+        right.lock_end_ms = NO_LOCK
+
+    def close_gaps(self, first: int, last: int) -> bool:
+        """These offsets are known now. Whether any of them were not."""
+        left: list[Gap] = []
+        for begin, end in self.gaps:
+            if begin < first:
+                left.append((begin, min(end, first - 1)))
+            if end > last:
+                left.append((max(begin, last + 1), end))
+        closed = left != self.gaps
+        self.gaps = left
+        return closed
+
+    # --- what is done ---
+
+    def settle(self) -> bool:
+        """Move the start over what is done and over what is not there. Whether it moved."""
+        cells, count = self.cells, 0
+        stop = self.gaps[0][0] if self.gaps else self.end_offset + 1
+        for cell in cells:
+            state = cell.state
+            if (state is not ACKNOWLEDGED and state is not ARCHIVED) or cell.change is not None:
+                break
+            if cell.first > stop:
+                break
+            self.complete -= cell.last - cell.first + 1
+            count += 1
+        start = self.start_offset
+        if count:
+            last = cells[count - 1].last
+            del cells[:count], self._firsts[:count]
+            if not cells:
+                self.start_offset = self.end_offset = last + 1
+                return True
+        if cells:
+            self.start_offset = max(start, min(cells[0].first, stop))
+        return self.start_offset != start
+
+    def trim(self, offset: int) -> None:
+        """The log begins at this offset now: what was before it is nobody's."""
+        self.close_gaps(self.start_offset, offset - 1)
+        cells = self.cells
+        count = bisect_left(self._firsts, offset)
+        for cell in cells[:count]:
+            self._count(cell, -1)
+            if cell.last >= offset:
+                cell.first = offset
+                self._firsts[count - 1] = offset
+                self._count(cell, 1)
+                count -= 1
+            else:
+                cell.change, cell.lock_end_ms = None, NO_LOCK
+        del cells[:count], self._firsts[:count]
+        self.start_offset = offset
+        if not cells:
+            self.end_offset = offset
+        self._free_from = max(self._free_from, offset)
