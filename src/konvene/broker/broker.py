@@ -31,6 +31,7 @@ from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.remembered import Remembered
 from konvene.broker.router import HANDLERS, UNADVERTISED
 from konvene.broker.share_states import ShareStates
+from konvene.broker.sharing import Sharing
 from konvene.broker.telemetry import Telemetry
 from konvene.broker.transactions import Transactions
 from konvene.broker.turns import Turns
@@ -136,6 +137,7 @@ class Broker:
         self.groups = Groups(self)
         self.transactions = Transactions(self)
         self.share_states = ShareStates(self)
+        self.sharing = Sharing(self)
         self._found = set(directory.partitions())
         self._metadata = self._open_metadata()
         self.catalogue = Coordinator(
@@ -330,6 +332,7 @@ class Broker:
                     self.directory.delete(TopicPartition(gone.name, index), self.fresh_uuid().hex)
             self.groups.topic_deleted(gone.name, gone.id)
             self.share_states.topic_deleted(gone.id)
+            self.sharing.topic_deleted(gone.id)
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
 
@@ -445,6 +448,7 @@ class Broker:
         """Answer who waits, write everything down, close the files."""
         self.turns.close()
         self.holding.close()
+        await self.sharing.close()
         await self.share_states.close()
         await self.transactions.close()
         await self.groups.close()
