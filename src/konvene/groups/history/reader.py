@@ -23,7 +23,9 @@ from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.history.classic import infer
 from konvene.groups.history.consumer import ConsumerHistory, Ended
 from konvene.groups.history.epochs import At, EpochHistory, cause_of, key_of
+from konvene.groups.history.share import ShareHistory
 from konvene.groups.history.streams import StreamsHistory
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import StreamsGroup
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
@@ -46,7 +48,8 @@ class History:
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer = ConsumerHistory(partition, units=units)
         self._streams = StreamsHistory(partition, units=units)
-        self._epochs: tuple[EpochHistory[Any, Any], ...] = (self._consumer, self._streams)
+        self._share = ShareHistory(partition, units=units)
+        self._epochs: tuple[EpochHistory[Any, Any], ...] = (self._consumer, self._streams, self._share)
         self._by_key = {key: each for each in self._epochs for key in each.takes}
         self._handed_over: dict[str, tuple[Cause, ...]] = {}
         self._keys: set[Any] | None = None
@@ -86,9 +89,13 @@ class History:
                 each.gap()
         self._keys = set()
 
-    def group(self, group_id: str) -> ConsumerGroup | StreamsGroup | GroupMetadataValue | None:
+    def group(self, group_id: str) -> ConsumerGroup | StreamsGroup | ShareGroup | GroupMetadataValue | None:
         """The group as the last record left it; of a classic one, that record."""
-        return self._consumer.group(group_id) or self._streams.group(group_id) or self._classic.get(group_id)
+        for each in self._epochs:
+            group: ConsumerGroup | StreamsGroup | ShareGroup | None = each.group(group_id)
+            if group is not None:
+                return group
+        return self._classic.get(group_id)
 
     def reach(self, offset: int, timestamp_ms: int) -> None:
         """A record stands here; if nobody said where its batch begins, see whether it is in the last one."""
