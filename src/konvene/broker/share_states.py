@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.coordinators import Coordinators
@@ -100,12 +100,19 @@ def _read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, An
 SHARE_STATE_SPEECH = Speech(_encode, _read)
 
 
-class Waiting(NamedTuple):
-    """A request whose coordinator was not ready, and until when it may be."""
+class Asked:
+    """A request and who waits for its answer. Its coordinator may be unready until the deadline."""
 
-    request: Request
-    answer: Later[Any]
-    deadline: float
+    __slots__ = ("answer", "began_s", "deadline", "request")
+
+    def __init__(self, request: Request, began_s: float) -> None:
+        self.request = request
+        self.answer: Later[Any] = Later()
+        self.began_s = began_s
+        self.deadline: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self.request).__name__} of {self.request.key}>"
 
 
 class ShareStates(Coordinators):
@@ -114,7 +121,7 @@ class ShareStates(Coordinators):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker, SHARE_STATE_TOPIC)
         self._indexes: dict[SharePartitionKey, int] = {}
-        self._waiting: dict[SharePartitionKey, deque[Waiting]] = {}
+        self._waiting: dict[SharePartitionKey, deque[Asked]] = {}
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -128,12 +135,13 @@ class ShareStates(Coordinators):
 
     def submit(self, request: Request) -> Later[Any]:
         """What the coordinator of its share partition answers: a value of `share_state.requests`."""
-        answer: Later[Any] = Later()
+        meter = self._broker.meter
+        asked = Asked(request, 0.0 if meter is None else meter.now_s)
         if self._coordinators and request.key not in self._waiting:
-            self._ask(request, answer, None)
+            self._ask(asked)
         else:
-            self._wait(request, answer, None)
-        return answer
+            self._wait(asked)
+        return asked.answer
 
     def submit_once(self, request: Request) -> Later[Any]:
         """The same for somebody who asks again by himself: the answer, or what is the matter (`Errors`)."""
@@ -159,35 +167,40 @@ class ShareStates(Coordinators):
             index = self._indexes[key] = self.index_of(str(key))
         return self._coordinators[index]
 
-    def _ask(self, request: Request, answer: Later[Any], deadline: float | None) -> None:
-        coordinator = self._of(request.key)
+    def _ask(self, asked: Asked) -> None:
+        coordinator = self._of(asked.request.key)
         if coordinator is None:
-            self._answered(request, answer, self._broker.loop.time(), Errors.COORDINATOR_NOT_AVAILABLE)
-            return
-        coordinator.submit(request, BROKER).listen(partial(self._answered, request, answer, deadline))
-
-    def _answered(self, request: Request, answer: Later[Any], deadline: float | None, told: Any) -> None:
-        if not isinstance(told, Errors):
-            answer.resolve(told)
-        elif told not in NOT_READY:
-            answer.resolve(ANSWERS[type(request)](told, MESSAGES.get(told)))
-        elif self._closed or (deadline is not None and deadline <= self._broker.loop.time()):
-            if told is Errors.NOT_COORDINATOR:
-                told = Errors.COORDINATOR_NOT_AVAILABLE
-            answer.resolve(ANSWERS[type(request)](told, MESSAGES[told]))
+            self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)  # Its log is damaged.
         else:
-            self._wait(request, answer, deadline)
+            coordinator.submit(asked.request, BROKER).listen(partial(self._answered, asked))
+
+    def _answered(self, asked: Asked, told: Any) -> None:
+        if not isinstance(told, Errors):
+            meter = self._broker.meter
+            if meter is not None and type(asked.request) is Write:
+                meter.share_write_s.add(meter.now_s - asked.began_s)
+            asked.answer.resolve(told)
+        elif told not in NOT_READY:
+            self._tell(asked, told)
+        elif asked.deadline is not None and asked.deadline <= self._broker.loop.time():
+            self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE if told is Errors.NOT_COORDINATOR else told)
+        else:
+            self._wait(asked)
+
+    def _tell(self, asked: Asked, error: Errors) -> None:
+        asked.answer.resolve(ANSWERS[type(asked.request)](error, MESSAGES.get(error)))
 
     # --- waiting ---
 
-    def _wait(self, request: Request, answer: Later[Any], deadline: float | None) -> None:
+    def _wait(self, asked: Asked) -> None:
         loop = self._broker.loop
         if self._closed:
-            self._answered(request, answer, deadline, Errors.COORDINATOR_NOT_AVAILABLE)
+            self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
             return
-        if deadline is None:
-            deadline = loop.time() + self._broker.config["share.coordinator.write.timeout.ms"] / 1000
-        self._waiting.setdefault(request.key, deque()).append(Waiting(request, answer, deadline))
+        if asked.deadline is None:
+            within_ms = self._broker.config["share.coordinator.write.timeout.ms"]
+            asked.deadline = loop.time() + within_ms / 1000
+        self._waiting.setdefault(asked.request.key, deque()).append(asked)
         if not self._coordinators and (self._making is None or self._making.done()):
             self._making = loop.create_task(self._make_ready())
             self._making.add_done_callback(lambda made: self._look())
@@ -201,13 +214,13 @@ class ShareStates(Coordinators):
             self._again = None
         waiting, self._waiting = self._waiting, {}
         for those in waiting.values():
-            for request, answer, deadline in those:
+            for asked in those:
                 if self._coordinators:
-                    self._ask(request, answer, deadline)
-                elif deadline <= self._broker.loop.time():
-                    self._answered(request, answer, deadline, Errors.COORDINATOR_NOT_AVAILABLE)
+                    self._ask(asked)
+                elif asked.deadline is not None and asked.deadline <= self._broker.loop.time():
+                    self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
                 else:
-                    self._wait(request, answer, deadline)
+                    self._wait(asked)
 
     # --- coordinators ---
 
@@ -217,10 +230,9 @@ class ShareStates(Coordinators):
         partition = broker.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None:
             return None
-        updates = broker.config["share.coordinator.snapshot.update.records.per.snapshot"]
         return Coordinator(
             f"{SHARE_STATE_TOPIC}-{index}",
-            lambda: ShareStateShard(updates),
+            self._make_shard,
             self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
             SHARE_STATE_SPEECH,
             config=lambda: broker.config,
@@ -230,6 +242,11 @@ class ShareStates(Coordinators):
             perform=lambda effect: self._perform(index, effect),
         )
 
+    def _make_shard(self) -> ShareStateShard:
+        updates = self._broker.config["share.coordinator.snapshot.update.records.per.snapshot"]
+        meter = self._broker.meter
+        return ShareStateShard(updates) if meter is None else meter.make_share_states(updates)
+
     def _perform(self, index: int, effect: Effect) -> None:
         assert effect.verb == CUT
         partition = self._broker.partitions.get(SHARE_STATE_TOPIC, index)
@@ -238,9 +255,10 @@ class ShareStates(Coordinators):
         try:
             partition.log.delete_records_before(effect.subject)
         except LogError as error:
-            log.error(
-                "%s-%d could not be cut at offset %d: %s", SHARE_STATE_TOPIC, index, effect.subject, error
-            )
+            log.error("%r could not be cut at offset %d: %s", partition, effect.subject, error)
+            return
+        if self._broker.meter is not None:
+            self._broker.meter.share_cut_at[index] = effect.subject
 
     async def close(self) -> None:
         """Serve no more; who waits is told that there is no coordinator."""
@@ -249,6 +267,6 @@ class ShareStates(Coordinators):
             self._again.cancel()
         waiting, self._waiting = self._waiting, {}
         for those in waiting.values():
-            for request, answer, deadline in those:
-                self._answered(request, answer, deadline, Errors.COORDINATOR_NOT_AVAILABLE)
+            for asked in those:
+                self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
         await super().close()

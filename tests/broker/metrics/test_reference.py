@@ -9,7 +9,7 @@ import pytest
 
 from konvene.broker.metrics.meter import OF_OFFSETS
 from konvene.broker.metrics.reference import BOUNDS, render_reference
-from konvene.broker.metrics.rows import KAFKAS, METRICS, OURS, Metric
+from konvene.broker.metrics.rows import KAFKAS, KAFKAS_OF_SHARE_STATE, METRICS, OURS, Metric
 
 ROOT = Path(__file__).parents[3]
 ATTRIBUTES = {
@@ -33,6 +33,17 @@ def test_kafkas_names_are_kafkas() -> None:
     assert {metric.kafka for metric in KAFKAS} == ATTRIBUTES
     for metric in KAFKAS:
         tail = metric.name.removeprefix("kafka_server_group_coordinator_metrics_")
+        assert tail == metric.kafka.replace("-", "_")
+
+
+def test_those_of_the_share_coordinator_are_kafkas() -> None:
+    """`kafka.server:type=share-coordinator-metrics` has these; what its runtime has besides waits nowhere."""
+    assert {metric.kafka for metric in KAFKAS_OF_SHARE_STATE} == {
+        "write-total", "write-rate", "write-latency-max", "write-latency-avg", "last-pruned-offset",
+        "num-partitions", "partition-load-time-max", "partition-load-time-avg",
+    }  # fmt: skip
+    for metric in KAFKAS_OF_SHARE_STATE:
+        tail = metric.name.removeprefix("kafka_server_share_coordinator_metrics_")
         assert tail == metric.kafka.replace("-", "_")
 
 

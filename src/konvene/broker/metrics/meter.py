@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from konvene.broker.metrics.kinds import KINDS, Moved, begins, counts_in_kafka, ends
 from konvene.broker.metrics.shard import CountedShard
-from konvene.broker.metrics.tallies import Buckets, GroupLabels, Paced
+from konvene.broker.metrics.share_state import CountedShareStates
+from konvene.broker.metrics.tallies import Buckets, GroupLabels, Paced, Spans
 from konvene.cluster.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from konvene.codec.schema import Struct
 from konvene.records.audit import RebalanceValue
@@ -62,6 +63,13 @@ class Meter:
         """Added to where a heartbeat is held."""
         self.ended: defaultdict[str, int] = defaultdict(int)
         """Transactions by how they ended: commit or abort. Added to when their markers are written."""
+        self.share_writes = Paced()
+        """Records of share state that somebody asked for. Added to by `metrics.share_state`."""
+        self.share_write_s = Spans()
+        """From asking until it is durable. Added to where the answer leaves."""
+        self.share_load_s = Spans()
+        self.share_cut_at: dict[int, int] = {}
+        """Where the log of each partition of share state was cut off last."""
         self.decisions: dict[str, Buckets] = {}
         self.loads = Buckets(())
         self.longest_load_s = 0.0
@@ -81,6 +89,10 @@ class Meter:
     def make_shard(self) -> Callable[[], GroupShard]:
         """What makes the shards of a broker that has this meter."""
         return partial(CountedShard, self)
+
+    def make_share_states(self, updates_per_snapshot: int) -> CountedShareStates:
+        """A shard of share state that counts here."""
+        return CountedShareStates(self, updates_per_snapshot)
 
     # --- groups ---
 

@@ -11,7 +11,15 @@ from pathlib import Path
 
 from konvene.broker.metrics.kinds import KINDS
 from konvene.broker.metrics.meter import DECISION_S, REBALANCE_S, SYNC_S, TOLD_S
-from konvene.broker.metrics.rows import INSTEAD, KAFKAS, MBEAN, OURS, Metric
+from konvene.broker.metrics.rows import (
+    INSTEAD,
+    KAFKAS,
+    KAFKAS_OF_SHARE_STATE,
+    MBEAN,
+    OURS,
+    SHARE_MBEAN,
+    Metric,
+)
 
 __all__ = ["render_reference"]
 
@@ -46,6 +54,8 @@ def _page() -> Iterator[str]:
     for name, kind in KINDS.items():
         yield f"| {name} | {', '.join(kind.states)} |"
     yield ""
+    yield f"And of the MBean `{SHARE_MBEAN}`:\n"
+    yield from _table(KAFKAS_OF_SHARE_STATE, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
     yield "What Kafka has besides, and where to look:\n"
     yield "| Kafka's | Here |"
     yield "| --- | --- |"

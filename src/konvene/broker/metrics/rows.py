@@ -1,9 +1,10 @@
 """The table of metrics: a name, a sentence, labels, and where the values come from.
 
 Kafka's metrics have the names under which the JMX exporter shows them where it is told nothing else: the
-MBean `kafka.server:type=group-coordinator-metrics`, its attribute, and its tags as labels. Dashboards made
-for Kafka find them here. Their counts are of type `unknown`, as the exporter's are. What Kafka lacks starts
-with `konvene_` and follows Prometheus: seconds, and counters that end in `_total`.
+MBean `kafka.server:type=group-coordinator-metrics`, or that of the share coordinator, its attribute, and its
+tags as labels. Dashboards made for Kafka find them here. Their counts are of type `unknown`, as the
+exporter's are. What Kafka lacks starts with `konvene_` and follows Prometheus: seconds, and counters that end
+in `_total`.
 
 A value is read when somebody asks (`Seen`). Each row gives its lines as label values and a number, or the
 buckets of a histogram.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from konvene.broker.metrics.kinds import KINDS
 from konvene.broker.metrics.tallies import Buckets, Paced
+from konvene.cluster.names import SHARE_STATE_TOPIC
 from konvene.errors import Errors
 from konvene.messages import API_KEYS
 from konvene.transactions.shard import TransactionShard
@@ -146,6 +148,54 @@ KAFKAS: Final[tuple[Metric, ...]] = (
            _one(_average_load_ms)),
 )  # fmt: skip
 
+SHARE_MBEAN: Final = "kafka.server:type=share-coordinator-metrics"
+_SHARE_PREFIX: Final = "kafka_server_share_coordinator_metrics_"
+
+
+def _share(
+    attribute: str, type_: str, sentence: str, read: Callable[[Seen], Lines], labels: tuple[str, ...] = ()
+) -> Metric:
+    return Metric(_SHARE_PREFIX + attribute.replace("-", "_"), type_, sentence, read, labels, attribute)
+
+
+def _share_partitions(seen: Seen) -> Lines:
+    states = Counter(coordinator.state for coordinator in seen.broker.share_states.all())
+    for state in _PARTITION_STATES:
+        yield (state,), states[state]
+
+
+def _cut_at(seen: Seen) -> Lines:
+    for index, offset in sorted(seen.meter.share_cut_at.items()):
+        yield (SHARE_STATE_TOPIC, str(index)), offset
+
+
+KAFKAS_OF_SHARE_STATE: Final[tuple[Metric, ...]] = (
+    _share("write-total", UNKNOWN, "Writes of share state, since the start.",
+           _one(lambda seen: seen.meter.share_writes.count)),
+    _share("write-rate", GAUGE, "Writes of share state, a second, over the last 30 to 60 seconds.",
+           _one(lambda seen: seen.meter.share_writes.rate(seen.meter.now_s))),
+    _share("write-latency-max", GAUGE,
+           "The longest time in milliseconds from asking for a write of share state until it was durable, "
+           "since the start. Kafka's is of the last 30 seconds.",
+           _one(lambda seen: seen.meter.share_write_s.longest * 1000)),
+    _share("write-latency-avg", GAUGE,
+           "The average of that time in milliseconds, since the start. Kafka's is of the last 30 seconds.",
+           _one(lambda seen: seen.meter.share_write_s.average * 1000)),
+    _share("last-pruned-offset", GAUGE,
+           "Where a partition of `__share_group_state` was cut off last; what was before is superfluous.",
+           _cut_at, ("topic", "partition")),
+    _share("num-partitions", GAUGE, "How many partitions of `__share_group_state` are in a state.",
+           _share_partitions, ("state",)),
+    _share("partition-load-time-max", GAUGE,
+           "The longest time in milliseconds that it took to load one of them, since the start. Kafka's is "
+           "of the last 30 seconds.",
+           _one(lambda seen: seen.meter.share_load_s.longest * 1000)),
+    _share("partition-load-time-avg", GAUGE,
+           "The average time in milliseconds that it took to load one of them, since the start. Kafka's is "
+           "of the last 30 seconds.",
+           _one(lambda seen: seen.meter.share_load_s.average * 1000)),
+)  # fmt: skip
+
 INSTEAD: Final[tuple[tuple[str, str], ...]] = (
     ("event-queue-time-ms-*, event-queue-size, thread-idle-ratio-avg",
      "Nothing waits in a queue: a request is decided when it comes, on the one thread there is."),
@@ -157,7 +207,7 @@ INSTEAD: Final[tuple[tuple[str, str], ...]] = (
     ("kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups…",
      "Deprecated in Kafka 4.4 in favour of the counts above."),
 )  # fmt: skip
-"""Kafka's metrics of the group coordinator that have no equal here, and where to look."""
+"""Kafka's metrics of coordinators that have no equal here, and where to look."""
 
 
 # --- what Kafka lacks ------------------------------------------------------------------------------
@@ -256,7 +306,7 @@ OURS: Final[tuple[Metric, ...]] = (
            _histograms(lambda seen: seen.meter.syncs), ("log",)),
 )  # fmt: skip
 
-METRICS: Final[tuple[Metric, ...]] = (*KAFKAS, *OURS)
+METRICS: Final[tuple[Metric, ...]] = (*KAFKAS, *KAFKAS_OF_SHARE_STATE, *OURS)
 
 
 def read_all(seen: Seen) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], float | Buckets]]]]:

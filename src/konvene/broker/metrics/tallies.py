@@ -52,6 +52,30 @@ class Buckets:
         return found
 
 
+class Spans:
+    """How often something took how long, at most and on average."""
+
+    __slots__ = ("count", "longest", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.longest = 0.0
+
+    def __repr__(self) -> str:
+        return f"<{self.count} times, {self.total:g} in all>"
+
+    @property
+    def average(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    def add(self, took: float) -> None:
+        self.count += 1
+        self.total += took
+        if took > self.longest:
+            self.longest = took
+
+
 def _bound(bound: float) -> str:
     return repr(float(bound))
 
