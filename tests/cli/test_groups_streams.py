@@ -301,7 +301,7 @@ def test_a_group_that_is_not_ready_says_for_what_it_waits(office: Office) -> Non
 def test_a_group_that_is_not_there(office: Office) -> None:
     said = office.groups("describe", "nobody", "--topology")
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("konvene: there is no classic, consumer or streams group nobody\n")
+    assert said.err.startswith("konvene: there is no group nobody\n")
 
 
 # moving offsets -------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""`konvene groups`: what `kafka-consumer-groups` and `kafka-streams-groups` do, and why groups rebalanced.
+"""`konvene groups`: what `kafka-consumer-groups`, `kafka-share-groups` and `kafka-streams-groups` do, and why
+groups rebalanced.
 
 Here are the group itself, `list` and `history`; each other kind of command has its file: `groups_describe`,
 `groups_reset`, `groups_remove`. They name groups in one way (`groups_named`).
@@ -55,12 +56,17 @@ for _command in (describe, reset_offsets, delete_offsets, remove_members, delete
     help=f"Only groups of these types: {', '.join(TYPES)}.",
 )
 @click.option("--streams", is_flag=True, help="The same as --type streams.")
-def list_(connect: Connect, as_json: bool, states: str | None, types: str | None, streams: bool) -> None:
+@click.option("--share", is_flag=True, help="The same as --type share.")
+def list_(
+    connect: Connect, as_json: bool, states: str | None, types: str | None, streams: bool, share: bool
+) -> None:
     """List groups with their type and state."""
-    if streams and types is not None:
-        raise click.UsageError("--streams and --type contradict each other: give one of them.")
+    if (streams or share) and types is not None:
+        short = "--streams" if streams else "--share"
+        raise click.UsageError(f"{short} and --type contradict each other: give one of them.")
     wanted_states = _among("--state", states, STATES)
-    wanted_types = ["streams"] if streams else _among("--type", types, TYPES)
+    wanted_types = [kind for kind, said in (("streams", streams), ("share", share)) if said]
+    wanted_types = wanted_types or _among("--type", types, TYPES)
 
     async def job() -> None:
         from konvene.client.admin import Admin

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from konvene.cli.groups_named import Named, no_such_group, several_groups
+from konvene.cli.groups_named import Named, no_group, several_groups
 from konvene.cli.groups_waits import Standing, sentences, spelled, standings, stuck
 from konvene.cli.options import Connect, cluster_options, json_option, run
 from konvene.cli.output import Table, note, print_json, print_tables, text_of
 
 if TYPE_CHECKING:
+    from konvene.cli.groups_share import DescribedShare
     from konvene.cli.groups_streams import DescribedStreams
     from konvene.client.admin import Admin, CommittedOffset, GroupDescription, MemberDescription
     from konvene.client.cluster import TopicPartition
+    from konvene.client.streams_groups import StreamsGroupDescription
+
+    AnyDescribed: TypeAlias = "Described | DescribedShare | DescribedStreams"
 
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
@@ -44,6 +48,12 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
     "--topology", "part", flag_value="topology", help="The topology of a streams group, drawn as a tree."
 )
 @click.option(
+    "--in-flight",
+    "part",
+    flag_value="in-flight",
+    help="Who has which records of a share group, since when, and how long their locks are.",
+)
+@click.option(
     "--verbose",
     is_flag=True,
     help="More columns: epochs, with --members the assignments; from konvene, how members heartbeat. "
@@ -52,7 +62,7 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 @cluster_options
 @json_option
 def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, verbose: bool) -> None:
-    """Describe groups: committed offsets and lag, members, state, who waits for whom, or topologies.
+    """Describe groups: offsets and lag, members, state, who waits for whom, who has what, or topologies.
 
     \b
     konvene groups describe readers
@@ -61,12 +71,13 @@ def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, v
     konvene groups describe --all-groups --state
     konvene groups describe words --topology
     konvene groups describe --all-groups --streams --members --verbose
+    konvene groups describe jobs --in-flight
     """
 
     async def job() -> None:
         from konvene.client.admin import Admin
 
-        found: list[Described | DescribedStreams] = []
+        found: list[AnyDescribed] = []
         async with connect() as cluster:
             admin = Admin(cluster)
             for name in await groups.of(admin):
@@ -106,31 +117,27 @@ class Described(NamedTuple):
     offsets: list[OffsetRow]
 
 
-async def _found(
-    admin: Admin, name: str, groups: Named, part: str, *, verbose: bool
-) -> Described | DescribedStreams | None:
+async def _found(admin: Admin, name: str, groups: Named, part: str, *, verbose: bool) -> AnyDescribed | None:
     """A group of whichever type; None for one that went away since it was listed."""
-    from konvene.client.errors import KafkaError, UnsupportedVersion
+    from konvene.client.errors import KafkaError
 
     try:
-        if not groups.streams:
+        if not (groups.streams or groups.share):
             group = await admin.describe_group(name, heartbeats=verbose)
             return Described(group, await _offsets(admin, group) if part == "offsets" else [])
     except KafkaError as error:
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
-    try:
-        from konvene.cli import groups_streams
+    from konvene.cli import groups_share, groups_streams
 
-        return await groups_streams.describe(admin, name, part=part)
-    except UnsupportedVersion:
-        pass
-    except KafkaError as error:
-        if error.name not in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
-            raise
-    if groups.names:
-        await no_such_group(admin, name, streams=True)
-    return None
+    found: AnyDescribed | None = None
+    if not groups.share:
+        found = await groups_streams.describe(admin, name, part=part)
+    if found is None and not groups.streams:
+        found = await groups_share.describe(admin, name, part=part)
+    if found is None and groups.names:
+        no_group(name, "share" if groups.share else "streams" if groups.streams else "")
+    return found
 
 
 async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
@@ -159,23 +166,27 @@ async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
 # as tables ------------------------------------------------------------------------------------
 
 
-def _any_tables(found: Described | DescribedStreams, part: str, verbose: bool) -> list[Table]:
+def _any_tables(found: AnyDescribed, part: str, verbose: bool) -> list[Table]:
     if isinstance(found, Described):
         return _TABLES[part](found, verbose)
-    from konvene.cli import groups_streams
+    from konvene.cli import groups_share, groups_streams
 
+    if isinstance(found, groups_share.DescribedShare):
+        return groups_share.tables(found, part, verbose)
+    if part == "in-flight":
+        return [Table((), (), [_nothing_in_flight(found.group)])]
     return groups_streams.tables(found, part, verbose)
 
 
-def _print_topologies(found: Sequence[Described | DescribedStreams]) -> None:
+def _print_topologies(found: Sequence[AnyDescribed]) -> None:
     """One tree under the other."""
+    from konvene.cli import groups_streams
+
     for i, each in enumerate(found):
         group = each.group
-        if isinstance(each, Described):
+        if not isinstance(each, groups_streams.DescribedStreams):
             note(f"Group '{group.group_id}' is a {group.type} group: it has no topology.")
             continue
-        from konvene.cli import groups_streams
-
         if i:
             click.echo()
         for told in groups_streams.notes(each):
@@ -268,6 +279,14 @@ def _reconciliation_tables(found: Described, verbose: bool) -> list[Table]:
     return [*state, Table(columns, rows, (), details)] if rows else state
 
 
+def _in_flight_table(found: Described, verbose: bool) -> list[Table]:
+    return [Table((), (), [_nothing_in_flight(found.group)])]
+
+
+def _nothing_in_flight(group: GroupDescription | StreamsGroupDescription) -> str:
+    return f"Group '{group.group_id}' is a {group.type} group: only members of share groups hold records."
+
+
 def _protocol(member: MemberDescription) -> str | None:
     """Which protocol a member of a consumer group speaks itself; before version 1 nobody says it."""
     return None if member.upgraded is None else "consumer" if member.upgraded else "classic"
@@ -275,7 +294,7 @@ def _protocol(member: MemberDescription) -> str | None:
 
 _TABLES = {
     "offsets": _offsets_table, "members": _members_table, "state": _state_table,
-    "reconciliation": _reconciliation_tables,
+    "reconciliation": _reconciliation_tables, "in-flight": _in_flight_table,
 }  # fmt: skip
 
 
@@ -297,11 +316,13 @@ def _notes(group: GroupDescription) -> list[str]:
 # as JSON --------------------------------------------------------------------------------------
 
 
-def _any_document(found: Described | DescribedStreams, part: str | None) -> dict[str, Any]:
+def _any_document(found: AnyDescribed, part: str | None) -> dict[str, Any]:
     if isinstance(found, Described):
         return _document(found, part)
-    from konvene.cli import groups_streams
+    from konvene.cli import groups_share, groups_streams
 
+    if isinstance(found, groups_share.DescribedShare):
+        return groups_share.document(found, part)
     return groups_streams.document(found, part)
 
 

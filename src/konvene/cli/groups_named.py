@@ -23,13 +23,16 @@ class Named(NamedTuple):
     names: tuple[str, ...]
     streams: bool = False
     """Whether streams groups are meant, and no others."""
+    share: bool = False
+    """Whether share groups are meant, and no others."""
 
     async def of(self, admin: Admin) -> list[str]:
         """Their names, in the order in which they were given, or by name where all are meant."""
         if self.names:
             return list(self.names)
-        if self.streams:
-            return [g.group_id for g in await admin.list_groups(types=["streams"])]
+        if self.streams or self.share:
+            wanted = "share" if self.share else "streams"
+            return [g.group_id for g in await admin.list_groups(types=[wanted])]
         return [g.group_id for g in await admin.list_groups() if is_consumer_group(g)]
 
 
@@ -40,44 +43,52 @@ def is_consumer_group(group: GroupListing) -> bool:
     return group.type in ("", "classic", "consumer") and group.protocol_type in ("", "consumer")
 
 
-async def refuse_other_types(admin: Admin, name: str, *, streams: bool = False) -> None:
-    """A coordinator says of a share or streams group that it is not found; people want to know better.
-
-    `streams`: they are welcome as well."""
-    refused = ("share",) if streams else ("share", "streams")
-    welcome = "classic, consumer and streams groups" if streams else "classic and consumer groups"
+async def refuse_other_types(admin: Admin, name: str) -> None:
+    """A coordinator says of a share or streams group that it is not found; people want to know better."""
     for group in await admin.list_groups():
-        if group.group_id == name and group.type in refused:
+        if group.group_id == name and group.type in ("share", "streams"):
             fail(
-                f"group {name} is a {group.type} group, and this is for {welcome}",
+                f"group {name} is a {group.type} group, and this is for classic and consumer groups",
                 "`konvene groups list` shows the type of each group.",
             )
 
 
-async def no_such_group(admin: Admin, name: str, *, streams: bool = False) -> NoReturn:
-    """Nothing was found: say what there is instead."""
-    await refuse_other_types(admin, name, streams=streams)
-    kinds = "classic, consumer or streams" if streams else "classic or consumer"
-    fail(f"there is no {kinds} group {name}", "`konvene groups list` shows the groups there are.")
+async def no_such_group(admin: Admin, name: str) -> NoReturn:
+    """No classic or consumer group was found: say what there is instead."""
+    await refuse_other_types(admin, name)
+    no_group(name, "classic or consumer")
+
+
+def no_group(name: str, kinds: str = "") -> NoReturn:
+    """There is none of that name, or none of that kind."""
+    kind = f"{kinds} " if kinds else ""
+    fail(f"there is no {kind}group {name}", "`konvene groups list` shows the groups there are.")
 
 
 def several_groups(verb: str) -> Callable[[F], F]:
-    """GROUP... or --group (repeatable), or --all-groups [--streams]: the parameter `groups`, a `Named`."""
+    """GROUP... or --group (repeatable), or --all-groups: the parameter `groups`, a `Named`.
+
+    With --streams or --share no others are meant."""
 
     def decorate(command: F) -> F:
         @click.argument("words", nargs=-1, metavar="[GROUP]...")
         @click.option("--group", "options", multiple=True, metavar="GROUP", help="The same; repeatable.")
         @click.option("--all-groups", is_flag=True, help=f"{verb} all classic and consumer groups.")
         @click.option("--streams", is_flag=True, help="With --all-groups: all streams groups instead.")
+        @click.option(
+            "--share", is_flag=True, help="Share groups only: with --all-groups all of them instead."
+        )
         @functools.wraps(command)
         def wrapped(
             *args: Any, words: tuple[str, ...], options: tuple[str, ...], all_groups: bool, streams: bool,
-            **kwargs: Any,
+            share: bool, **kwargs: Any,
         ) -> Any:  # fmt: skip
+            if streams and share:
+                raise click.UsageError("--streams and --share contradict each other: give one of them.")
             names = tuple(dict.fromkeys((*words, *options)))
             if bool(names) == all_groups:
                 raise click.UsageError("Give GROUP... (or --group GROUP) or --all-groups.")
-            return command(*args, groups=Named(names, streams), **kwargs)
+            return command(*args, groups=Named(names, streams, share), **kwargs)
 
         return wrapped  # type: ignore[return-value]
 

@@ -20,6 +20,7 @@ from konvene.cli.groups_scope import (
     streams_group,
     words_of,
 )
+from konvene.cli.groups_share import share_group
 from konvene.cli.options import (
     HINTS,
     Connect,
@@ -164,6 +165,8 @@ def delete_offsets(
 ) -> None:
     """Delete what a group has committed for topics that no member of it subscribes to.
 
+    Of a share group without members, where it stands in whole topics.
+
     \b
     konvene groups delete-offsets readers --topic orders --topic payments:0,1
     konvene groups delete-offsets words --all-input-topics
@@ -181,6 +184,9 @@ def delete_offsets(
         async with connect() as cluster:
             admin = Admin(cluster)
             absent: list[str] = []
+            if await share_group(admin, group) is not None:
+                _show_share(group, await _forget(admin, group, scope), as_json)
+                return
             if listed is not None:
                 wanted = listed
             elif scope is None or scope.topics is None:
@@ -199,6 +205,28 @@ def delete_offsets(
         _raise_one([why for *_, why in rows], f"of the offsets of group {group}", "were not deleted")
 
     run(job)
+
+
+async def _forget(admin: Admin, group: str, scope: Scope | None) -> dict[str, KafkaError | None]:
+    """A share group forgets where it stands in topics; why not, where it is refused."""
+    if scope is None or any(numbers is not None for _, numbers in scope.topics or ()):
+        raise Failure(
+            f"group {group} is a share group: it forgets whole topics", "Give --topic TOPIC or --all-topics."
+        )
+    topics = [topic for topic, _ in scope.topics or ()]
+    if scope.topics is None:
+        found = (await admin.list_share_group_offsets({group: None}))[group]
+        topics = sorted({tp.topic for tp in found})
+    return await admin.delete_share_group_offsets(group, topics) if topics else {}
+
+
+def _show_share(group: str, done: Mapping[str, KafkaError | None], as_json: bool) -> None:
+    rows = sorted(done.items())
+    if as_json:
+        print_json([{"topic": topic, "partition": None, "error": _told(why)} for topic, why in rows])
+    else:
+        print_tables([Table(("TOPIC", "STATUS"), [(topic, _status(why)) for topic, why in rows])])
+    _raise_one([why for _, why in rows], f"of the topics of share group {group}", "were not forgotten")
 
 
 def _listed(path: Path, group: str) -> list[TopicPartition]:

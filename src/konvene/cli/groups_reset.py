@@ -4,7 +4,8 @@ The rules are in `konvene.cli.offsets`; here facts are asked for, plans are show
 are committed. Each group is planned for itself: what is wrong with one is told, and the others go on.
 
 Of a streams group it is the application's input that is meant (`groups_scope`). What the application wrote
-for itself stays, unless it is told to go: then the application begins anew.
+for itself stays, unless it is told to go: then the application begins anew. A share group has committed
+nothing: where it stands is its start offset, and that is moved.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from konvene.cli.groups_named import Named, refuse_other_types, several_groups
+from konvene.cli.groups_named import Named, several_groups
 from konvene.cli.groups_scope import Scope, delete_topics, internal_topics, scope_options, streams_group
+from konvene.cli.groups_share import share_group
 from konvene.cli.options import (
     Connect,
     Failure,
@@ -33,7 +35,11 @@ if TYPE_CHECKING:
     from konvene.cli.offsets import Facts, Goal, Topics
     from konvene.client.admin import Admin
     from konvene.client.cluster import TopicPartition
+    from konvene.client.groups import GroupDescription
+    from konvene.client.share_groups import ShareGroupDescription
     from konvene.client.streams_groups import StreamsGroupDescription
+
+    AnyGroup: TypeAlias = GroupDescription | ShareGroupDescription | StreamsGroupDescription
 
 NOT_DONE = "WARN: No action will be performed as the --execute option is missing."
 LATEST_TIME = 2**63 - 1
@@ -77,8 +83,9 @@ def reset_offsets(
     """Reset the committed offsets of groups that have no members.
 
     Needs what is to be reset (--all-topics or --topic) and one of the ways to say where to. A group that does
-    not exist yet may be given its first offsets. Of a streams group the input topics are reset, and for these
-    (--all-input-topics, --input-topic) it has to be said whether to --execute or --dry-run.
+    not exist yet may be given its first offsets; with --share it becomes a share group. Of a streams group
+    the input topics are reset, and for these (--all-input-topics, --input-topic) it has to be said whether to
+    --execute or --dry-run.
 
     \b
     konvene groups reset-offsets readers --all-topics --to-earliest --dry-run
@@ -86,6 +93,7 @@ def reset_offsets(
     konvene groups reset-offsets readers --all-topics --to-current --export > before.csv
     konvene groups reset-offsets readers --from-file before.csv --execute
     konvene groups reset-offsets words --all-input-topics --to-earliest --delete-all-internal-topics --execute
+    konvene groups reset-offsets jobs --share --topic orders --to-datetime 2026-11-21T08:30:00.000 --execute
     """
     if dry_run and execute:
         raise click.UsageError("--execute and --dry-run contradict each other: give one of them.")
@@ -109,7 +117,8 @@ def reset_offsets(
 
         async with connect() as cluster:
             admin = Admin(cluster)
-            resets = [await _planned(admin, name, aims, scope, going) for name in await groups.of(admin)]
+            names = await groups.of(admin)
+            resets = [await _planned(admin, name, aims, scope, going, share=groups.share) for name in names]
             return [await _done(admin, each) for each in resets] if execute else resets
 
     _show(run(job), with_group=len(groups.names) != 1, execute=execute, export=export, as_json=as_json)
@@ -200,24 +209,29 @@ class Reset(NamedTuple):
     failure: Failure | None = None
     going: tuple[str, ...] = ()
     """Internal topics that are to be deleted; once that is done, those that are gone."""
+    share: bool = False
 
 
-async def _planned(admin: Admin, group: str, aims: Aims, scope: Scope, going: Going) -> Reset:
+async def _planned(admin: Admin, group: str, aims: Aims, scope: Scope, going: Going, *, share: bool) -> Reset:
+    """`share`: a group that is not there yet is to be a share group."""
     from konvene.cli.offsets import BadInput, plan
     from konvene.client.errors import KafkaError
 
     try:
-        streams = await _refuse_members(admin, group, scope, going)
+        found = await _refuse_members(admin, group, scope, going)
+        streams = _streams(found)
+        share = _is_share(group, found, share)
         goal = aims.goal
         if aims.of_groups is not None:
             if group not in aims.of_groups:
                 raise Failure(f"No reset plan for group {group} found.", "The file names other groups.")
             goal = goal._replace(offsets=aims.of_groups[group])
-        partitions = await _partitions(admin, group, goal, scope.topics, streams)
-        made = plan(goal, partitions, await _facts(admin, group, goal, partitions))
+        current = await _current(admin, group, goal, scope.topics, share=share)
+        partitions = await _partitions(admin, group, goal, scope.topics, streams, current)
+        made = plan(goal, partitions, await _facts(admin, goal, partitions, current))
         nothing = [] if partitions else [f"Group '{group}' has no committed offsets: there is none to reset."]
         topics = going.of(streams) if streams is not None else ()
-        return Reset(group, made.offsets, made.warnings + nothing, going=topics)
+        return Reset(group, made.offsets, made.warnings + nothing, going=topics, share=share)
     except Failure as failure:
         return Reset(group, {}, [], failure)
     except BadInput as error:
@@ -230,6 +244,8 @@ async def _done(admin: Admin, reset: Reset) -> Reset:
     from konvene.client.errors import ClientError
 
     try:
+        if reset.offsets and reset.share:
+            return await _done_share(admin, reset)
         if reset.offsets:
             await admin.alter_offsets(reset.group, reset.offsets)
     except ClientError as error:
@@ -240,12 +256,23 @@ async def _done(admin: Admin, reset: Reset) -> Reset:
     return reset._replace(going=tuple(gone), failure=failures[-1] if failures else reset.failure)
 
 
-async def _refuse_members(
-    admin: Admin, group: str, scope: Scope, going: Going
-) -> StreamsGroupDescription | None:
+async def _done_share(admin: Admin, reset: Reset) -> Reset:
+    """Partition by partition: what is refused of one leaves the others moved."""
+    refused = await admin.alter_share_group_offsets(reset.group, reset.offsets)
+    failures = [failure_of(error) for error in refused.values() if error is not None]
+    for each in failures[:-1]:
+        each.show()
+    return reset._replace(
+        offsets={tp: at for tp, at in reset.offsets.items() if refused.get(tp) is None},
+        failure=failures[-1] if failures else None,
+    )
+
+
+async def _refuse_members(admin: Admin, group: str, scope: Scope, going: Going) -> AnyGroup | None:
     """Kafka's rule: a group that is Empty or that is not there; any other state is told."""
     streams = await streams_group(admin, group)
-    state = streams.state if streams is not None else await _state(admin, group)
+    found = streams or await share_group(admin, group) or await _consumer_group(admin, group)
+    state = found.state if found is not None else None
     if streams is None and (scope.of_streams or going.named or going.all):
         if state is None:
             raise Failure(
@@ -262,32 +289,64 @@ async def _refuse_members(
             f"{state}.",
             "Stop its members first: `konvene groups describe --members` shows them.",
         )
-    return streams
+    return found
 
 
-async def _state(admin: Admin, group: str) -> str | None:
-    """Of a classic or consumer group; None where there is none. A `Failure` where it is of another type."""
+async def _consumer_group(admin: Admin, group: str) -> GroupDescription | None:
+    """A classic or consumer group; None where there is none."""
     from konvene.client.errors import KafkaError
 
     try:
-        return (await admin.describe_group(group)).state
+        return await admin.describe_group(group)
     except KafkaError as error:
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
-    await refuse_other_types(admin, group, streams=True)
     return None
 
 
+def _streams(found: AnyGroup | None) -> StreamsGroupDescription | None:
+    from konvene.client.streams_groups import StreamsGroupDescription
+
+    return found if isinstance(found, StreamsGroupDescription) else None
+
+
+def _is_share(group: str, found: AnyGroup | None, meant: bool) -> bool:
+    """Whether it is a share group, or shall be one. A `Failure` where it is another and one is meant."""
+    is_share = found is not None and found.type == "share"
+    if meant and found is not None and not is_share:
+        raise Failure(
+            f"group {group} is a {found.type} group, and with --share this is for share groups",
+            "`konvene groups list` shows the type of each group.",
+        )
+    return is_share or meant
+
+
+async def _current(
+    admin: Admin, group: str, goal: Goal, scope: Topics | None, *, share: bool
+) -> dict[TopicPartition, int]:
+    """Where the group stands, wherever it does; nothing where nobody needs to know."""
+    from konvene.cli.offsets import RULES
+
+    is_scope = scope is None and goal.kind != "from-file"
+    if not is_scope and "committed" not in RULES[goal.kind].needs:
+        return {}
+    if not share:
+        return {tp: at.offset for tp, at in (await admin.committed_offsets(group)).items()}
+    found = (await admin.list_share_group_offsets({group: None}))[group]
+    return {tp: at.start_offset for tp, at in found.items() if at.start_offset is not None}
+
+
 async def _partitions(
-    admin: Admin, group: str, goal: Goal, scope: Topics | None, streams: StreamsGroupDescription | None
-) -> list[TopicPartition]:
+    admin: Admin, group: str, goal: Goal, scope: Topics | None, streams: StreamsGroupDescription | None,
+    current: Mapping[TopicPartition, int],
+) -> list[TopicPartition]:  # fmt: skip
     """The partitions that are meant. A `Failure` where one does not exist or nobody leads it."""
     from konvene.client.cluster import TopicPartition
 
     if goal.kind == "from-file":
         wanted = list(goal.offsets)
     elif scope is None:
-        wanted = list(await admin.committed_offsets(group))
+        wanted = list(current)
         if streams is not None and streams.topology is not None:
             wanted = [tp for tp in wanted if tp.topic in streams.topology.source_topics]
     else:
@@ -329,7 +388,9 @@ def _refuse_others(group: StreamsGroupDescription, topics: Iterable[str]) -> Non
         )
 
 
-async def _facts(admin: Admin, group: str, goal: Goal, partitions: Iterable[TopicPartition]) -> Facts:
+async def _facts(
+    admin: Admin, goal: Goal, partitions: Iterable[TopicPartition], current: Mapping[TopicPartition, int]
+) -> Facts:
     """What the goal's rule needs to know, and no more."""
     from konvene.cli.offsets import RULES, Facts
     from konvene.client.fetch import EARLIEST, LATEST
@@ -340,14 +401,11 @@ async def _facts(admin: Admin, group: str, goal: Goal, partitions: Iterable[Topi
         found = await admin.list_offsets(dict.fromkeys(partitions, place))
         return {tp: at.offset for tp, at in found.items()}
 
-    facts = Facts()
+    facts = Facts(committed=current)
     if "earliest" in needs:
         facts = facts._replace(earliest=await listed(EARLIEST))
     if "latest" in needs:
         facts = facts._replace(latest=await listed(LATEST))
-    if "committed" in needs:
-        known = await admin.committed_offsets(group)
-        facts = facts._replace(committed={tp: at.offset for tp, at in known.items()})
     if "at_time" in needs:
         # Negative times are places in the log to a broker; nothing is older than 1970.
         late = await listed(min(max(0, goal.number), LATEST_TIME))

@@ -54,9 +54,18 @@ class DescribedStreams(NamedTuple):
     """Topics that the group waits for, where it is not ready."""
 
 
-async def describe(admin: Admin, name: str, *, part: str) -> DescribedStreams:
-    """All that a part needs to know. Raises `KafkaError` GROUP_ID_NOT_FOUND where there is no such group."""
-    group = await admin.describe_streams_group(name, topology_description=part == "topology", owed=True)
+async def describe(admin: Admin, name: str, *, part: str) -> DescribedStreams | None:
+    """All that a part needs to know; None where there is no such group, or the cluster has none at all."""
+    from konvene.client.errors import KafkaError, UnsupportedVersion
+
+    try:
+        group = await admin.describe_streams_group(name, topology_description=part == "topology", owed=True)
+    except UnsupportedVersion:
+        return None
+    except KafkaError as error:
+        if error.name in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
+            return None
+        raise
     rows = await _offsets(admin, group) if part == "offsets" else []
     missing: tuple[str, ...] = ()
     if group.state == GroupState.NOT_READY and group.topology is not None:
