@@ -208,6 +208,8 @@ class Served:
                 found.append(kept)
                 acquired += more
                 left -= len(kept)
+                if self.core.next_fetch_offset < read[-1][0].next_offset:
+                    break  # What is left of it is for another fetch, as records in their last attempts are.
             elif self.core.next_fetch_offset == offset:
                 break
             size *= 2

@@ -90,8 +90,10 @@ class Acknowledging:
                 self.results[place] = (Errors.UNKNOWN_TOPIC_ID, None)
             elif not is_sound(batches, renews=renews, is_renew_ack=renews and request.is_renew_ack):
                 self.results[place] = (Errors.INVALID_REQUEST, None)
+            elif not 0 <= place[1] < topic.partitions:
+                self.results[place] = (Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
             elif not batches:
-                self.results[place] = FINE if place[1] < topic.partitions else UNKNOWN
+                self.results[place] = FINE
             else:
                 served = broker.sharing.served.get(SharePartitionKey(group_id, *place))
                 if served is None:
