@@ -19,6 +19,13 @@ from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
 from konvene.groups.shard import REPLAYS, TIMERS
 from konvene.groups.story import SoftIs
+from konvene.groups.share.work import (
+    BeginDeletion,
+    InitializedPartitions,
+    StateDeleted,
+    StateInitialized,
+    TopicsGone,
+)
 from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages import API_KEYS
 from konvene.records.commits import COMMIT_KEYS, OffsetCommitted, OffsetsCommitted
@@ -45,14 +52,6 @@ FORBIDDEN_IN_CORES = {
     "asyncio", "datetime", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess",
     "threading", "time", "uuid",
 }  # fmt: skip
-
-NOT_YET_SERVED = {
-    # Share groups (KIP-932).
-    "SHARE_GROUP_METADATA", "SHARE_GROUP_MEMBER_METADATA", "SHARE_GROUP_TARGET_ASSIGNMENT_METADATA",
-    "SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER", "SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT",
-    "SHARE_GROUP_STATE_PARTITION_METADATA",
-}  # fmt: skip
-"""Types of the group log that a shard passes over, because their protocol is not served yet."""
 
 MOST_LINES = 500
 LONG_FOR_A_REASON = {
@@ -133,14 +132,13 @@ def test_file_begins_with_its_theory(path: Path) -> None:
             assert not node.name.endswith("Manager"), f"{path}: {node.name}"
 
 
-def test_every_record_type_is_replayed_or_known_to_be_passed_over() -> None:
-    """A type of the group log has its arm in the shard, or stands in the list above; never both."""
+def test_every_record_type_is_replayed() -> None:
+    """A type of the group log has its arm in the shard."""
     assert OffsetCommitted in REPLAYS
     replayed = {
         kind.name for kind in GROUP_RECORDS.values() if kind.key in REPLAYS or kind.key in COMMIT_KEYS
     }
-    assert replayed | NOT_YET_SERVED == {kind.name for kind in GROUP_RECORDS.values()}
-    assert not replayed & NOT_YET_SERVED
+    assert replayed == {kind.name for kind in GROUP_RECORDS.values()}
     others = {GroupIs, SoftIs, OffsetCommitted, OffsetsCommitted, InTransaction, TransactionEnded}
     assert set(REPLAYS) - others <= {kind.key for kind in GROUP_RECORDS.values()}
 
@@ -151,7 +149,8 @@ def test_rows_of_the_shards_can_be_called() -> None:
     assert set(TRANSACTION_HANDLERS) - {MarkersWritten, ProducerIdFetched} <= requests
     assert all(map(callable, [*TRANSACTION_HANDLERS.values(), *TRANSACTION_TIMERS.values()]))
     came_back = {RegexesResolved, AssignmentComputed, Disconnected, TopicsNotCreated, Ending}
-    assert set(GROUP_HANDLERS) - came_back <= requests
+    of_share_groups = {BeginDeletion, InitializedPartitions, StateDeleted, StateInitialized, TopicsGone}
+    assert set(GROUP_HANDLERS) - came_back - of_share_groups <= requests
     assert all(map(callable, [*GROUP_HANDLERS.values(), *TIMERS.values(), *REPLAYS.values()]))
 
 

@@ -10,9 +10,26 @@ from typing import Any
 from tests.broker.handlers.asking import Asking, told
 
 from konvene.errors import Errors
+from konvene.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from konvene.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from konvene.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 AT_ONCE = {"group.share.assignment.interval.ms": "0", "share.coordinator.state.topic.num.partitions": "4"}
 
@@ -88,5 +105,177 @@ def test_a_member_joins_and_has_all_partitions_once_they_have_begun(tmp_path: Pa
         assert (await client.ask(beats(-1, "n"))).error_code == 0
         (group,) = (await client.ask(ShareGroupDescribeRequest(group_ids=("g",)))).groups
         assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Empty", 6, 6)
+
+    told(tmp_path, story, AT_ONCE)
+
+
+# --- offsets ---------------------------------------------------------------------------------------
+
+
+def stands(group: str = "g", **topics: tuple[int, ...]) -> DescribeShareGroupOffsetsRequest:
+    named = tuple(
+        DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=some)
+        for name, some in topics.items()
+    )
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=named or None)
+    return DescribeShareGroupOffsetsRequest(groups=(asked,))
+
+
+def moves(group: str = "g", **topics: dict[int, int]) -> AlterShareGroupOffsetsRequest:
+    return AlterShareGroupOffsetsRequest(
+        group_id=group,
+        topics=tuple(
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=name,
+                partitions=tuple(
+                    AlterShareGroupOffsetsRequestPartition(partition_index=p, start_offset=offset)
+                    for p, offset in offsets.items()
+                ),
+            )
+            for name, offsets in topics.items()
+        ),
+    )
+
+
+def quits(*topics: str, group: str = "g") -> DeleteShareGroupOffsetsRequest:
+    named = tuple(DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics)
+    return DeleteShareGroupOffsetsRequest(group_id=group, topics=named)
+
+
+def told_offsets(answer: Any) -> dict[str, dict[int, tuple[int, int]]]:
+    """Start offset and lag by topic and partition, of the one group."""
+    (group,) = answer.groups
+    assert group.error_code == Errors.NONE, group
+    return {
+        topic.topic_name: {p.partition_index: (p.start_offset, p.lag) for p in topic.partitions}
+        for topic in group.topics
+    }
+
+
+def test_offsets_of_an_empty_group_are_altered_described_and_deleted(tmp_path: Path) -> None:
+    async def story(client: Asking) -> None:
+        await ready(client, orders=2)
+        client.write("orders", b"a", b"b", b"c")
+        assert told_offsets(await client.ask(stands())) == {}
+        await joined(client)
+        assert told_offsets(await client.ask(stands())) == {"orders": {0: (-1, -1), 1: (-1, -1)}}
+        refused = await client.ask(moves(orders={0: 1}))
+        assert (refused.error_code, refused.error_message) == (
+            Errors.NON_EMPTY_GROUP, "The group is not empty.",
+        )  # fmt: skip
+        refused = await client.ask(quits("orders"))
+        assert (refused.error_code, refused.responses) == (Errors.NON_EMPTY_GROUP, ())
+        (result,) = (await client.ask(DeleteGroupsRequest(groups_names=("g",)))).results
+        assert result.error_code == Errors.NON_EMPTY_GROUP
+        await client.ask(beats(-1))
+        altered = await client.ask(moves(orders={0: 1, 7: 0}, nowhere={0: 0}))
+        assert altered.error_code == Errors.NONE
+        assert [(t.topic_name, [p.error_code for p in t.partitions]) for t in altered.responses] == [
+            ("nowhere", [Errors.UNKNOWN_TOPIC_OR_PARTITION]),
+            ("orders", [Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION]),
+        ]
+        assert told_offsets(await client.ask(stands())) == {"orders": {0: (1, 2), 1: (-1, -1)}}
+        named = told_offsets(await client.ask(stands(nowhere=(0,), orders=(0,))))
+        assert named == {"orders": {0: (1, 2)}, "nowhere": {0: (-1, -1)}}
+        gone = await client.ask(quits("orders", "nowhere"))
+        assert [(t.topic_name, t.error_code) for t in gone.responses] == [
+            ("orders", Errors.NONE), ("nowhere", Errors.UNKNOWN_TOPIC_OR_PARTITION),
+        ]  # fmt: skip
+        assert told_offsets(await client.ask(stands())) == {}
+        (again,) = (await client.ask(quits("orders"))).responses
+        assert again.error_message == "There is no offset information to delete."
+
+    told(tmp_path, story, AT_ONCE)
+
+
+def test_altered_offsets_raise_the_groups_epoch_and_last(tmp_path: Path) -> None:
+    """Who serves a share partition from before is fenced by it. Offsets may be set before anybody joins."""
+
+    async def first(client: Asking) -> None:
+        await ready(client, orders=1)
+        client.write("orders", b"a", b"b", b"c")
+        assert (await client.ask(moves(orders={0: 2}))).error_code == Errors.NONE
+        (group,) = (await client.ask(ShareGroupDescribeRequest(group_ids=("g",)))).groups
+        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Empty", 2, 2)
+
+    async def second(client: Asking) -> None:
+        await client.broker.groups.loaded()
+        assert told_offsets(await client.ask(stands())) == {"orders": {0: (2, 1)}}
+        assert assigned(await client.ask(beats(0))) == [0]
+        (group,) = (await client.ask(ShareGroupDescribeRequest(group_ids=("g",)))).groups
+        assert group.group_epoch == 3
+
+    told(tmp_path, first, AT_ONCE)
+    told(tmp_path, second, AT_ONCE)
+
+
+def test_a_deleted_group_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
+    async def story(client: Asking) -> None:
+        await ready(client, orders=1)
+        client.write("orders", b"a", b"b", b"c")
+        await joined(client)
+        await client.ask(beats(-1))
+        await client.ask(moves(orders={0: 2}))
+        (result,) = (await client.ask(DeleteGroupsRequest(groups_names=("g",)))).results
+        assert result.error_code == Errors.NONE
+        (group,) = (await client.ask(ShareGroupDescribeRequest(group_ids=("g",)))).groups
+        assert (group.error_code, group.error_message) == (Errors.GROUP_ID_NOT_FOUND, "Group g not found.")
+        assert told_offsets(await client.ask(stands(orders=(0,)))) == {"orders": {0: (-1, -1)}}
+        assert (await joined(client)).member_epoch == 3
+        assert told_offsets(await client.ask(stands())) == {"orders": {0: (-1, -1)}}
+
+    told(tmp_path, story, AT_ONCE)
+
+
+def test_a_topic_that_is_made_again_under_its_name_begins_anew(tmp_path: Path) -> None:
+    """Bug 88: state is kept by the topic's id. SH13."""
+
+    async def story(client: Asking) -> None:
+        await ready(client, orders=1)
+        client.write("orders", b"a", b"b", b"c")
+        await client.ask(moves(orders={0: 2}))
+        await client.drop("orders")
+        again = await client.topic("orders")
+        assert told_offsets(await client.ask(stands())) == {}
+        answer = await joined(client)
+        assert [t.topic_id for t in answer.assignment.topic_partitions] == [again]
+        assert told_offsets(await client.ask(stands())) == {"orders": {0: (-1, -1)}}
+
+    told(tmp_path, story, AT_ONCE)
+
+
+def test_partitions_that_are_added_begin_at_their_beginning(tmp_path: Path) -> None:
+    """Bug 81: with `latest` nobody would have read what was written before a member heard of them. SH7."""
+
+    async def story(client: Asking) -> None:
+        await ready(client, orders=1)
+        await joined(client)
+        wanted = CreatePartitionsTopic(name="orders", count=2, assignments=None)
+        await client.ask(CreatePartitionsRequest(topics=(wanted,), timeout_ms=1000))
+        client.write("orders", b"early", index=1)
+        epoch = 3
+        for _ in range(1000):
+            answer = await client.ask(beats(epoch))
+            epoch = answer.member_epoch
+            if answer.assignment is not None and assigned(answer) == [0, 1]:
+                break
+            await asyncio.sleep(0.005)
+        assert told_offsets(await client.ask(stands())) == {"orders": {0: (-1, -1), 1: (0, 1)}}
+
+    told(tmp_path, story, AT_ONCE)
+
+
+def test_without_the_feature_nobody_shares(tmp_path: Path) -> None:
+    async def story(client: Asking) -> None:
+        await ready(client)
+        off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
+        assert (await client.ask(UpdateFeaturesRequest(feature_updates=(off,)))).error_code == Errors.NONE
+        no = Errors.UNSUPPORTED_VERSION
+        assert (await client.ask(beats(0))).error_code == no
+        (group,) = (await client.ask(ShareGroupDescribeRequest(group_ids=("g",)))).groups
+        assert group.error_code == no
+        assert (await client.ask(stands())).groups[0].error_code == no
+        assert (await client.ask(moves(orders={0: 0}))).error_code == no
+        assert (await client.ask(quits("orders"))).error_code == no
 
     told(tmp_path, story, AT_ONCE)

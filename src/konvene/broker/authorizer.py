@@ -264,6 +264,9 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
         ),
     ),
     89: (_group(_O.DESCRIBE, "group_ids"),),
+    90: (_group(_O.DESCRIBE, "groups.group_id"),),
+    91: (_group(_O.READ, "group_id"), *_topics(_O.READ, "topics.topic_name")),
+    92: (_group(_O.DELETE, "group_id"), *_topics(_O.READ, "topics.topic_name")),
     93: (_group(_O.READ, "group_id"),),
 }
 """API key: its questions."""

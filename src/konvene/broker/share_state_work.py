@@ -140,15 +140,16 @@ class ShareStateWork:
     def _deleted(self, answers: Answers) -> list[DeleteShareGroupOffsetsResponseTopic]:
         topics = self._broker.topics.by_id
         errors: dict[Any, Errors] = {}
+        messages: dict[Any, str | None] = {}
         for key, answer in answers.items():
             if errors.get(key.topic_id, Errors.NONE) is Errors.NONE:
-                errors[key.topic_id] = answer.error
+                errors[key.topic_id], messages[key.topic_id] = answer.error, answer.message
         return [
             DeleteShareGroupOffsetsResponseTopic(
                 topic_name=topics[topic].name if topic in topics else "",
                 topic_id=topic,
                 error_code=error,
-                error_message=None if error is Errors.NONE else error.name,
+                error_message=messages.get(topic),
             )
             for topic, error in errors.items()
         ]

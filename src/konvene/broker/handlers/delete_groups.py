@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from konvene.errors import Errors
 from konvene.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -15,15 +15,21 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
     results: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(request.groups_names):
-        coordinator = broker.groups.of(group_id)
-        answer = (
-            await coordinator.submit(DeleteGroupsRequest(groups_names=(group_id,)), call)
-            if coordinator is not None
-            else Errors.NOT_COORDINATOR
-        )
+        answer = await _deleted(broker, group_id, call)
         if isinstance(answer, Errors):
             results.append(DeletableGroupResult(group_id=group_id, error_code=answer))
             continue
         assert isinstance(answer, DeleteGroupsResponse)
         results += answer.results
     return DeleteGroupsResponse(results=tuple(results))
+
+
+async def _deleted(broker: Broker, group_id: str, call: Call) -> Any:
+    """A share group goes when the share coordinator has forgotten all of it."""
+    coordinator = broker.groups.of(group_id)
+    if coordinator is None:
+        return Errors.NOT_COORDINATOR
+    error = await broker.groups.share_states.delete_state(coordinator, group_id, call)
+    if error is not Errors.NONE:
+        return error
+    return await coordinator.submit(DeleteGroupsRequest(groups_names=(group_id,)), call)

@@ -60,7 +60,9 @@ def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Conte
         response = AlterShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToAlter(response)),))
     offsets: dict[SharePartitionKey, int] = {}
-    answers = tuple(_altered_topic(step, topic, offsets) for topic in request.topics)
+    # Kafka answers first for what does not exist.
+    topics = sorted(request.topics, key=lambda topic: topic.topic_name in context.topics.by_name)
+    answers = tuple(_altered_topic(step, topic, offsets) for topic in topics)
     requests: tuple[Initialize, ...] = ()
     if offsets:
         step.cause(causes.OFFSETS_ALTERED)

@@ -1,0 +1,78 @@
+"""AlterShareGroupOffsets: where an empty share group begins to read.
+
+Topics that the client may not read, or that are not there, are told so first; the group's coordinator decides
+about the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.handlers.groups_call import WORDS, share_groups_are_on
+from konvene.errors import Errors
+from konvene.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+
+async def handle(
+    broker: Broker, request: AlterShareGroupOffsetsRequest, call: Call, *, asked: Allows = allows
+) -> AlterShareGroupOffsetsResponse:
+    if not share_groups_are_on(broker):
+        return _refused(Errors.UNSUPPORTED_VERSION)
+    if not asked(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+        return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
+    if not request.group_id:
+        return _refused(Errors.INVALID_GROUP_ID)
+    hidden = {
+        topic.topic_name
+        for topic in request.topics
+        if not asked(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
+    }
+    coordinator = broker.groups.of(request.group_id)
+    if coordinator is None:
+        return _refused(Errors.NOT_COORDINATOR)
+    seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
+    answer = await broker.groups.share_states.alter(coordinator, seen, call)
+    if isinstance(answer, Errors):
+        return _refused(answer)
+    if not hidden or answer.error_code:
+        return answer
+    return answer.replace(responses=(*_hidden(broker, request, hidden), *answer.responses))
+
+
+def _hidden(
+    broker: Broker, request: AlterShareGroupOffsetsRequest, hidden: set[str]
+) -> list[AlterShareGroupOffsetsResponseTopic]:
+    known = broker.topics.by_name
+    answers = []
+    for topic in request.topics:
+        if topic.topic_name not in hidden:
+            continue
+        told = AlterShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name,
+            partitions=tuple(
+                AlterShareGroupOffsetsResponsePartition(
+                    partition_index=p.partition_index,
+                    error_code=Errors.TOPIC_AUTHORIZATION_FAILED,
+                    error_message=WORDS[Errors.TOPIC_AUTHORIZATION_FAILED],
+                )
+                for p in topic.partitions
+            ),
+        )
+        if topic.topic_name in known:
+            told = told.replace(topic_id=known[topic.topic_name].id)
+        answers.append(told)
+    return answers
+
+
+def _refused(error: Errors) -> AlterShareGroupOffsetsResponse:
+    return AlterShareGroupOffsetsResponse(error_code=error, error_message=WORDS.get(error))

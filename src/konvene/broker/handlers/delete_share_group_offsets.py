@@ -1,0 +1,57 @@
+"""DeleteShareGroupOffsets: an empty share group forgets topics, whole.
+
+Topics that the client may not read are told so first; the group's coordinator decides about the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.handlers.groups_call import WORDS, share_groups_are_on
+from konvene.errors import Errors
+from konvene.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
+
+
+async def handle(
+    broker: Broker, request: DeleteShareGroupOffsetsRequest, call: Call, *, asked: Allows = allows
+) -> DeleteShareGroupOffsetsResponse:
+    if not share_groups_are_on(broker):
+        return _refused(Errors.UNSUPPORTED_VERSION)
+    if not asked(call, Operation.DELETE, Resource(ResourceType.GROUP, request.group_id)):
+        return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
+    if not request.group_id.strip():
+        return _refused(Errors.INVALID_GROUP_ID)
+    coordinator = broker.groups.of(request.group_id)
+    if coordinator is None:
+        return _refused(Errors.NOT_COORDINATOR)
+    hidden = {
+        topic.topic_name: None
+        for topic in request.topics
+        if not asked(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
+    }
+    seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
+    answer = await broker.groups.share_states.delete_offsets(coordinator, seen, call)
+    if isinstance(answer, Errors):
+        return _refused(answer)
+    if not hidden or answer.error_code:
+        return answer
+    told = tuple(
+        DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=HIDDEN, error_message=WORDS[HIDDEN])
+        for name in hidden
+    )
+    return answer.replace(responses=(*told, *answer.responses))
+
+
+def _refused(error: Errors) -> DeleteShareGroupOffsetsResponse:
+    return DeleteShareGroupOffsetsResponse(error_code=error, error_message=WORDS.get(error))

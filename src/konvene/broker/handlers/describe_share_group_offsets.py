@@ -1,0 +1,156 @@
+"""DescribeShareGroupOffsets: where a share group stands, and how many records are left to it.
+
+Read from the share coordinator, without a word to who delivers: what members have acquired is left as well.
+What nobody knows has offset -1, and no error. The records that are left are those from the start offset to
+the end of the partition, less those behind the start offset that are done with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.broker import in_flight_notes
+from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.handlers.groups_call import WORDS, share_groups_are_on
+from konvene.codec.uuid import ZERO_UUID
+from konvene.errors import Errors
+from konvene.groups.share.work import InitializedPartitions
+from konvene.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from konvene.share_state.requests import ReadSummary, SharePartitionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from konvene.broker.broker import Broker
+    from konvene.broker.coordinator import Call
+
+UNKNOWN = -1
+HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
+
+
+async def handle(
+    broker: Broker, request: DescribeShareGroupOffsetsRequest, call: Call, *, asked: Allows = allows
+) -> DescribeShareGroupOffsetsResponse:
+    with_notes = in_flight_notes.wanted(request)
+    groups = [await _group(broker, group, call, asked, with_notes) for group in request.groups]
+    return DescribeShareGroupOffsetsResponse(groups=tuple(groups))
+
+
+async def _group(
+    broker: Broker,
+    group: DescribeShareGroupOffsetsRequestGroup,
+    call: Call,
+    asked: Allows,
+    with_notes: bool,
+) -> DescribeShareGroupOffsetsResponseGroup:
+    if not share_groups_are_on(broker):
+        return _refused(group.group_id, Errors.UNSUPPORTED_VERSION)
+    if not asked(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
+        return _refused(group.group_id, Errors.GROUP_AUTHORIZATION_FAILED)
+    topics = group.topics
+    if topics is None:
+        found = await _initialized(broker, group.group_id, call)
+        if isinstance(found, Errors):
+            return _refused(group.group_id, found)
+        topics = _by_topic(broker, found)
+        topics = tuple(t for t in topics if _is_seen(asked, call, t.topic_name))
+    read: list[DescribeShareGroupOffsetsResponseTopic] = []
+    absent: list[DescribeShareGroupOffsetsResponseTopic] = []
+    hidden: list[DescribeShareGroupOffsetsResponseTopic] = []
+    for topic in topics:
+        if not _is_seen(asked, call, topic.topic_name):
+            hidden.append(_not_told(topic, HIDDEN))
+        elif topic.topic_name not in broker.topics.by_name:
+            absent.append(_not_told(topic, Errors.NONE))
+        else:
+            read.append(await _topic(broker, group.group_id, topic, with_notes))
+    return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=(*read, *absent, *hidden))
+
+
+def _is_seen(asked: Allows, call: Call, topic: str) -> bool:
+    return asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
+
+
+async def _initialized(broker: Broker, group_id: str, call: Call) -> tuple[SharePartitionKey, ...] | Errors:
+    coordinator = broker.groups.of(group_id)
+    if coordinator is None:
+        return Errors.NOT_COORDINATOR
+    found: tuple[SharePartitionKey, ...] | Errors
+    found = await coordinator.submit(InitializedPartitions(group_id), call)
+    return found
+
+
+def _by_topic(
+    broker: Broker, keys: Iterable[SharePartitionKey]
+) -> tuple[DescribeShareGroupOffsetsRequestTopic, ...]:
+    """The topics that there are, with these partitions."""
+    known = broker.topics.by_id
+    partitions: dict[str, list[int]] = {}
+    for key in keys:
+        if key.topic_id in known:
+            partitions.setdefault(known[key.topic_id].name, []).append(key.partition)
+    return tuple(
+        DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(some))
+        for name, some in partitions.items()
+    )
+
+
+async def _topic(
+    broker: Broker, group_id: str, topic: DescribeShareGroupOffsetsRequestTopic, with_notes: bool
+) -> DescribeShareGroupOffsetsResponseTopic:
+    topic_id = broker.topics.by_name[topic.topic_name].id
+    keys = [SharePartitionKey(group_id, topic_id, partition) for partition in topic.partitions]
+    partitions = [await _partition(broker, topic.topic_name, key, with_notes) for key in keys]
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name, topic_id=topic_id, partitions=tuple(partitions)
+    )
+
+
+async def _partition(
+    broker: Broker, topic: str, key: SharePartitionKey, with_notes: bool
+) -> DescribeShareGroupOffsetsResponsePartition:
+    known = await broker.share_states.submit(ReadSummary(key, 0))
+    told = DescribeShareGroupOffsetsResponsePartition(partition_index=key.partition, start_offset=UNKNOWN)
+    if known.error is not Errors.NONE:
+        return told
+    told = told.replace(start_offset=known.start_offset, leader_epoch=known.leader_epoch)
+    if with_notes:
+        told = told.replace(unknown_tags=in_flight_notes.note(broker, key))
+    if UNKNOWN in (known.start_offset, known.delivery_complete_count):
+        return told
+    partition = broker.partitions.get(topic, key.partition)
+    if partition is None:
+        error = broker.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=key.partition, error_code=error, error_message=WORDS.get(error)
+        )
+    left = partition.log.end_offset - known.start_offset - known.delivery_complete_count
+    return told.replace(lag=left)
+
+
+def _not_told(
+    topic: DescribeShareGroupOffsetsRequestTopic, error: Errors
+) -> DescribeShareGroupOffsetsResponseTopic:
+    message = WORDS.get(error)
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        topic_id=ZERO_UUID,
+        partitions=tuple(
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=partition, start_offset=UNKNOWN, error_code=error, error_message=message
+            )
+            for partition in topic.partitions
+        ),
+    )
+
+
+def _refused(group_id: str, error: Errors) -> DescribeShareGroupOffsetsResponseGroup:
+    return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)

@@ -1,0 +1,42 @@
+"""Who has which records of a share partition, for those who ask for it with the group's offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from konvene.codec.compile import encode
+from konvene.messages.in_flight_notes import IN_FLIGHT_NOTES, InFlightNote, InFlightNotes
+from konvene.share_state.requests import SharePartitionKey
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.delivery.contract import InFlight
+
+Tags = tuple[tuple[int, bytes], ...]
+
+
+def wanted(request: Any) -> bool:
+    """Whether the request has the tag."""
+    return any(tag == IN_FLIGHT_NOTES for tag, _ in request.unknown_tags)
+
+
+def note(broker: Broker, key: SharePartitionKey) -> Tags:
+    """The tagged field for a share partition; none where nobody delivers it."""
+    sharing = getattr(broker, "sharing", None)
+    if sharing is None:
+        return ()
+    now_ms = int(broker.loop.time() * 1000)
+    notes = InFlightNotes(records=tuple(_note(one, now_ms) for one in sharing.in_flight(key)))
+    return ((IN_FLIGHT_NOTES, encode(notes, 0)),)
+
+
+def _note(one: InFlight, now_ms: int) -> InFlightNote:
+    return InFlightNote(
+        first_offset=one.first_offset,
+        last_offset=one.last_offset,
+        state=one.state,
+        member_id=one.member_id,
+        delivery_count=one.delivery_count,
+        held_ms=max(0, now_ms - one.acquired_ms) if one.acquired_ms >= 0 else -1,
+        lock_left_ms=max(0, one.lock_end_ms - now_ms) if one.lock_end_ms >= 0 else -1,
+    )
