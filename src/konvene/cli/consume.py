@@ -4,7 +4,7 @@ Without `--group` it is a member of nothing and leaves nothing behind: it reads 
 sees partitions that are added later only when started again). With `--group` it joins, commits and leaves;
 `--consumer-property group.protocol=consumer` makes it a member of a consumer group (KIP-848). Then the
 coordinator follows `--include`, in RE2's syntax, also to topics that are made later; otherwise it is Python's
-and followed once, here.
+and followed once, here. With `--share-group` it is a member of a share group: see `consume_share`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from konvene.client.cluster import Cluster
     from konvene.client.consumer import Consumed, Consumer
     from konvene.client.consumer_settings import ConsumerSettings
+    from konvene.client.share_consumer import ShareRecord
 
 PROPERTIES = {
-    "print.timestamp": "false", "print.partition": "false", "print.offset": "false", "print.headers": "false",
-    "print.key": "false", "print.value": "true", "key.separator": "\t", "line.separator": "\n",
-    "headers.separator": ",", "null.literal": "null",
+    "print.timestamp": "false", "print.partition": "false", "print.offset": "false",
+    "print.delivery": "false", "print.headers": "false", "print.key": "false", "print.value": "true",
+    "key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null",
 }  # fmt: skip
 """The properties of Kafka's formatter, and their defaults."""
 
@@ -42,6 +43,14 @@ _POLL_MS = 500
 @click.option("--topic", metavar="NAME", help="The topic to read.")
 @click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches.")
 @click.option("--group", metavar="GROUP", help="Read as a member of this group, and commit.")
+@click.option("--share-group", metavar="GROUP", help="Read as a member of this share group.")
+@click.option(
+    "--acknowledge",
+    type=click.Choice(["accept", "release", "reject"]),
+    help="What becomes of a record once it is printed; with --share-group [default: accept].",
+)
+@click.option("--release", is_flag=True, help="The same as --acknowledge release.")
+@click.option("--reject", is_flag=True, help="The same as --acknowledge reject.")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition of --topic; not with --group.")
 @click.option(
     "--offset", metavar="WHERE", help="Start at earliest, latest (default) or an offset; with --partition."
@@ -92,11 +101,18 @@ def consume(
     konvene consume --topic greetings --from-beginning --timeout-ms 2000
     konvene consume --topic greetings --group readers --property print.key=true
     konvene consume --include 'greet.*' --group readers --consumer-property group.protocol=consumer
+    konvene consume --topic greetings --share-group workers --property print.delivery=true
     """
+    printer = JsonPrinter() if as_json else LinePrinter(parse_properties(properties, PROPERTIES))
+    _check_topics(given)
+    if given["share_group"] is not None:
+        from konvene.cli.consume_share import consume_share
+
+        consume_share(connect, printer, given, settings)
+        return
     chosen = _settings(settings)
     given["group"] = _one("--group", given["group"], "group.id", chosen.group_id)
     _check(given, chosen)
-    printer = JsonPrinter() if as_json else LinePrinter(parse_properties(properties, PROPERTIES))
 
     async def job() -> None:
         async with connect(given["client_id"] or chosen.client_id) as cluster:
@@ -115,17 +131,22 @@ def _settings(words: Sequence[str]) -> ConsumerSettings:
     from konvene.client.consumer_settings import consumer_settings
     from konvene.client.errors import Misconfigured
 
-    pairs = [word.partition("=") for word in words]
-    bad = [word for word, (key, equals, _) in zip(words, pairs, strict=True) if not (key and equals)]
-    if bad:
-        raise click.UsageError(f"--consumer-property {bad[0]}: write KEY=VALUE.")
     try:
-        found = consumer_settings({key.strip(): value for key, _, value in pairs})
+        found = consumer_settings(pairs_of(words))
     except Misconfigured as error:
         raise click.UsageError(f"--consumer-property: {error}.") from None
     for name in found.unknown:
         note(f"--consumer-property {name} is not known here and changes nothing.")
     return found
+
+
+def pairs_of(words: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE of `--consumer-property`, repeated."""
+    pairs = [word.partition("=") for word in words]
+    bad = [word for word, (key, equals, _) in zip(words, pairs, strict=True) if not (key and equals)]
+    if bad:
+        raise click.UsageError(f"--consumer-property {bad[0]}: write KEY=VALUE.")
+    return {key.strip(): value for key, _, value in pairs}
 
 
 def _one(option: str, given: str | None, name: str, setting: str | None) -> str | None:
@@ -137,10 +158,15 @@ def _one(option: str, given: str | None, name: str, setting: str | None) -> str 
     return given if given is not None else setting
 
 
-def _check(given: Mapping[str, Any], chosen: ConsumerSettings) -> None:
-    """Options that contradict each other."""
+def _check_topics(given: Mapping[str, Any]) -> None:
     if (given["topic"] is None) == (given["include"] is None):
         raise click.UsageError("Give --topic NAME or --include REGEX.")
+
+
+def _check(given: Mapping[str, Any], chosen: ConsumerSettings) -> None:
+    """Options that contradict each other."""
+    if given["acknowledge"] or given["release"] or given["reject"]:
+        raise click.UsageError("Records are acknowledged with --share-group only.")
     if given["partition"] is not None and given["topic"] is None:
         raise click.UsageError("--partition needs --topic.")
     if given["partition"] is not None and given["group"] is not None:
@@ -169,7 +195,7 @@ async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: Consumer
     if given["include"] is not None and made.group_protocol == "consumer":
         made.subscribe(regex=given["include"])
         return made
-    names = await _topics(cluster, given["topic"], given["include"])
+    names = await topics_of(cluster, given["topic"], given["include"])
     if given["group"] is not None:
         made.subscribe(names)
         return made
@@ -211,7 +237,8 @@ def _arguments(given: Mapping[str, Any], chosen: ConsumerSettings) -> dict[str, 
     return made
 
 
-async def _topics(cluster: Cluster, topic: str | None, include: str | None) -> list[str]:
+async def topics_of(cluster: Cluster, topic: str | None, include: str | None) -> list[str]:
+    """The topic, or those whose whole names match."""
     if topic is not None:
         return [(await cluster.topic(topic)).name]
     assert include is not None
@@ -265,7 +292,7 @@ class LinePrinter:
         self._out = sys.stdout.buffer
         self.count = 0
 
-    def show(self, record: Consumed) -> None:
+    def show(self, record: Consumed | ShareRecord) -> None:
         parts = [show(record, self._settings) for show in self._parts]
         self._out.write(self._separator.join(parts) + self._end)
         self.count += 1
@@ -284,7 +311,7 @@ class JsonPrinter:
         self._out = sys.stdout
         self.count = 0
 
-    def show(self, record: Consumed) -> None:
+    def show(self, record: Consumed | ShareRecord) -> None:
         self._out.write(",\n" if self.count else "[\n")
         self.count += 1
         self._out.write(json.dumps(_document(record), ensure_ascii=False))
@@ -297,11 +324,11 @@ class JsonPrinter:
         self._out.flush()
 
 
-def _timestamp(r: Consumed, settings: Mapping[str, str]) -> bytes:
+def _timestamp(r: Consumed | ShareRecord, settings: Mapping[str, str]) -> bytes:
     return f"CreateTime:{r.timestamp}".encode() if r.timestamp >= 0 else b"NO_TIMESTAMP"
 
 
-def _headers(r: Consumed, settings: Mapping[str, str]) -> bytes:
+def _headers(r: Consumed | ShareRecord, settings: Mapping[str, str]) -> bytes:
     if not r.headers:
         return b"NO_HEADERS"
     null = settings["null.literal"].encode()
@@ -313,10 +340,11 @@ def _bytes(data: bytes | None, settings: Mapping[str, str]) -> bytes:
     return settings["null.literal"].encode() if data is None else data
 
 
-_PARTS: dict[str, Callable[[Consumed, Mapping[str, str]], bytes]] = {
+_PARTS: dict[str, Callable[[Any, Mapping[str, str]], bytes]] = {
     "print.timestamp": _timestamp,
     "print.partition": lambda r, settings: f"Partition:{r.partition}".encode(),
     "print.offset": lambda r, settings: f"Offset:{r.offset}".encode(),
+    "print.delivery": lambda r, settings: f"Delivery:{getattr(r, 'delivery_count', 'NOT_PRESENT')}".encode(),
     "print.headers": _headers,
     "print.key": lambda r, settings: _bytes(r.key, settings),
     "print.value": lambda r, settings: _bytes(r.value, settings),
@@ -324,7 +352,7 @@ _PARTS: dict[str, Callable[[Consumed, Mapping[str, str]], bytes]] = {
 """What can be printed of a record, in the order in which it is."""
 
 
-def _document(r: Consumed) -> dict[str, Any]:
+def _document(r: Consumed | ShareRecord) -> dict[str, Any]:
     """A record as JSON. Keys and values that are not UTF-8 are given as base64, under another name."""
     out: dict[str, Any] = {
         "topic": r.topic,
@@ -332,6 +360,9 @@ def _document(r: Consumed) -> dict[str, Any]:
         "offset": r.offset,
         "timestamp_ms": r.timestamp if r.timestamp >= 0 else None,
     }
+    delivery_count = getattr(r, "delivery_count", None)
+    if delivery_count is not None:
+        out["delivery_count"] = delivery_count
     out |= _text("key", r.key) | _text("value", r.value)
     out["headers"] = [{"name": name} | _text("value", value) for name, value in r.headers]
     return out
