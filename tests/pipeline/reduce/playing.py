@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -43,10 +44,11 @@ class Played:
         world.chaos(steps)
         self.batches = world.log.batches
         self.first = [0, *accumulate(batch.size for batch in self.batches)]
+        self.told = ear.told
         self.audit: list[dict[str, Any]] = audit_rows("c", ear.told, self.first)
 
-    def rows(self, *, audit: bool) -> Rows:
-        reducer = PartitionReducer("c", 0, self.audit if audit else ())
+    def rows(self, *, audit: bool, names: Mapping[str, str] | None = None) -> Rows:
+        reducer = PartitionReducer("c", 0, self.audit if audit else (), names)
         for batch, base in zip(self.batches, self.first, strict=False):
             reducer.batch(base, base + batch.size - 1, len(batch.pairs))
             for offset, (key, value) in enumerate(batch.pairs, base):

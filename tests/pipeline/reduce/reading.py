@@ -13,7 +13,7 @@ from konvene.pipeline.tables import TABLES
 
 Rows = dict[str, list[dict[str, Any]]]
 
-LOGS_OF_GROUPS = ("classic", "consumer", "streams", "transactions")
+LOGS_OF_GROUPS = ("classic", "consumer", "share", "streams", "transactions")
 
 
 def said(name: str, file: str) -> list[Any]:

@@ -10,7 +10,7 @@ from tests.groups.history.logs import golden, told
 from tests.pipeline.reduce.reading import golden_rows
 from tests.pipeline.reduce.truth import disagreement, truth_of
 
-COUNTS = {"classic": 23, "consumer": 37, "streams": 16, "transactions": 4}
+COUNTS = {"classic": 23, "consumer": 37, "share": 26, "streams": 16, "transactions": 4}
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -39,7 +39,7 @@ def test_rows_follow_one_another_without_a_hole(name: str) -> None:
         last[row["group_id"]] = row
 
 
-@pytest.mark.parametrize("name", ["consumer", "streams"])
+@pytest.mark.parametrize("name", ["consumer", "share", "streams"])
 def test_a_rebalance_has_converged_where_the_history_says_stable(name: str) -> None:
     """And at that time; others were superseded, or the group was empty at once."""
     stable = {
@@ -70,4 +70,5 @@ ORDER = [
     "member-left", "session-expired", "rebalance-timeout", "sync-timeout", "member-joined",
     "cooperative-follow-up", "topic-metadata-changed", "subscription-changed", "regex-refreshed",
     "upgraded", "downgraded", "topology-initialized", "topology-ready", "topology-not-ready",
+    "share-partitions-initialized",
 ]  # fmt: skip

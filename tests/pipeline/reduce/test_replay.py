@@ -81,7 +81,7 @@ def told(owned: list[dict[str, Any]], group: str, member: str, role: str) -> lis
     )
 
 
-@pytest.mark.parametrize("name", ["classic", "consumer", "streams"])
+@pytest.mark.parametrize("name", ["classic", "consumer", "share", "streams"])
 def test_what_kafka_said_at_the_end_is_what_members_have(name: str) -> None:
     """And the last rebalance of a group came to the epoch and the members that Kafka told."""
     seen = 0
@@ -97,7 +97,8 @@ def test_what_kafka_said_at_the_end_is_what_members_have(name: str) -> None:
             if group.get("groupEpoch") is not None:
                 assert last["to_epoch"] == group["groupEpoch"]
             for member in group["members"]:
-                for role, key in (("active", "assignment"), ("active", "active"), ("standby", "standby")):
+                partitions = "shared" if name == "share" else "active"
+                for role, key in ((partitions, "assignment"), ("active", "active"), ("standby", "standby")):
                     if key in member:
                         seen += 1
                         has = told(rows["ownership"], group_id, member["memberId"], role)
@@ -171,11 +172,6 @@ def test_nothing_is_kept_of_groups_that_are_gone() -> None:
     held: Any = reducer
     assert len(held._tracks) - len(shard.groups) <= 1  # One that went with the very last batch.
     assert len({row["group_id"] for row in named(reducer.drain())["rebalance"]}) == 40
-
-
-def test_share_groups_are_passed_over() -> None:
-    for partition, log in golden("share").items():
-        assert not any(reduced(log, partition).values())
 
 
 def test_rows_do_not_depend_on_anything_but_the_log() -> None:

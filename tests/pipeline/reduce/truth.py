@@ -12,8 +12,9 @@ The broker's words are not all in one place, and some things it does not say at 
     ... cooperative-follow-up, by the first       the same, by all that gave something up
     another hash, and nothing else                topic-metadata-changed
     nothing of a subscription                     subscription-changed; the story says whose (a client's id)
-    of streams groups no number of the epoch      the next one
-    when somebody goes
+    of streams and share groups no number of      the next one
+    the epoch when somebody goes
+    of a share group an epoch, and nothing else   share-partitions-initialized
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ def truth_of(name: str) -> dict[tuple[str, int], Told]:
         group = heard.setdefault(event["group"], Heard())
         if name == "streams":
             _streams(event, group, found)
+        elif name == "share":
+            _share(event, group, found)
         elif event["event"] in CLASSIC_WORDS or "generation" in event:
             _classic(event, group, found)
         else:
@@ -165,6 +168,24 @@ def _streams(event: dict[str, Any], group: Heard, found: dict[tuple[str, int], T
         group.epoch = event["epoch"]
         found[event["group"], group.epoch] = Told(group.why, event["ms"])
         group.why, group.hashes = set(), group.hashes[-1:]
+    elif what == "target-computed":
+        found[event["group"], event["epoch"]].target_ms = event["ms"]
+    else:
+        group.notes(event)
+
+
+def _share(event: dict[str, Any], group: Heard, found: dict[tuple[str, int], Told]) -> None:
+    what = event["event"]
+    if what in ("member-left", "session-expired"):
+        group.epoch += 1
+        found[event["group"], group.epoch] = Told({(what, event["member"])}, event["ms"])
+    elif what == "epoch-bumped":
+        if not group.why:
+            same = group.hashes[-1] == event["hash"]
+            group.why = {("share-partitions-initialized" if same else "topic-metadata-changed", None)}
+        group.epoch = event["epoch"]
+        found[event["group"], group.epoch] = Told(group.why, event["ms"])
+        group.why, group.hashes = set(), [event["hash"]]
     elif what == "target-computed":
         found[event["group"], event["epoch"]].target_ms = event["ms"]
     else:

@@ -1,4 +1,4 @@
-"""Groups whose coordinator assigns (consumer and streams groups): a rebalance for each epoch.
+"""Groups whose coordinator assigns (consumer, share and streams groups): a rebalance for each epoch.
 
 A rebalance begins with the record that raises the epoch, and is over with the record with which every member
 is reconciled to that epoch's assignment: `groups.history` says where both are. The record of the next epoch
@@ -6,7 +6,8 @@ supersedes it if it comes first.
 
 A member has acknowledged when a record says that it has all of the target. It waits for those who have, or
 have yet to give up, what it is meant to have; in a streams group also for another member of its process that
-has the task in whatever role. That is what describing the group would show at that time.
+has the task in whatever role. That is what describing the group would show at that time. In a share group
+nobody waits for anybody.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 
 from konvene.groups.consumer.current import MemberState as ConsumerState
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.share.current import STABLE
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.current import MemberState as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.step import settled_state
@@ -38,10 +41,14 @@ __all__ = [
     "waits",
 ]
 
-Group = ConsumerGroup | StreamsGroup
+Group = ConsumerGroup | ShareGroup | StreamsGroup
 
-_CONSUMER_STATES = {state: state.name for state in ConsumerState}
-_STREAMS_STATES = {state: state.name for state in StreamsState}  # Some numbers are the same.
+_STATES: Mapping[type, Mapping[int, str]] = {  # Some numbers are the same.
+    ConsumerGroup: {state: state.name for state in ConsumerState},
+    ShareGroup: {STABLE: "STABLE"},
+    StreamsGroup: {state: state.name for state in StreamsState},
+}
+"""How rows call the states of members, by the kind of group."""
 WAITS = ("UNRELEASED_PARTITIONS", "UNRELEASED_TASKS")
 OWES = ("UNREVOKED_PARTITIONS", "UNREVOKED_TASKS")
 
@@ -102,8 +109,7 @@ def take_current(
     lost, gained = changes(before.current if before is not None else None, after.current, names)
     if lost or gained:
         track.moves(person, lost, gained, at, put)
-    states = _CONSUMER_STATES if type(group) is ConsumerGroup else _STREAMS_STATES
-    state = states[after.current.state]
+    state = state_of(group, after)
     if state in OWES or getattr(after, "classic", None) is not None:  # Else it makes no difference.
         track.heard_ms[after.member_id] = at.ms
     it = track.open
@@ -115,11 +121,17 @@ def take_current(
     has_it = group.assignment_epoch == it.epoch and after.is_reconciled_to(it.epoch)
     if has_it and part.acknowledged_ms is None:
         part.acknowledged_ms = at.ms
-    if state in WAITS:
+    if state in WAITS and not isinstance(group, ShareGroup):
         part.waited_for.update(dict.fromkeys(waits(group, after.member_id)))
 
 
-def waits(group: Group, member_id: str) -> Iterator[str]:
+def state_of(group: Group, member: Any) -> str:
+    """How rows call the state of a member. Where it has none that is known, by its number."""
+    state = member.current.state
+    return _STATES[type(group)].get(state, str(state))
+
+
+def waits(group: ConsumerGroup | StreamsGroup, member_id: str) -> Iterator[str]:
     """For whom a member waits."""
     return (name for name in owners_of_wanted(group, member_id) if name != member_id)
 
@@ -196,10 +208,10 @@ def _ways(track: Track, member: Any, at: At) -> str:
     classic = getattr(member, "classic", None)
     return ways_to_go(
         session_timeout_ms=NOT_KNOWN if classic is None else classic.session_timeout_ms,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        rebalance_timeout_ms=getattr(member, "rebalance_timeout_ms", NOT_KNOWN),
         heard_ms=track.heard_ms.get(member.member_id, NOT_KNOWN),
         gone_ms=at.ms,
-        may_be_late=classic is not None or member.current.state.name in OWES,
+        may_be_late=classic is not None or getattr(member.current.state, "name", "") in OWES,
         may_not_sync=classic is not None,
     )
 

@@ -1,15 +1,17 @@
 """Who of a group has what: intervals of ownership, and gaps between them.
 
 A unit is a partition of a topic or a task, in a role. An active one has one owner at a time; copies (standby
-and warm-up tasks) have as many holders as there are. What a member is told to give up is its own until the
-log says that it has.
+and warm-up tasks) and what is shared (partitions of a share group) have as many holders as there are. What a
+member is told to give up is its own until the log says that it has.
 
 `changed` says of each unit that changed hands since somebody last cleared it who had it then: what changed
 back is not in it. What a rebalance moved is counted from that alone, so no rebalance costs more than what it
-changes. A unit that nobody had for a while comes from who had it last (`handed_on`).
+changes. A unit that nobody had for a while comes from who had it last (`handed_on`). `copied` says the same
+of copies and of what is shared, for each holder.
 
-A gap begins when an active unit loses its owner, and is told when it has one again at a later time. Gaps that
-are open when a group is stable are forgotten (`at_rest`): nobody is meant to have these units.
+A gap begins when an active unit loses its owner, or a shared one its last holder, and is told when it has one
+again at a later time. Gaps that are open when a group is stable are forgotten (`at_rest`): nobody is meant to
+have these units.
 
 In a log that was compacted a record of an earlier owner may stand behind its successor's; the later record
 wins, and what comes of it is marked missing.
@@ -23,9 +25,11 @@ from typing import Any, NamedTuple
 
 from konvene.pipeline.reduce.at import INFERRED, MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
 
-__all__ = ["ACTIVE", "Belongs", "Gap", "Holdings", "Unit"]
+__all__ = ["ACTIVE", "READ", "SHARED", "Belongs", "Gap", "Holdings", "Unit"]
 
-ACTIVE = "active"
+ACTIVE, SHARED = "active", "shared"
+READ = (ACTIVE, SHARED)
+"""Roles in which who has a unit reads it."""
 
 Unit = tuple[str, int, str]
 """The topic (of a task its subtopology), the partition, the role."""
@@ -77,13 +81,19 @@ class Holdings:
     copies: dict[tuple[Unit, str], Held] = field(default_factory=dict)
     """By unit and by whom (`Person.who`)."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Active units by whom; nobody with none."""
+    """Active and shared units by whom; nobody with none."""
+    holders: dict[Unit, int] = field(default_factory=dict)
+    """How many have a shared unit; none that nobody has."""
+    pairs: int = 0
+    """Those, all together."""
     changed: dict[Unit, str | None] = field(default_factory=dict)
     """Who had it before; None: nobody."""
     handed_on: dict[Unit, str] = field(default_factory=dict)
     """Of units that nobody had, and somebody got: who had had them last."""
     copied: dict[tuple[Unit, str], bool] = field(default_factory=dict)
-    """Copies that came or went, with whether they were there before."""
+    """Copies, and holders of what is shared, that came or went, with whether they were there before."""
+    given_up: dict[Unit, int] = field(default_factory=dict)
+    """Of shared units, how many of those went."""
     gaps: dict[Unit, Gap] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -100,6 +110,7 @@ class Holdings:
             self.copies[key] = held
             if before is None:
                 self._note_copy(key, False)
+                self._hold(key, 1)
             return before
         before = self.owners.get(unit)
         self.owners[unit] = held
@@ -120,6 +131,7 @@ class Holdings:
                 return None
             del self.copies[key]
             self._note_copy(key, True)
+            self._hold(key, -1)
             return copy
         held = self.owners.get(unit)
         if held is None or held.person.member_id != person.member_id:
@@ -130,7 +142,7 @@ class Holdings:
         return held
 
     def has(self, unit: Unit, held: Held) -> bool:
-        """Whether somebody has the unit; of a copy, whether that member has."""
+        """Whether somebody has the unit; of a copy and of what is shared, whether that member has."""
         return unit in self.owners if unit[2] == ACTIVE else (unit, held.person.who) in self.copies
 
     def units_of(self, person: Person) -> list[Unit]:
@@ -146,17 +158,26 @@ class Holdings:
             del self.changed[unit]
 
     def _note_copy(self, key: tuple[Unit, str], before: bool) -> None:
-        if key not in self.copied:
+        step = -1 if key in self.copied else 1
+        was = self.copied.pop(key) if step < 0 else before
+        if step > 0:
             self.copied[key] = before
-        else:
-            del self.copied[key]
+        if was and key[0][2] == SHARED:
+            _step(self.given_up, key[0], step)
+
+    def _hold(self, key: tuple[Unit, str], step: int) -> None:
+        unit, who = key
+        if unit[2] == SHARED:
+            _step(self.holders, unit, step)
+            self.pairs += step
+            self._count(who, step)
 
     def _count(self, who: str, step: int) -> None:
-        count = self.counts.get(who, 0) + step
-        if count:
-            self.counts[who] = count
-        else:
-            self.counts.pop(who, None)
+        _step(self.counts, who, step)
+
+    def is_read(self, unit: Unit) -> bool:
+        """Whether somebody reads it."""
+        return unit in self.owners or unit in self.holders
 
     def rename(self, old: Person, new: Person) -> None:
         """Who somebody is became known after what it has."""
@@ -170,6 +191,7 @@ class Holdings:
         self.changed = {}
         self.handed_on = {}
         self.copied = {}
+        self.given_up = {}
 
     # --- rows ---
 
@@ -203,9 +225,15 @@ class Holdings:
     def has_again(self, unit: Unit) -> Gap | None:
         """A unit has an owner again: the gap that was there."""
         gap = self.gaps.pop(unit, None)
-        if gap is not None and gap.is_handed_on and self.changed.get(unit, "") is None:
+        if gap is not None and gap.is_handed_on and self._nobody_had(unit):
             self.handed_on[unit] = gap.owner.who
         return gap
+
+    def _nobody_had(self, unit: Unit) -> bool:
+        """When changes began to be counted. It is asked for when somebody has just got it again."""
+        if unit[2] == SHARED:
+            return unit not in self.given_up
+        return self.changed.get(unit, "") is None
 
     def name_gaps(self, units: Iterable[Unit], belongs_to: Belongs) -> None:
         """The rebalance that these gaps belong to is known."""
@@ -222,3 +250,12 @@ class Holdings:
         """The group has nobody to have anything, or cannot run. What comes next begins anew."""
         for gap in self.gaps.values():
             gap.is_handed_on = False
+
+
+def _step(counts: dict[Any, int], key: Any, step: int) -> None:
+    """One more, or less; what is zero is not there."""
+    count = counts.get(key, 0) + step
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)

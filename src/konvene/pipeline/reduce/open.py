@@ -2,7 +2,7 @@
 
 The counts of a row, from what changed hands between the beginning and the end (`Holdings.changed`):
 
-    units          active units that members have at the end
+    units          active units that members have at the end; a shared one counts for each that has it
     moved          of these, those that another member had at the beginning; or had last, if nobody had them
                    then because it had given them up
     added          of these, those that nobody had had before
@@ -14,6 +14,9 @@ The counts of a row, from what changed hands between the beginning and the end (
     unavailable_ms the sum over units of the time between start and end in which nobody had them, not counting
                    what nobody has when the group is stable: nobody is meant to have that
 
+Of a shared unit, as many as there were that gave it up are taken to have moved to those that got it; any more
+are added.
+
 A static member that came back under another id is the member that it was.
 """
 
@@ -23,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from konvene.pipeline.reduce.at import Person, Place
-from konvene.pipeline.reduce.holdings import ACTIVE, Gap, Holdings
+from konvene.pipeline.reduce.holdings import READ, SHARED, Gap, Holdings, Unit
 from konvene.pipeline.reduce.why import Why
 
 __all__ = [
@@ -133,12 +136,14 @@ def counted(holdings: Holdings) -> Counts:
                 its_own[who] = its_own.get(who, 0) + 1
             moved += last not in (None, who)
             added += last is None
+    shared = _shared(holdings, got, lost, its_own)
+    moved, added = moved + shared.moved, added + shared.added
     revoked, now = sum(lost.values()), sum(got.values())
     more = sum(max(count - its_own.get(who, 0) - lost.get(who, 0), 0) for who, count in got.items())
     roles = [unit[2] for (unit, _), was in holdings.copied.items() if not was]
     return Counts(
-        units=len(owners),
-        before=len(owners) - now + revoked + len(holdings.handed_on),
+        units=len(owners) + holdings.pairs,
+        before=len(owners) + holdings.pairs - now + revoked + len(holdings.handed_on),
         moved=moved,
         revoked=revoked,
         added=added,
@@ -148,6 +153,35 @@ def counted(holdings: Holdings) -> Counts:
         got=got,
         lost=lost,
     )
+
+
+class _Shared(NamedTuple):
+    moved: int
+    added: int
+
+
+def _shared(
+    holdings: Holdings, got: dict[str, int], lost: dict[str, int], its_own: dict[str, int]
+) -> _Shared:
+    """The same of what is shared; what members got and lost is added to theirs."""
+    gained: dict[Unit, int] = {}
+    for (unit, who), was in holdings.copied.items():
+        if unit[2] != SHARED:
+            continue
+        if was:
+            lost[who] = lost.get(who, 0) + 1
+            continue
+        got[who] = got.get(who, 0) + 1
+        if holdings.handed_on.get(unit) == who:
+            its_own[who] = its_own.get(who, 0) + 1
+        else:
+            gained[unit] = gained.get(unit, 0) + 1
+    moved = 0
+    for unit, count in gained.items():
+        last = holdings.handed_on.get(unit)
+        to_others = last is not None and (unit, last) not in holdings.copied
+        moved += min(count, holdings.given_up.get(unit, 0) + to_others)
+    return _Shared(moved, sum(gained.values()) - moved)
 
 
 def rebalance_row(place: Place, group_id: str, it: Open, end: End, counts: Counts, evidence: str) -> Row:
@@ -197,5 +231,5 @@ def still_without(holdings: Holdings, start_ms: int | None, end_ms: int) -> int:
     return sum(
         max(end_ms - max(gap.at.ms, start_ms if start_ms is not None else gap.at.ms), 0)
         for unit, gap in holdings.gaps.items()
-        if unit[2] == ACTIVE
+        if unit[2] in READ
     )

@@ -11,8 +11,7 @@ tell. What is here looks at a group before a record and after it, and makes rows
 
 Where the log has lost its past: rebalances and gaps that were under way are told as missing, and so is the
 stretch of epochs up to the next one that is known; then all goes on. What somebody had before is theirs
-still, but when it came to an end is not sure: such an interval is missing as well. Share groups are not
-reduced.
+still, but when it came to an end is not sure: such an interval is missing as well.
 
 Memory: a group's state, what its members have, and rows until they are drained; of groups that are gone,
 nothing; and the audit's rows until they are used.
@@ -38,7 +37,7 @@ from konvene.pipeline.reduce.track import Track
 from konvene.pipeline.reduce.units import Names
 from konvene.pipeline.reduce.why import Audit
 from konvene.records import classic as classic_records
-from konvene.records import consumer, streams
+from konvene.records import consumer, share, streams
 from konvene.records.audit import RebalanceValue
 from konvene.records.classic import GroupMetadataValue
 from konvene.records.coordinator import GROUP_RECORDS, Record, RecordType, value_version
@@ -49,13 +48,20 @@ MOST_KEYS = 20_000
 """Keys that are kept decoded."""
 TABLES = ("rebalance", "rebalance_member", "ownership", "unavailability")
 
-_EPOCHS = (consumer.ConsumerGroupMetadataKey, streams.StreamsGroupMetadataKey)
-_MEMBERS = (consumer.ConsumerGroupMemberMetadataKey, streams.StreamsGroupMemberMetadataKey)
+_EPOCHS = (
+    consumer.ConsumerGroupMetadataKey, share.ShareGroupMetadataKey, streams.StreamsGroupMetadataKey
+)  # fmt: skip
+_MEMBERS = (
+    consumer.ConsumerGroupMemberMetadataKey, share.ShareGroupMemberMetadataKey,
+    streams.StreamsGroupMemberMetadataKey,
+)  # fmt: skip
 _TARGETS = (
-    consumer.ConsumerGroupTargetAssignmentMetadataKey, streams.StreamsGroupTargetAssignmentMetadataKey
+    consumer.ConsumerGroupTargetAssignmentMetadataKey, share.ShareGroupTargetAssignmentMetadataKey,
+    streams.StreamsGroupTargetAssignmentMetadataKey,
 )  # fmt: skip
 _CURRENTS = (
-    consumer.ConsumerGroupCurrentMemberAssignmentKey, streams.StreamsGroupCurrentMemberAssignmentKey
+    consumer.ConsumerGroupCurrentMemberAssignmentKey, share.ShareGroupCurrentMemberAssignmentKey,
+    streams.StreamsGroupCurrentMemberAssignmentKey,
 )  # fmt: skip
 _CLASSIC, _EPOCH, _TARGET, _WANTED, _OTHER, _MEMBER, _CURRENT = range(7)
 _KINDS: dict[type, int] = {
@@ -66,13 +72,13 @@ _KINDS: dict[type, int] = {
     **dict.fromkeys(_CURRENTS, _CURRENT),
     consumer.ConsumerGroupTargetAssignmentMemberKey: _WANTED,
     consumer.ConsumerGroupRegularExpressionKey: _OTHER,
+    share.ShareGroupTargetAssignmentMemberKey: _WANTED,
+    share.ShareGroupStatePartitionMetadataKey: _OTHER,
     streams.StreamsGroupTargetAssignmentMemberKey: _WANTED,
     streams.StreamsGroupTopologyKey: _OTHER,
 }
 _TYPES: dict[type, str] = {
-    key: "streams" if key.__module__ == streams.__name__ else "consumer"
-    for key in _KINDS
-    if key is not classic_records.GroupMetadataKey
+    key: key.__module__.rpartition(".")[2] for key in _KINDS if key is not classic_records.GroupMetadataKey
 }
 _READ = {code: kind for code, kind in GROUP_RECORDS.items() if kind.key in _KINDS}
 """Records that say something of a group that is reduced."""
@@ -118,6 +124,20 @@ class PartitionReducer:
         pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: _thawed}
         pickler.dump(self.__dict__ | {"_keys": {}})
         return _unpacked, (packed.getvalue(),)
+
+    def learn(
+        self, audit: Iterable[Mapping[str, Any]], names: Mapping[str, str], offset: int, ms: int
+    ) -> bool:
+        """Hear what was not known when the log was read up to this offset and time.
+
+        `audit` are rows behind those that are known, `names` all names. False if what was reduced by now
+        would have been told otherwise with this: the log has to be reduced anew then, by another reducer."""
+        rows = [row for row in audit if not row["inferred"]]
+        self._audit.add(rows)
+        late = any(
+            row["base_offset"] <= offset if row["base_offset"] >= 0 else row["ended_ms"] <= ms for row in rows
+        )
+        return self._names.learn(names) and not late
 
     # --- what is fed ---
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from konvene.pipeline.reduce.at import MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
-from konvene.pipeline.reduce.holdings import ACTIVE, Belongs, Gap, Held, Holdings, Unit
+from konvene.pipeline.reduce.holdings import READ, Belongs, Gap, Held, Holdings, Unit
 from konvene.pipeline.reduce.open import (
     End,
     Open,
@@ -118,7 +118,7 @@ class Track:
         if held is None:
             return None
         self._told(unit, held, at, put)
-        if unit[2] == ACTIVE and at.whole:
+        if unit[2] in READ and at.whole and not self.holdings.is_read(unit):
             gap = Gap(person, held.group_type, at)
             self.holdings.gaps[unit] = gap
             if named:
@@ -129,7 +129,7 @@ class Track:
         before = self.holdings.gain(unit, person, self.group_type, self.epoch, at)
         if before is not None:
             self._told(unit, before, at, put)
-        gap = self.holdings.has_again(unit) if unit[2] == ACTIVE else None
+        gap = self.holdings.has_again(unit) if unit[2] in READ else None
         if gap is None or at.ms <= gap.at.ms:
             return
         gap.belongs_to(self.last)

@@ -2,7 +2,8 @@
 
 Of a consumer group's member: partitions by topic id, with the topic's name where that is known. Of a streams
 group's: tasks by subtopology, in three roles. Of a classic one: what its group's leader gave it, where the
-group speaks the consumer protocol; what other protocols (Connect's) hand out has no units.
+group speaks the consumer protocol; what other protocols (Connect's) hand out has no units. Of a share group's
+member: partitions, which others may have at the same time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.share.current import Current as ShareCurrent
 from konvene.groups.streams.current import Current as StreamsCurrent
 from konvene.groups.streams.group import StreamsGroup
-from konvene.pipeline.reduce.holdings import ACTIVE, Unit
+from konvene.pipeline.reduce.holdings import ACTIVE, SHARED, Unit
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
 
 __all__ = ["Names", "changes", "classic_units", "owners_of_wanted"]
@@ -33,6 +35,11 @@ class Names:
     def __repr__(self) -> str:
         return f"<names of {len(self._names)} topics>"
 
+    def learn(self, names: Mapping[str, str]) -> bool:
+        """These are the names now: whether all topics that were named go by the same ones still."""
+        self._names = dict(names)
+        return all(names.get(text := str(Uuid(known)), text) == told for known, told in self._seen.items())
+
     def __getitem__(self, topic_id: Uuid) -> str:
         name = self._seen.get(topic_id)
         if name is None:
@@ -47,22 +54,31 @@ def changes(before: Any, after: Any, names: Names) -> tuple[list[Unit], list[Uni
         before is not None
         and after is not None
         and before.assigned == after.assigned
-        and before.pending_revocation == after.pending_revocation
+        and _pending(before) == _pending(after)
     ):
         return [], []
-    if isinstance(before if after is None else after, StreamsCurrent):
+    kind = type(before if after is None else after)
+    if kind is StreamsCurrent:
         had, has = _tasks(before), _tasks(after)
         return sorted(had - has), sorted(has - had)
+    role = SHARED if kind is ShareCurrent else ACTIVE
     had_raw, has_raw = _partitions(before), _partitions(after)
-    lost = sorted((names[topic], partition, ACTIVE) for topic, partition in had_raw - has_raw)
-    gained = sorted((names[topic], partition, ACTIVE) for topic, partition in has_raw - had_raw)
+    lost = sorted((names[topic], partition, role) for topic, partition in had_raw - has_raw)
+    gained = sorted((names[topic], partition, role) for topic, partition in has_raw - had_raw)
     return lost, gained
+
+
+def _pending(current: Any) -> Any:
+    """What a member was told to give up; there is no such thing in a share group."""
+    return () if type(current) is ShareCurrent else current.pending_revocation
 
 
 def _partitions(current: Any) -> set[tuple[Uuid, int]]:
     if current is None:
         return set()
     found = {(topic, p) for topic, partitions in current.assigned.items() for p in partitions}
+    if type(current) is ShareCurrent:
+        return found
     for topic, partitions in current.pending_revocation.items():
         found.update((topic, p) for p in partitions)
     return found

@@ -95,12 +95,16 @@ class Audit:
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         self._rows: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
-        for row in rows:
-            if not row["inferred"]:
-                self._rows.setdefault(row["group_id"], {}).setdefault(row["epoch"], []).append(row)
+        self.add(rows)
 
     def __repr__(self) -> str:
         return f"<audit of {len(self._rows)} groups>"
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rows that stand behind those that are known."""
+        for row in rows:
+            if not row["inferred"]:
+                self._rows.setdefault(row["group_id"], {}).setdefault(row["epoch"], []).append(row)
 
     def of(self, group_id: str, epoch: int, offset: int, *, over: bool = False) -> Mapping[str, Any] | None:
         """The row that explains a record; `over`: the one that says that the rebalance was."""
