@@ -37,7 +37,7 @@ from konvene.broker.transactions import Transactions
 from konvene.broker.turns import Turns
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
-from konvene.cluster.features import SUPPORTED
+from konvene.cluster.features import FEATURES_CHANGED, SUPPORTED
 from konvene.cluster.names import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -333,6 +333,8 @@ class Broker:
             self.groups.topic_deleted(gone.name, gone.id)
             self.share_states.topic_deleted(gone.id)
             self.sharing.topic_deleted(gone.id)
+        elif effect.verb == FEATURES_CHANGED:
+            self.sharing.features_changed()
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
 

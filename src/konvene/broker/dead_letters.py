@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -45,15 +46,15 @@ class DeadLetters:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._sending: dict[asyncio.Task[None], None] = {}
-        self.written = 0
-        """Records that were copied."""
-        self.batches = 0
-        """Batches that were written, or should have been."""
-        self.failed = 0
+        self.written: Counter[str] = Counter()
+        """Records that were copied, by group."""
+        self.batches: Counter[str] = Counter()
+        """Batches that were to be written, by group."""
+        self.failed: Counter[str] = Counter()
         """Of those, how many were not."""
 
     def __repr__(self) -> str:
-        return f"<dead letters: {self.written} copied, {len(self._sending)} under way>"
+        return f"<dead letters: {self.written.total()} copied, {len(self._sending)} under way>"
 
     def send(self, served: Served, letters: Iterable[DeadLetter]) -> None:
         """Copy them, and tell the share partition of each when that is done."""
@@ -63,14 +64,14 @@ class DeadLetters:
 
     async def _send(self, served: Served, letters: tuple[DeadLetter, ...]) -> None:
         for letter in letters:
-            self.batches += 1
+            self.batches[served.key.group_id] += 1
             try:
                 queue = await self._queue(served)
                 self._copy(queue, served, letter)
                 if queue.syncs:
                     await queue.sync()
             except (NoQueue, Refused, LogError, CodecError) as error:
-                self.failed += 1
+                self.failed[served.key.group_id] += 1
                 log.error("%s: offsets %d to %d are archived without a copy in a dead letter topic: %s",
                           served.key, letter.first_offset, letter.last_offset, error)  # fmt: skip
             served.archived(letter)
@@ -115,15 +116,15 @@ class DeadLetters:
             more = len(copy.key or b"") + len(copy.value or b"") + HEADERS_ONLY
             more += sum(len(name) + len(value or b"") for name, value in copy.headers)
             if batch and size + more > most:
-                self._write(queue, batch)
+                self._write(queue, served, batch)
                 batch, size = [], 0
             batch.append(copy._replace(offset=len(batch)))
             size += more
-        self._write(queue, batch)
+        self._write(queue, served, batch)
 
-    def _write(self, queue: Partition, batch: list[Record]) -> None:
+    def _write(self, queue: Partition, served: Served, batch: list[Record]) -> None:
         queue.produce(build(batch))
-        self.written += len(batch)
+        self.written[served.key.group_id] += len(batch)
 
     def _copies(self, served: Served, letter: DeadLetter) -> Iterator[Record]:
         """One for each offset, as it is to be written; the offset is the source's."""

@@ -87,7 +87,7 @@ class Served:
     """One share partition. `failed` is what fetches are told once it cannot be served; None while it can."""
 
     __slots__ = (
-        "_alarm", "_broker", "_drop", "_terms_of", "_writes", "core", "failed", "key", "loaded", "partition",
+        "_alarm", "_began_s", "_broker", "_drop", "_terms_of", "core", "failed", "key", "loaded", "partition",
         "topic", "waiting", "was_loaded",
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ class Served:
         self.failed: Told | None = None
         self.waiting: dict[Waiting, None] = {}
         self._alarm: asyncio.TimerHandle | None = None
-        self._writes = 0
+        self._began_s = 0.0
         self._take_terms()
 
     def __repr__(self) -> str:
@@ -115,6 +115,7 @@ class Served:
 
     def load(self) -> None:
         """Ask the keeper; fetches wait meanwhile."""
+        self._began_s = self._broker.loop.time()
         asked = self._broker.share_states.submit(Read(self.key, self.partition.leader_epoch))
         asked.listen(self._load)
 
@@ -133,6 +134,8 @@ class Served:
             self.fail((Errors.UNKNOWN_SERVER_ERROR, str(error)))
             return
         self.loaded = self.was_loaded = True
+        if self._broker.meter is not None:
+            self._broker.meter.share_partition_load_s.add(self._broker.loop.time() - self._began_s)
         self._write_behind(follow)
         if self.core.dead_letters:
             self._broker.sharing.dead_letters.send(self, self.core.dead_letters)
@@ -173,6 +176,10 @@ class Served:
         if self._terms_of is not broker.group_configs:
             self._terms_of = broker.group_configs
             self.core.terms = terms(broker, self.key.group_id)
+
+    def forget_terms(self) -> None:
+        """What records are delivered by may be something else now."""
+        self._terms_of = None
 
     # --- reading ---
 

@@ -55,6 +55,8 @@ class Sharing:
     def _drop(self, served: Served) -> None:
         if self.served.get(served.key) is served:
             del self.served[served.key]
+            if self._broker.meter is not None:
+                self._broker.meter.share_partition_done(served.key.group_id, served.core.counts)
             others = self._by_group[served.key.group_id]
             del others[served.key]
             if not others:
@@ -107,7 +109,9 @@ class Sharing:
             self.served[key].fail((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
 
     def features_changed(self) -> None:
-        """Share groups may have been switched off: then all sessions are over."""
+        """Share groups may have been switched off, or their dead letter topics."""
+        for served in self.served.values():
+            served.forget_terms()
         if self._broker.level(SHARE_VERSION) < SHARE_GROUPS and (self.served or self.sessions):
             self.sessions.clear()
             for served in tuple(self.served.values()):

@@ -22,6 +22,15 @@ class Counts:
         self.lock_timeouts = 0
         """Records that were not acknowledged in time."""
 
+    def add(self, other: Counts) -> None:
+        """Count what another has counted as well."""
+        self.delivered += other.delivered
+        self.redelivered += other.redelivered
+        for said, records in enumerate(other.acknowledged):
+            self.acknowledged[said] += records
+        self.archived += other.archived
+        self.lock_timeouts += other.lock_timeouts
+
     def __repr__(self) -> str:
         return (
             f"<delivered {self.delivered}, again {self.redelivered}, acknowledged {self.acknowledged}, "

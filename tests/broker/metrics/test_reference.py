@@ -9,7 +9,9 @@ import pytest
 
 from konvene.broker.metrics.meter import OF_OFFSETS
 from konvene.broker.metrics.reference import BOUNDS, render_reference
-from konvene.broker.metrics.rows import KAFKAS, KAFKAS_OF_SHARE_STATE, METRICS, OURS, Metric
+from konvene.broker.metrics.rows import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric
+from konvene.broker.metrics.share_rows import OURS_OF_DELIVERIES
+from konvene.broker.metrics.table import METRICS
 
 ROOT = Path(__file__).parents[3]
 ATTRIBUTES = {
@@ -53,7 +55,7 @@ def test_no_name_stands_twice_not_even_for_openmetrics() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("metric", OURS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", (*OURS, *OURS_OF_DELIVERIES), ids=lambda metric: metric.name)
 def test_ours_are_named_as_prometheus_names(metric: Metric) -> None:
     """A prefix, base units, `_total` behind counters and nowhere else; a histogram's buckets are told."""
     assert re.fullmatch(r"konvene_[a-z_]+", metric.name)

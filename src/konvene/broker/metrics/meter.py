@@ -22,6 +22,7 @@ from konvene.broker.metrics.share_state import CountedShareStates
 from konvene.broker.metrics.tallies import Buckets, GroupLabels, Paced, Spans
 from konvene.cluster.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from konvene.codec.schema import Struct
+from konvene.delivery.counts import Counts
 from konvene.records.audit import RebalanceValue
 from konvene.shard.causes import UNKNOWN
 
@@ -70,6 +71,10 @@ class Meter:
         self.share_load_s = Spans()
         self.share_cut_at: dict[int, int] = {}
         """Where the log of each partition of share state was cut off last."""
+        self.share_partition_load_s = Spans()
+        """From the first fetch until the share partition could be fetched from."""
+        self.share_done: dict[str, Counts] = {}
+        """What share partitions counted that are no more, by their groups' labels."""
         self.decisions: dict[str, Buckets] = {}
         self.loads = Buckets(())
         self.longest_load_s = 0.0
@@ -135,10 +140,15 @@ class Meter:
     def forget(self, group_id: str) -> None:
         """The group is gone: its lines end, and its place is free."""
         self.labels.forget(group_id)
+        self.share_done.pop(group_id, None)
         by_group: tuple[dict[Any, Any], ...] = (self.begun, self.rebalance_s, self.units_moved)
         for counts in by_group:
             for key in [key for key in counts if key[0] == group_id]:
                 del counts[key]
+
+    def share_partition_done(self, group_id: str, counts: Counts) -> None:
+        """A share partition is served no more."""
+        self.share_done.setdefault(self.labels.of(group_id), Counts()).add(counts)
 
     # --- requests ---
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.metrics.rows import METRICS, Metric, Seen, read_all
+from konvene.broker.metrics.rows import Metric, Seen
+from konvene.broker.metrics.table import METRICS, read_all
 from konvene.broker.metrics.tallies import Buckets
 
 if TYPE_CHECKING:

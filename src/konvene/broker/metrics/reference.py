@@ -20,6 +20,12 @@ from konvene.broker.metrics.rows import (
     SHARE_MBEAN,
     Metric,
 )
+from konvene.broker.metrics.share_rows import (
+    GROUPS_MBEAN,
+    KAFKAS_OF_DELIVERIES,
+    OURS_OF_DELIVERIES,
+    PARTITIONS_MBEAN,
+)
 
 __all__ = ["render_reference"]
 
@@ -56,6 +62,8 @@ def _page() -> Iterator[str]:
     yield ""
     yield f"And of the MBean `{SHARE_MBEAN}`:\n"
     yield from _table(KAFKAS_OF_SHARE_STATE, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
+    yield f"And of the MBeans `{GROUPS_MBEAN}` and `{PARTITIONS_MBEAN}`, whose names are a label:\n"
+    yield from _table(KAFKAS_OF_DELIVERIES, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
     yield "What Kafka has besides, and where to look:\n"
     yield "| Kafka's | Here |"
     yield "| --- | --- |"
@@ -63,7 +71,7 @@ def _page() -> Iterator[str]:
         yield f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {instead} |"
     yield ""
     yield "## What Kafka lacks\n"
-    yield from _table(OURS, "Buckets, in seconds", _bounds)
+    yield from _table((*OURS, *OURS_OF_DELIVERIES), "Buckets, in seconds", _bounds)
 
 
 def _table(metrics: Iterable[Metric], last: str, cell: Callable[[Metric], str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ buckets of a histogram.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from konvene.broker.metrics.kinds import KINDS
@@ -204,6 +204,9 @@ INSTEAD: Final[tuple[tuple[str, str], ...]] = (
     ("batch-buffer-cache-*, background-*", "There are no such caches and no such threads."),
     ("streams-group-topology-description-*",
      "Descriptions are kept in memory, with their group, and go with it: no plugin has any to delete."),
+    ("FetchLockTimeMs, FetchLockRatio, RequestTopicPartitionsFetchRatio, TopicPartitionsAcquireTimeMs, "
+     "InFlightBatchMessageCount",
+     "Share partitions have no fetch locks to wait for; see `konvene_share_in_flight_records`."),
     ("kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups…",
      "Deprecated in Kafka 4.4 in favour of the counts above."),
 )  # fmt: skip
@@ -305,11 +308,3 @@ OURS: Final[tuple[Metric, ...]] = (
            "How long it took until what was appended was on the disk, as whoever waited for it saw it.",
            _histograms(lambda seen: seen.meter.syncs), ("log",)),
 )  # fmt: skip
-
-METRICS: Final[tuple[Metric, ...]] = (*KAFKAS, *KAFKAS_OF_SHARE_STATE, *OURS)
-
-
-def read_all(seen: Seen) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], float | Buckets]]]]:
-    """Each row with its lines."""
-    for metric in METRICS:
-        yield metric, list(metric.read(seen))

@@ -1,0 +1,20 @@
+"""All metrics, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from konvene.broker.metrics.rows import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric, Seen
+from konvene.broker.metrics.share_rows import KAFKAS_OF_DELIVERIES, OURS_OF_DELIVERIES
+from konvene.broker.metrics.tallies import Buckets
+
+METRICS: Final[tuple[Metric, ...]] = (
+    *KAFKAS, *KAFKAS_OF_SHARE_STATE, *KAFKAS_OF_DELIVERIES, *OURS, *OURS_OF_DELIVERIES,
+)  # fmt: skip
+
+
+def read_all(seen: Seen) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], float | Buckets]]]]:
+    """Each row with its lines."""
+    for metric in METRICS:
+        yield metric, list(metric.read(seen))

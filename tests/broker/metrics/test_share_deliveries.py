@@ -1,0 +1,69 @@
+"""What share partitions count is shown, also when they are no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.broker.handlers.asking import Asking, told
+from tests.broker.test_share_fetch import (
+    ACCEPT,
+    GROUP,
+    QUICK,
+    REJECT,
+    RELEASE,
+    TOPIC,
+    acquired,
+    errors,
+    joined,
+)
+
+from konvene.broker.metrics.census import taken
+from konvene.broker.metrics.rows import Seen
+from konvene.broker.metrics.table import read_all
+
+Page = dict[tuple[str, ...], float]
+
+
+async def shown(asking: Asking) -> Page:
+    """Name and labels, and the number."""
+    broker = asking.broker
+    assert broker.meter is not None
+    seen = Seen(broker, broker.meter, await taken(broker, broker.meter))
+    return {
+        (metric.name, *labels): value
+        for metric, lines in read_all(seen)
+        if "hare" in metric.name
+        for labels, value in lines
+        if isinstance(value, int | float)
+    }
+
+
+def test_deliveries_are_counted(tmp_path: Path) -> None:
+    kafka, ours = "kafka_server_ShareGroupMetrics_Count", "konvene_share_"
+
+    async def story(asking: Asking) -> None:
+        (one,) = await joined(asking)
+        for value in b"abc":
+            asking.write(TOPIC, bytes((value,)))
+        assert acquired(await one.fetch(wait_ms=1000)) == [(0, 2, 1)]
+        page = await shown(asking)
+        place = (GROUP, TOPIC, "0")
+        assert page["kafka_server_SharePartitionMetrics_Value", "InFlightMessageCount", *place] == 3
+        assert page["kafka_server_SharePartitionMetrics_Value", "InFlightBatchCount", *place] == 1
+        assert page[ours + "in_flight_records", GROUP] == 3
+        assert page[ours + "sessions",] == 1
+        assert errors(await one.acknowledge([(0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)])) == [0]
+        assert acquired(await one.fetch(wait_ms=1000)) == [(1, 1, 2)]
+        expected = {"Accept": 1, "Release": 1, "Reject": 1, "Renew": 0}
+        for _ in range(2):
+            page = await shown(asking)
+            for name, count in expected.items():
+                assert page[kafka, "RecordAcknowledgementsPerSec", name, ""] == count
+            assert page[kafka, "PartitionLoadTimeMs", "", ""] == 1
+            assert page[ours + "delivered_records_total", GROUP] == 4
+            assert page[ours + "redelivered_records_total", GROUP] == 1
+            assert page[ours + "archived_records_total", GROUP] == 1
+            asking.broker.sharing.group_empty(GROUP)
+        assert (ours + "in_flight_records", GROUP) not in page
+
+    told(tmp_path, story, QUICK | {"konvene.metrics.port": "0"})
