@@ -17,6 +17,7 @@ from konvene.pipeline.engine import Local, Processes
 from konvene.pipeline.gold import GOLD_OF
 from konvene.pipeline.ingest import ingest
 from konvene.pipeline.progress import Progress
+from konvene.pipeline.resume import Reached
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import Warehouse
 from konvene.records.audit import Cause, RebalanceKey, RebalanceValue
@@ -187,7 +188,8 @@ def test_a_reducer_hears_of_every_hole_and_of_none_that_there_is_not(
     build(warehouse, Local())
     (task,) = (t for t in tasks if t.kind == "groups")
     told = Told()
-    for _ in gold._feed(task, told):  # type: ignore[arg-type]
+    groups = task.inputs["groups"]
+    for _ in gold._feed(task, told, groups, gold.Holes(task), Reached()):  # type: ignore[arg-type]
         pass
     assert told.taken == [(r.offset, r.value) for b in left for r in b if _is_of_groups(r)]
     ends, gaps = -1, {}

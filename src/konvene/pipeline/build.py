@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -37,14 +37,30 @@ OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
 _OVERLAPS = "coordinator_record"
 
 
-def build(warehouse: Warehouse, engine: Engine, progress: Watch | None = None) -> Report:
+def build(
+    warehouse: Warehouse,
+    engine: Engine,
+    progress: Watch | None = None,
+    *,
+    kinds: Collection[str] = tuple(GOLD_OF),
+    goes_on: bool = False,
+) -> Report:
     """Bring gold up to what bronze and silver have. `Conflict` if somebody else is writing to the
-    warehouse."""
+    warehouse.
+
+    `kinds`: of these tasks only. With `goes_on` what is reduced is kept for the next time, and gone on with
+    (`konvene.pipeline.resume`): for who takes in little and often. The files are the same."""
     with warehouse.writing():
         started_ms = time.time_ns() // 1_000_000
         watched = Watched("build", progress)
         ledger = warehouse.snapshot.ledger
-        tasks = [task for task in _tasks(warehouse) if ledger.get(_key(task)) != _digest(task)]
+        tasks = [
+            task
+            for task in _tasks(warehouse)
+            if task.kind in kinds and ledger.get(_key(task)) != _digest(task)
+        ]
+        if goes_on:
+            tasks = [task._replace(goes_on=True, before=_made(warehouse, task)) for task in tasks]
         tasks.sort(key=lambda task: (-task.size, task.kind, task.of))
         watched.expect(len(tasks), sum(task.size for task in tasks))
         by_key = {(task.kind, task.of): task for task in tasks}
@@ -54,8 +70,7 @@ def build(warehouse: Warehouse, engine: Engine, progress: Watch | None = None) -
             task = by_key[kind, of]
             watched.did(task.size, sum(file.rows for file in files))
             added += files
-            for table in GOLD_OF[kind]:
-                removed += warehouse.files(table, of.topic, of.partition, cluster=of.cluster)
+            removed += _made(warehouse, task)
         number = None
         if tasks:
             done = {_key(task): _digest(task) for task in tasks}
@@ -98,6 +113,16 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
             names = warehouse.files("transaction_log", cluster=of.cluster)
             read = {"commits": silver, "log_end": ends, "transactional": (*groups, *commits)}
             yield Task("lag", home, of, spans, {**read, "transactions": tuple(names)})
+
+
+def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
+    """What a task like this made before."""
+    of = task.of
+    return tuple(
+        file
+        for table in GOLD_OF[task.kind]
+        for file in warehouse.files(table, of.topic, of.partition, cluster=of.cluster)
+    )
 
 
 def _audits(warehouse: Warehouse) -> list[tuple[DataFile, frozenset[int]]]:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from konvene.codec.batches import read_header
 from konvene.codec.errors import CodecError
 from konvene.pipeline.audits import AUDIT_TOPIC, audit_rows
-from konvene.pipeline.codec.bronze import blocks, located
+from konvene.pipeline.codec.bronze import Decoded, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.files import Partition
@@ -63,6 +63,8 @@ class Chunk(NamedTuple):
     them are known to be new."""
     pieces: tuple[Range, ...] = ()
     """Parts of the range whose worth is told apart, because it was before; none for the range as a whole."""
+    servers: str = ""
+    """Where the range is to be fetched; the split then says nothing."""
 
     @property
     def size(self) -> int:
@@ -85,31 +87,44 @@ class Done(NamedTuple):
 
 def do(task: Chunk) -> Done:
     """Read a part of a log and write what is in it."""
+    if task.servers:
+        return _read_by(task, _fetched(task))
     try:
         buf = (_read if task.of.topic in _READ_WHOLE else _mapped)(task.split)
     except FileNotFoundError:
         buf = None
     if buf is None:
         return Done(task.of, task.within, None, [], [])
-    if task.of.topic in COORDINATORS:
-        return _Coordinator(task, buf).done()
-    if task.of.topic == AUDIT_TOPIC:
-        return _audit(task, buf)
     if task.of.topic == METADATA:
         return Done(task.of, task.within, _all(task.within), [], names_in_metadata(buf, task.of.cluster))
-    return _ends(task, buf)
+    if task.of.topic not in _READ_WHOLE:
+        return _ends(task, buf)
+    split = task.split
+    return _read_by(task, blocks(buf, segment_base=split.segment_base, end=split.size, origin=split.position))
+
+
+def _read_by(task: Chunk, found: Iterator[Decoded]) -> Done:
+    if task.of.topic == AUDIT_TOPIC:
+        return _audit(task, found)
+    return _Coordinator(task, found).done()
+
+
+def _fetched(task: Chunk) -> Iterator[Decoded]:
+    from konvene.pipeline.sources.decode import fetched
+
+    return fetched(task.servers, task.of, *task.within)
 
 
 class _Coordinator:
     """Bronze and silver of a coordinator's log."""
 
-    def __init__(self, task: Chunk, buf: memoryview) -> None:
+    def __init__(self, task: Chunk, found: Iterator[Decoded]) -> None:
         self.task = task
         self.sinks: dict[tuple[str, str], Sink] = {}
         self.offsets: list[np.ndarray[Any, Any]] = []
         self.names: set[Named] = set()
         self.known = _known(task)
-        self.buf = buf
+        self.found = found
         self.where = (task.of.cluster, task.of.topic, task.of.partition)
 
     def __repr__(self) -> str:
@@ -140,9 +155,7 @@ class _Coordinator:
         return spans
 
     def _read(self) -> None:
-        split = self.task.split
-        bytes_of = {"segment_base": split.segment_base, "end": split.size, "origin": split.position}
-        for block in blocks(self.buf, **bytes_of):
+        for block in self.found:
             records = self._wanted(block.records)
             if block.quarantine is not None and self.known is None:
                 self._quarantine(located(block.quarantine, *self.where))
@@ -211,7 +224,7 @@ class _Coordinator:
         return _closed(self.task, self.sinks[table, family], table, family)
 
 
-def _audit(task: Chunk, buf: memoryview) -> Done:
+def _audit(task: Chunk, found: Iterator[Decoded]) -> Done:
     """`audit_event`, and the spans of its log."""
     tables = [TABLES[name] for name in ("audit_event", "quarantine")]
     sinks = [_sink(task, table.name, table.schema) for table in tables]
@@ -224,7 +237,7 @@ def _audit(task: Chunk, buf: memoryview) -> Done:
                 sink.write(some)
 
     try:
-        for block in blocks(buf, segment_base=task.split.segment_base, end=task.split.size):
+        for block in found:
             here = block.records.column("offset").to_numpy(zero_copy_only=False)
             mask = (here >= task.within.first) & (here <= task.within.last)
             offsets.append(here[mask])

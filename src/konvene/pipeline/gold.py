@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from konvene.pipeline.ledger import WHOLE, Span
 from konvene.pipeline.parquet import VERSION, Sink
 from konvene.pipeline.read import of_files
 from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.resume import Kept, Reached, before_last, keep, kept, packed
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.transactional import NAMED, names_of, rows_of
 from konvene.pipeline.warehouse import DataFile, folder_of
@@ -57,6 +59,10 @@ class Task(NamedTuple):
     of: Partition
     spans: tuple[Span, ...]
     inputs: dict[str, tuple[DataFile, ...]]
+    before: tuple[DataFile, ...] = ()
+    """The files that a task like this made before."""
+    goes_on: bool = False
+    """Whether to go on where that one ended, and to keep what the next one needs for it."""
 
     @property
     def size(self) -> int:
@@ -87,31 +93,64 @@ def make(task: Task) -> Made:
 
 
 def _groups(task: Task) -> list[DataFile]:
-    out = _Out(task, _REDUCED)
+    out, names = _Out(task, _REDUCED), dict(_names(task))
+    known = kept(task) if task.goes_on else None
     try:
-        reducer = PartitionReducer(task.of.cluster, task.of.partition, _audit(task), dict(_names(task)))
-        for _ in _feed(task, reducer):
-            out.rows(reducer.drain())
-        reducer.finish()
-        out.rows(reducer.drain())
+        reducer = None
+        if known is not None:
+            since = [file for file in task.inputs["audit_event"] if file.path not in known.audit]
+            reducer = known.reducer(names, _audit(task, since))
+        if reducer is None:
+            known = None
+            audit = _audit(task, task.inputs["audit_event"])
+            reducer = PartitionReducer(task.of.cluster, task.of.partition, audit, names)
+        keeps = _reduced(task, reducer, known, out)
         files = out.close()
     finally:
         out.abandon()
-    return [*files, *_health(task, files)]
+    until_ms = _until_ms(task, known)
+    files += _health(task, files, until_ms)
+    if keeps is not None:
+        times = frozenset(file.path for file in task.inputs["times"])
+        keep(task, replace(keeps, gold=files, times=times, until_ms=until_ms))
+    return files
 
 
-def _feed(task: Task, reducer: PartitionReducer) -> Iterator[None]:
-    """Give the reducer the log, and stop now and then so that its rows can leave."""
-    holes, begins, ends = Holes(task), -1, -1
+def _reduced(task: Task, reducer: PartitionReducer, known: Kept | None, out: _Out) -> Kept | None:
+    """Write the rows of `_REDUCED`; and what is to be kept for the next time, if anything is."""
+    groups, holes, keeps = task.inputs["groups"], Holes(task), known
+    done, reached = 0, Reached()
+    if known is not None:
+        done, reached = len(known.groups), replace(known.reached)
+        out.copy(known.gold, known.rows)
+    early = max(done, before_last(groups)) if task.goes_on else len(groups)
+    for _ in _feed(task, reducer, groups[done:early], holes, reached):
+        out.rows(reducer.drain())
+    if task.goes_on and early > done and reached.ends <= groups[early - 1].last_offset:
+        keeps = packed(task, reducer, reached, out.counts)
+    for _ in _feed(task, reducer, groups[early:], holes, reached):
+        out.rows(reducer.drain())
+    reducer.finish()
+    out.rows(reducer.drain())
+    return keeps
+
+
+def _feed(
+    task: Task, reducer: PartitionReducer, files: Sequence[DataFile], holes: Holes, reached: Reached
+) -> Iterator[None]:
+    """Give the reducer what these files have, and stop now and then so that its rows can leave."""
     columns = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
-    for batch in task.read("groups", columns):
+    for batch in of_files(task.warehouse, files, columns):
         rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
         for offset, timestamp_ms, base, last, key, value, kind in rows:
-            if base != begins:
+            if base != reached.begins:
+                ends = reached.ends
                 if base > ends + 1 and holes.count(ends + 1, base - 1) == base - ends - 1:
                     reducer.batch(ends + 1, base - 1, base - ends - 1)
                 reducer.batch(base, last, holes.count(base, last))
-                begins, ends = base, last
+                reached.begins, reached.ends = base, last
+            if timestamp_ms > reached.ms:
+                reached.ms = timestamp_ms
             if kind is not None:
                 reducer.take(offset, timestamp_ms, key, value)
         yield
@@ -158,11 +197,11 @@ class Holes:
         return int(high - low)
 
 
-def _audit(task: Task) -> Iterator[dict[str, Any]]:
+def _audit(task: Task, files: Sequence[DataFile]) -> Iterator[dict[str, Any]]:
     """Rows of the audit about this log, in the order in which they were written; and those about generations
     that left no record, of which only the group is known."""
     wanted = (ds.field("partition") == task.of.partition) | (ds.field("partition") == -1)
-    for batch in task.read("audit_event", None, wanted):
+    for batch in of_files(task.warehouse, files, None, wanted):
         yield from batch.to_pylist()
 
 
@@ -171,9 +210,8 @@ def _names(task: Task) -> Iterator[tuple[str, str]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _health(task: Task, files: list[DataFile]) -> list[DataFile]:
+def _health(task: Task, files: list[DataFile], until_ms: int | None) -> list[DataFile]:
     """`group_health`, from the files that were just written: some groups at a time."""
-    until_ms = _until_ms(task)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for first, last in _some_groups(task, files):
@@ -210,10 +248,12 @@ def _of(
             yield from of_files(task.warehouse, [file], columns, wanted)
 
 
-def _until_ms(task: Task) -> int | None:
+def _until_ms(task: Task, known: Kept | None) -> int | None:
     """The last time that the log tells, from what Parquet says of its columns."""
-    times = []
+    times = [] if known is None or known.until_ms is None else [known.until_ms]
     for file in task.inputs["times"]:
+        if known is not None and file.path in known.times:
+            continue
         metadata = pq.read_metadata(os.path.join(task.warehouse, file.path))
         column = metadata.schema.to_arrow_schema().get_field_index("timestamp_ms")
         for group in range(metadata.num_row_groups):
@@ -289,6 +329,8 @@ class _Out:
             name: Sink(os.path.join(task.warehouse, folder_of("gold", name, task.of)), TABLES[name].schema)
             for name in tables
         }
+        self.counts = dict.fromkeys(tables, 0)
+        """Rows by table."""
 
     def __repr__(self) -> str:
         return f"<gold of {self._task.of}: {', '.join(self._sinks)}>"
@@ -306,6 +348,16 @@ class _Out:
 
     def batch(self, name: str, rows: pa.RecordBatch) -> None:
         self._sinks[name].write(rows)
+        self.counts[name] += rows.num_rows
+
+    def copy(self, files: Sequence[DataFile], counts: Mapping[str, int]) -> None:
+        """The first rows of the files that a task like this wrote before."""
+        for file in files:
+            left = counts.get(file.table, 0)
+            for batch in of_files(self._task.warehouse, [file] if left else []):
+                if left:
+                    self.batch(file.table, batch.slice(0, left))
+                    left -= min(left, batch.num_rows)
 
     def close(self) -> list[DataFile]:
         of, last = self._task.of, self._task.spans[-1].last

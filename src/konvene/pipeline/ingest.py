@@ -9,6 +9,8 @@ log. In this order:
     fill     compacted spans, from other copies, one after the other: only they can have what is missing there
     commit   files, spans and names of topics become visible at one stroke
 
+`take` does the second and the last of these for who knows himself what is new.
+
 A segment that the cleaner or retention replaced between look and read is left for the next run; the report
 says so.
 
@@ -22,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,7 +43,10 @@ from konvene.pipeline.tables import TABLES
 from konvene.pipeline.topics import Named, merged, named_table, names_in_folders
 from konvene.pipeline.warehouse import DataFile, Warehouse, folder_of
 
-__all__ = ["Report", "WrongTables", "ingest", "run_row"]
+if TYPE_CHECKING:
+    from konvene.pipeline.sources.plan import Slice
+
+__all__ = ["Replaced", "Report", "WrongTables", "ingest", "run_row", "take"]
 
 
 MOST_OFFSETS = 1_000_000
@@ -66,6 +71,10 @@ class Report:
     """What was passed over, in sentences."""
 
 
+class Replaced(OSError):
+    """A file is another one than when it was planned to read it."""
+
+
 class WrongTables(ValueError):
     """There is no such table, or the warehouse was begun with others."""
 
@@ -87,6 +96,20 @@ def ingest(
     table. `NotALog` for paths without logs, `Conflict` if somebody else is writing to the warehouse."""
     with warehouse.writing():
         return _Ingest(warehouse, engine, tables, Watched("ingest", progress), task_bytes).run(paths, cluster)
+
+
+def take(
+    warehouse: Warehouse, parts: Sequence[Slice], engine: Engine, paths: Sequence[str] = (), cluster: str = ""
+) -> Report:
+    """Take in these parts of logs, or what of them the warehouse has not.
+
+    For who knows what is new, as a stream does. `paths` are where the logs' folders stand, which name topics.
+    `Replaced` if a file is another one than when the part was planned: nothing has happened then. `Conflict`
+    if somebody else is writing to the warehouse."""
+    with warehouse.writing():
+        return _Ingest(warehouse, engine, None, Watched("ingest", None), TASK_BYTES).take(
+            parts, paths, cluster
+        )
 
 
 class _Job(NamedTuple):
@@ -147,6 +170,24 @@ class _Ingest:
             jobs += self._snapshots(of, copies)
         self._do(jobs)
         self._fill([s for s in sources if s.of.topic in COORDINATORS])
+        return self._commit(started_ms, asked)
+
+    def take(self, parts: Sequence[Slice], paths: Sequence[str], cluster: str) -> Report:
+        started_ms = time.time_ns() // 1_000_000
+        asked = self._same_tables()
+        found = find(paths, cluster)
+        self.state.names.update(names_in_folders(found.copies))
+        jobs: list[_Job] = []
+        for of, copies in found.partitions().items():
+            jobs += self._snapshots(of, copies)
+        for part in parts:
+            for new in self._covered(part.of).open(Range(part.first, part.last)):
+                split = part.split or Split("", -1, 0, 0, *new)
+                chunk = self._chunk(part.of, split, new)._replace(servers=part.bootstrap)
+                jobs.append(_Job(chunk, new, ""))
+        self._do(jobs)
+        if self.state.left:
+            raise Replaced("; ".join(self.state.left))
         return self._commit(started_ms, asked)
 
     def _same_tables(self) -> dict[str, Any]:

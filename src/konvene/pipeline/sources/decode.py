@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +27,7 @@ from konvene.pipeline.sources.plan import Slice, Wanted
 from konvene.pipeline.splits import Split
 from konvene.pipeline.tables import TABLES
 
-__all__ = ["LOGS", "TABLES_OF_LOGS", "Reading", "Replaced", "reading"]
+__all__ = ["LOGS", "PARTS", "TABLES_OF_LOGS", "Reading", "Replaced", "fetched", "part_of", "reading"]
 
 LOGS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 """The logs whose records are `coordinator_record`."""
@@ -47,6 +48,8 @@ class Reading:
     topics: tuple[str, ...]
     """The logs that have it; empty: those of users' topics, which are read from files only."""
     rows: Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]
+    everything: bool = False
+    """Of files, whichever topics' they are."""
 
     def __repr__(self) -> str:
         return f"Reading({self.table})"
@@ -54,6 +57,8 @@ class Reading:
     @property
     def wanted(self) -> Wanted:
         names = "|".join(map(re.escape, self.topics))
+        if self.everything:
+            return Wanted(re.compile(".*"))
         return Wanted(re.compile(names) if names else _USERS)
 
     def batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
@@ -104,14 +109,46 @@ def _audits(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
         yield from audit_rows(_within(each.records, part), part.of)
 
 
+def _parts(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+    """What is to be read, and nothing of it is."""
+    split = part.split or Split("", -1, 0, 0, part.first, part.last)
+    row = (
+        *_where(part.of), part.first, part.last, split.path, split.segment_base, split.position, split.end,
+        split.first, split.last, split.inode, part.bootstrap,
+    )  # fmt: skip
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([value], field.type) for value, field in zip(row, PARTS, strict=True)], schema=PARTS
+    )
+
+
+def part_of(row: Sequence[Any]) -> Slice:
+    """The part of a log that a row of `log_part` tells of."""
+    cluster, topic, partition, first, last, *split, servers = row
+    of = Partition(cluster, topic, partition)
+    return Slice(of, first, last, None if servers else Split(*split), servers)
+
+
 def _end_rows(part: Slice) -> Iterator[pa.RecordBatch]:
     assert part.split is not None
     for rows in log_ends(_bytes(part.split), position=0, end=part.split.size):
         yield located(rows, *_where(part.of))
 
 
+PARTS = pa.schema(
+    [
+        ("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()),
+        ("first_offset", pa.int64()), ("last_offset", pa.int64()), ("path", pa.string()),
+        ("segment_base_offset", pa.int64()), ("position", pa.int64()), ("end_position", pa.int64()),
+        ("segment_first_offset", pa.int64()), ("segment_last_offset", pa.int64()), ("inode", pa.int64()),
+        ("servers", pa.string()),
+    ]
+)  # fmt: skip
+"""Of `log_part`: what of logs is to be read, a row for each task, without what is in it."""
+
+
 def _tables() -> Iterator[Reading]:
     bronze = TABLES["coordinator_record"].schema
+    yield Reading("log_part", PARTS, (*LOGS, AUDIT_TOPIC), _parts, everything=True)
     yield Reading("coordinator_record", bronze, LOGS, _bronze)
     yield Reading("quarantine", TABLES["quarantine"].schema, LOGS, _quarantine)
     yield Reading("audit_event", TABLES["audit_event"].schema, (AUDIT_TOPIC,), _audits)
@@ -130,19 +167,20 @@ TABLES_OF_LOGS = {each.table: each for each in _tables()}
 def _decoded(part: Slice) -> Iterator[Decoded]:
     split = part.split
     if split is None:
-        yield from _fetched(part)
+        yield from fetched(part.bootstrap, part.of, part.first, part.last)
     else:
         yield from blocks(
             _bytes(split), segment_base=split.segment_base, end=split.size, origin=split.position
         )
 
 
-def _fetched(part: Slice) -> Iterator[Decoded]:
+def fetched(servers: str, of: Partition, first: int, last: int) -> Iterator[Decoded]:
+    """What a cluster's broker has of a range of offsets; the first and the last batch may have others."""
     with asyncio.Runner() as runner:
-        cluster = Cluster(part.bootstrap)
+        cluster = Cluster(servers)
         try:
-            tp = TopicPartition(part.of.topic, part.of.partition)
-            for answer in in_turn(read_range(cluster, tp, part.first, part.last + 1), runner):
+            tp = TopicPartition(of.topic, of.partition)
+            for answer in in_turn(read_range(cluster, tp, first, last + 1), runner):
                 yield from blocks(b"".join(batch for _, batch in answer))
         finally:
             runner.run(cluster.close())

@@ -1,0 +1,158 @@
+"""Gold in a stream of Spark's: what one go makes, to the byte, with a restart in the middle and kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.pipeline.reduce.playing import Played
+from tests.pipeline.segments import LOGS, all_files
+from tests.pipeline.streaming import at_once, gold_rows, lived, sums
+from tests.pipeline.test_live import GROUPS, commit
+
+from konvene.pipeline import read
+from konvene.pipeline import stream as streams
+from konvene.pipeline.resume import HOME
+from konvene.pipeline.warehouse import Warehouse
+from konvene.testing import Konvene
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(spark: SparkSession, home: Path, logs: Path | None, **options: Any) -> Warehouse:
+    """Everything that is there, and then an end."""
+    paths = [] if logs is None else [str(logs)]
+    query = streams.gold(
+        spark, paths, str(home / "w"), checkpoint=str(home / "checkpoint"), once=True, **options
+    )
+    query.awaitTermination()
+    return Warehouse(home / "w")
+
+
+class Breaks:
+    """A step that fails at the third batch: before it, between its two manifests, or behind both."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.batches, self.takes, self.builds = where, 0, streams.take, streams.build
+
+    def __repr__(self) -> str:
+        return f"Breaks({self.where!r})"
+
+    def take(self, *given: Any, **more: Any) -> Any:
+        self.batches += 1
+        self._at("before")
+        return self.takes(*given, **more)
+
+    def build(self, *given: Any, **more: Any) -> Any:
+        self._at("between")
+        made = self.builds(*given, **more)
+        self._at("behind")
+        return made
+
+    def _at(self, where: str) -> None:
+        if self.batches == 3 and self.where == where:
+            raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("classic", "before"), ("consumer", "between"), ("streams", "behind"), ("share", "between")],
+)
+def test_kafkas_logs_streamed_with_a_break_come_to_the_files_of_one_go(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: str
+) -> None:
+    """Batch and stream are the same bytes; the last state of the groups is what Kafka's coordinator said."""
+    from pyspark.errors import StreamingQueryException
+
+    breaks = Breaks(where)
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "take", breaks.take)
+        patch.setattr(streams, "build", breaks.build)
+        with pytest.raises(StreamingQueryException, match="the disk is gone"):
+            run(spark, tmp_path, LOGS / name, maxRecordsPerTrigger=60)
+    assert breaks.batches == 3
+    warehouse = run(spark, tmp_path, LOGS / name, maxRecordsPerTrigger=120)
+    whole = at_once(tmp_path / "whole", LOGS / name)
+    assert sums(warehouse) == sums(whole)
+    for table in ("coordinator_record", "log_span", "offset_commit"):
+        assert _without_places(warehouse, table) == _without_places(whole, table), table
+    kept = {path for path in all_files(warehouse) if not path.startswith(HOME)}
+    assert kept >= set(warehouse.snapshot.files)
+
+
+def _without_places(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
+    return read.table(warehouse, table).to_pylist()
+
+
+def test_a_simulated_life_streamed_is_what_its_live_coordinator_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The log grows between two runs, in mid-life; what the coordinator said when it happened is told."""
+    played = Played("consumer", 2, steps=600)
+    logs = lived(tmp_path / "logs", played)
+    log = logs / "__consumer_offsets-0" / f"{0:020}.log"
+    data = log.read_bytes()
+    log.write_bytes(data[: len(data) // 2])
+    first = run(spark, tmp_path, logs, maxRecordsPerTrigger=100)
+    assert read.table(first, "rebalance").num_rows > 0
+    with log.open("r+b") as file:  # As a broker does it: the file is the same one.
+        file.write(data)
+    warehouse = run(spark, tmp_path, logs, maxRecordsPerTrigger=100)
+    assert sums(warehouse) == sums(at_once(tmp_path / "whole", logs))
+    names = {row["topic_id"]: row["topic"] for row in read.table(warehouse, "topic_name").to_pylist()}
+    rows = gold_rows(warehouse)
+    for table, expected in played.rows(audit=True, names=names).items():
+        assert [row | {"cluster": "c"} for row in rows[table]] == expected, table
+
+
+@pytest.mark.konvene(topics={"orders": 1})
+def test_a_live_cluster_is_told_of_as_its_files_tell(
+    spark: SparkSession, konvene: Konvene, tmp_path: Path
+) -> None:
+    """By Fetch, in steps that end in the middle of batches too."""
+    options = {"kafka.bootstrap.servers": konvene.bootstrap, "maxRecordsPerTrigger": 5}
+    commit(konvene, GROUPS, 1)
+    run(spark, tmp_path, None, **options)
+    commit(konvene, GROUPS, 2)
+    warehouse = run(spark, tmp_path, None, **options)
+    records = read.table(warehouse, "coordinator_record", ["partition", "offset"]).to_pylist()
+    assert len(records) == len({(r["partition"], r["offset"]) for r in records}) == 2 * len(GROUPS)
+    assert read.table(warehouse, "lag").num_rows >= len(GROUPS)
+
+
+CHILD = """
+import sys
+from konvene.pipeline import stream
+from konvene.pipeline.session import build
+
+home, logs = sys.argv[1:]
+spark = build("local[1]", spark_local_dir=home + "/local")
+limit = {"maxRecordsPerTrigger": 40}
+stream.gold(spark, logs, home + "/w", checkpoint=home + "/checkpoint", once=True, **limit).awaitTermination()
+"""
+
+
+def test_a_driver_that_is_killed_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """kill -9 of the driver's process in mid-stream; another one, this one, goes on from its checkpoint."""
+    logs = LOGS / "consumer"
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path), str(logs)], start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "w" / "_manifest").glob("*5.json")):
+        assert child.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    warehouse = run(spark, tmp_path, logs, maxRecordsPerTrigger=200)
+    whole = at_once(tmp_path / "whole", logs)
+    assert sums(warehouse) == sums(whole)
+    assert read.table(warehouse, "coordinator_record").equals(read.table(whole, "coordinator_record"))

@@ -1,0 +1,85 @@
+"""Logs that are taken in a little at a time, as a stream does it but without Spark; and a simulated one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.pipeline.reduce.playing import Played
+from tests.pipeline.segments import Record, write
+
+from konvene.pipeline import read
+from konvene.pipeline.build import build
+from konvene.pipeline.engine import Local
+from konvene.pipeline.files import Partition
+from konvene.pipeline.gold import GOLD_OF
+from konvene.pipeline.ingest import ingest
+from konvene.pipeline.sources.decode import reading
+from konvene.pipeline.sources.limits import Limit
+from konvene.pipeline.sources.plan import Files, Slice
+from konvene.pipeline.stream import step
+from konvene.pipeline.warehouse import Warehouse
+from konvene.records.audit import RebalanceKey
+from konvene.records.coordinator import AUDIT_RECORDS, encode_record
+from konvene.records.coordinator import Record as Coordinated
+
+GOLD = sorted(name for names in GOLD_OF.values() for name in names)
+WANTED = reading("log_part").wanted
+
+
+def steps(
+    logs: Path, records: int, reached: dict[Partition, int] | None = None, **limits: int
+) -> Iterator[list[Slice]]:
+    """The parts of a log, about so many records at a time, from `reached` on, which is kept up."""
+    source = Files((str(logs),), **limits)
+    start = {} if reached is None else reached
+    target = {of: place.next for of, place in source.places(WANTED).items()}
+    while any(start.get(of, 0) < end for of, end in target.items()):
+        end = source.limited(WANTED, start, target, Limit(records=records))
+        yield source.slices(WANTED, start, end)
+        start.update(end)
+
+
+def streamed(home: Path, logs: Path, records: int) -> Warehouse:
+    for parts in steps(logs, records):
+        step(Warehouse(home), parts, Local(), [str(logs)])
+    return Warehouse(home)
+
+
+def at_once(home: Path, logs: Path) -> Warehouse:
+    warehouse = Warehouse(home)
+    ingest(warehouse, [logs], Local())
+    build(warehouse, Local())
+    return warehouse
+
+
+def sums(warehouse: Warehouse) -> dict[str, list[tuple[str, str]]]:
+    """Of every table of gold the names and the checksums of its files."""
+    return {name: [(f.path, f.sha256) for f in warehouse.files(name)] for name in GOLD}
+
+
+def gold_rows(warehouse: Warehouse) -> dict[str, list[dict[str, Any]]]:
+    return {name: read.table(warehouse, name).to_pylist() for name in GOLD}
+
+
+def lived(folder: Path, played: Played) -> Path:
+    """A simulated coordinator's log and audit, as a broker would have left them."""
+    batches = [
+        [Record(at, batch.timestamp_ms, *pair) for at, pair in enumerate(batch.pairs, base)]
+        for batch, base in zip(played.batches, played.first, strict=False)
+    ]
+    write(folder, batches, cuts=range(200, len(batches), 200))
+    write(folder, [[record] for record in audit_records(played)], topic="__konvene_audit")
+    return folder
+
+
+def audit_records(played: Played) -> Iterator[Record]:
+    for at, ((group_id, story), base, last) in enumerate(played.told):
+        where = (
+            {"partition": 0, "base_offset": played.first[base], "last_offset": played.first[last + 1] - 1}
+            if base >= 0
+            else {}
+        )
+        record = Coordinated(RebalanceKey(group=group_id), story.replace(**where))
+        yield Record(at, story.ended_ms, *encode_record(record, AUDIT_RECORDS))
