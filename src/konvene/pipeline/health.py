@@ -46,6 +46,9 @@ _BUSY = {
 }
 """The state of a group before its target is made, and behind it."""
 
+_READ = ("active", "shared")
+"""Roles in which a partition, or task, is read."""
+
 _REBALANCE = (
     "cluster", "group_id", "group_type", "state", "start_ms", "target_ms", "end_ms", "duration_ms",
     "members", "units", "last_member_id", "log_partition", "base_offset",
@@ -112,7 +115,7 @@ def _groups(rebalance: pa.Table, unavailability: pa.Table) -> dict[tuple[str, st
         group = groups.setdefault((row["cluster"], row["group_id"]), _Group(row["group_type"]))
         group.rebalances.append(row)
     for row in _rows(unavailability, _GAP):
-        if row["role"] == "active":
+        if row["role"] in _READ:
             group = groups.setdefault((row["cluster"], row["group_id"]), _Group(row["group_type"]))
             group.gaps.append(row)
     return groups

@@ -112,7 +112,7 @@ def static_membership(group: str, facts: Facts) -> Advice | None:
     """Members that are restarted give everything up and get it again."""
     found = restarts(facts.rebalances)
     spared = by_restarts(facts.rebalances, found)
-    if len(spared) < AT_LEAST or facts.rebalances[-1].group_type == "streams":
+    if len(spared) < AT_LEAST or facts.rebalances[-1].group_type in ("share", "streams"):
         return None
     clients = tuple(sorted({r.client_id for r in found}))
     longest = max(r.away_ms for r in found)
@@ -250,7 +250,7 @@ def churn(group: str, facts: Facts) -> Advice | None:
     """More moved than had to."""
     chosen = [r for r in facts.rebalances if r.moved > r.least_moves and r.converged]
     moved, least = sum(r.moved for r in chosen), sum(r.least_moves for r in chosen)
-    if len(chosen) < AT_LEAST or moved < 2 * max(least, 1):
+    if len(chosen) < AT_LEAST or moved < 2 * max(least, 1) or facts.rebalances[-1].group_type == "share":
         return None
     unit = chosen[0].unit
     sticky = "The cooperative-sticky assignor moves" if facts.classic else "A sticky assignor (uniform) moves"

@@ -186,15 +186,15 @@ def _lanes(
 ) -> tuple[list[str], list[list[Any]], int]:
     """Names of members, a lane for each partition or task, and how many lanes there is no room for.
 
+    Of what several members have at a time there are as many lanes, side by side.
+
     A lane is [what it is, [from, to, name, from, to, name, …], [from, to, …] of gaps]."""
-    by_unit: dict[tuple[str, int, str], list[Row]] = defaultdict(list)
-    for row in owned:
-        by_unit[row["topic"], row["partition"], row["role"]].append(row)
-    holes: dict[tuple[str, int, str], list[Row]] = defaultdict(list)
+    by_unit = _side_by_side(owned)
+    holes: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
     for row in gaps:
-        holes[row["topic"], row["partition"], row["role"]].append(row)
+        holes[row["topic"], row["partition"], row["role"], 0].append(row)
     busiest = sorted(by_unit, key=lambda unit: (-len(by_unit[unit]), unit))[:MOST_LANES]
-    chosen = sorted(busiest, key=lambda unit: (unit[2], unit[0], unit[1]))
+    chosen = sorted(busiest, key=lambda unit: (unit[2], unit[0], unit[1], unit[3]))
     name_of = _names(row for unit in chosen for row in by_unit[unit])
     names = sorted(set(name_of.values()))
     number = {name: i for i, name in enumerate(names)}
@@ -203,7 +203,7 @@ def _lanes(
         lanes = []
         for unit in chosen:
             spans = [(*_span(row, high), number[name_of[row["member_id"]]]) for row in by_unit[unit]]
-            missed = [(*_span(row, high), 0) for row in holes[unit]]
+            missed = [(*_span(row, high), 0) for row in holes.get(unit, ())]
             kind = by_unit[unit][0]["group_type"]
             lanes.append(
                 [_unit_name(unit, kind), _flat(_merged(spans, least)), _pairs(_merged(missed, least))]
@@ -213,14 +213,29 @@ def _lanes(
         least = max(least * 2, 1)
 
 
+def _side_by_side(owned: Sequence[Row]) -> dict[tuple[str, int, str, int], list[Row]]:
+    """Who had what: topic, partition, role, and the first lane of these in which nobody is yet."""
+    found: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
+    ends: dict[tuple[str, int, str], list[float]] = defaultdict(list)
+    for row in sorted(owned, key=lambda row: row["from_ms"]):
+        unit = (row["topic"], row["partition"], row["role"])
+        lanes = ends[unit]
+        free = 0
+        if row["role"] == "shared":
+            free = next((i for i, end in enumerate(lanes) if end <= row["from_ms"]), len(lanes))
+        lanes[free : free + 1] = [float("inf") if row["to_ms"] is None else row["to_ms"]]
+        found[(*unit, free)].append(row)
+    return found
+
+
 def _span(row: Row, high: int) -> tuple[int, int]:
     return row["from_ms"], high if row["to_ms"] is None else row["to_ms"]
 
 
-def _unit_name(unit: tuple[str, int, str], group_type: str) -> str:
-    topic, partition, role = unit
+def _unit_name(unit: tuple[str, int, str, int], group_type: str) -> str:
+    topic, partition, role, lane = unit
     if group_type != "streams":
-        return f"{topic}:{partition}"
+        return f"{topic}:{partition}" + (f" ({lane + 1})" if lane else "")
     return f"{topic}_{partition}" if role == "active" else f"{topic}_{partition} ({role})"
 
 

@@ -173,6 +173,8 @@ def _took(r: Rebalance) -> str:
 
 
 def _moved(r: Rebalance) -> str:
+    if r.group_type == "share":
+        return _shared(r)
     told = []
     if r.moved:
         told.append(f"{r.moved:,} of {counted(r.units, r.unit)} moved")
@@ -192,6 +194,22 @@ def _moved(r: Rebalance) -> str:
         if count:
             told.append(f"{counted(count, f'{role} task')} moved")
     return ", ".join(told) or (f"no {r.unit}s to have" if r.members else "")
+
+
+def _shared(r: Rebalance) -> str:
+    """The same of a share group, where several members may have a partition: it counts for each of them."""
+    told = []
+    if r.moved:
+        told.append(f"{r.moved:,} of {counted(r.units, r.unit)} moved")
+    if r.kept:
+        what = "" if r.moved else f" {r.unit}{'' if r.kept == 1 else 's'}"
+        all_of = "all " if not r.moved and r.kept == r.units and r.kept > 1 else ""
+        told.append(f"{all_of}{r.kept:,}{what} stayed")
+    less = max(r.revoked - r.moved, 0)
+    for count, has in ((r.added, "a member more"), (less, "a member less" if r.units else "nobody now")):
+        if count:
+            told.append(f"{counted(count, r.unit)} {'has' if count == 1 else 'have'} {has}")
+    return ", ".join(told) or (f"no {r.unit}s to have yet" if r.members else "")
 
 
 def _cost(r: Rebalance, cost: Cost | None) -> str:
