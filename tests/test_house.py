@@ -18,7 +18,6 @@ from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
 from konvene.groups.shard import REPLAYS, TIMERS
-from konvene.groups.story import SoftIs
 from konvene.groups.share.work import (
     BeginDeletion,
     InitializedPartitions,
@@ -26,6 +25,7 @@ from konvene.groups.share.work import (
     StateInitialized,
     TopicsGone,
 )
+from konvene.groups.story import SoftIs
 from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages import API_KEYS
 from konvene.records.commits import COMMIT_KEYS, OffsetCommitted, OffsetsCommitted

@@ -11,8 +11,9 @@ A partition may lack one in the end, if all who have room have it already.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.assignors.contract import (
@@ -36,9 +37,10 @@ def assign(spec: GroupSpec) -> GroupAssignment:
     if spec.subscription_type is SubscriptionType.HOMOGENEOUS:
         _share_out(spec, members, units_of(spec, topics), given)
     else:
-        for topic in topics:
-            readers = [member for member in members if topic in spec.members[member].subscribed]
-            _share_out(spec, readers, units_of(spec, (topic,)), given)
+        readers = {t: [m for m in members if t in spec.members[m].subscribed] for t in topics}
+        # What few can read comes first: with the others it is made up for.
+        for topic in sorted(topics, key=lambda one: len(readers[one])):
+            _share_out(spec, readers[topic], units_of(spec, (topic,)), given)
     return {member: told(given[member], spec.members[member].assigned) for member in members}
 
 
@@ -81,12 +83,11 @@ def _share_out(
     if not units or not members:
         return
     sharing = -(-len(members) // len(units))
-    total, size = sharing * len(units), len(members)
-    wanted = {
-        member: -(-total * (index + 1) // size) + (-total * index // size)
-        for index, member in enumerate(members)
-    }
+    least, more = divmod(sharing * len(units), len(members))
     has = held(spec, members, units)
+    # Who has little of other topics has one more of this one; among those, who has them already.
+    first = sorted(members, key=lambda name: (-len(has[name]), len(given[name]), name))
+    wanted = {member: least + (index < more) for index, member in enumerate(first)}
     holders = Counter(unit for mine in has.values() for unit in mine)
     for member in members:
         mine = has[member]
@@ -120,18 +121,19 @@ def _hand_round(
     wanted: Mapping[str, int],
     sharing: int,
 ) -> None:
-    """Units that lack members, to members that have room, in turns."""
-    room = deque(member for member in has if len(has[member]) < wanted[member])
+    """Units that lack members, to members that have room: most lacking first, and to who has most room."""
+    room = [(len(has[member]) - wanted[member], index, member) for index, member in enumerate(has)]
+    room = [entry for entry in room if entry[0] < 0]
+    heapify(room)
     for unit in sorted(units, key=lambda one: holders[one]):
-        looked_at = 0
-        while holders[unit] < sharing and looked_at < len(room):
-            member = room.popleft()
-            if unit in has[member]:
-                room.append(member)
-                looked_at += 1
-                continue
-            has[member].add(unit)
-            holders[unit] += 1
-            looked_at = 0
-            if len(has[member]) < wanted[member]:
-                room.append(member)
+        passed: list[tuple[int, int, str]] = []
+        while holders[unit] < sharing and room:
+            left, index, member = heappop(room)
+            if unit not in has[member]:
+                has[member].add(unit)
+                holders[unit] += 1
+                left += 1
+            if left:
+                passed.append((left, index, member))
+        for entry in passed:
+            heappush(room, entry)
