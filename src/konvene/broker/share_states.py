@@ -60,8 +60,9 @@ BROKER = Call(client_id="broker")
 AGAIN_S = 0.05
 """When a request is asked again whose coordinator was not ready."""
 
-MOST_INDEXES = 100_000
-"""Of so many share partitions it is remembered which coordinator has them."""
+MOST_INDEXES = 20_000
+"""Of so many share partitions it is remembered which coordinator has them. Those that strangers name are not
+among them."""
 
 NOT_READY = frozenset(
     (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR)
@@ -145,7 +146,7 @@ class ShareStates(Coordinators):
 
     def submit_once(self, request: Request) -> Later[Any]:
         """The same for somebody who asks again by himself: the answer, or what is the matter (`Errors`)."""
-        coordinator = self._of(request.key) if self._coordinators else None
+        coordinator = self.of(str(request.key))
         if coordinator is None:
             answer: Later[Any] = Later()
             answer.resolve(Errors.NOT_COORDINATOR)

@@ -122,11 +122,22 @@ ID = "AAAAAAAAAAAAAAAAAAAAAQ"
         (f"g:{ID}:1_0", False),
         (f"g:{ID}:2147483648", False),
         (f"g:{ID}:-2147483648", True),
+        (f"g:{ID}==:0", True),
+        (f"g:{ID}=:0", False),
+        (f"g:{ID[:-1]}_:0", True),
+        (f"g:{ID[:-1]}/:0", False),
+        (f"g:{ID}:\u0661", True),
+        (f"\0:{ID}:1", False),
+        (f"\xa0:{ID}:1", True),
+        (f"g:{ID}:" + "9" * 5000, False),
+        (f"g:{ID}:-" + "0" * 5000 + "1", True),
+        (f"g:{ID}:-0", True),
         ("", False),
         (":::", False),
     ],
 )
 def test_what_names_a_share_partition(key: str, is_one: bool) -> None:
+    """As Apache Kafka 4.4.0 said of each when it was asked."""
     assert is_share_key(key) is is_one
 
 

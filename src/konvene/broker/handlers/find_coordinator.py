@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from konvene.codec.errors import Malformed
-from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -34,7 +32,9 @@ MESSAGES = {
 """Kafka's own words for its errors."""
 
 JAVA_BLANKS = "".join(map(chr, range(33)))
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
+_NUMBER = re.compile(r"([+-]?)0*(\d{1,10})")
+"""As Java reads a number: any digits that Unicode has."""
 
 
 def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Any:
@@ -78,11 +78,10 @@ def is_share_key(key: str) -> bool:
         parts.pop()
     if len(parts) < 3 or not ":".join(parts[:-2]).strip(JAVA_BLANKS):
         return False
-    try:
-        Uuid.parse(parts[-2])
-    except Malformed:
+    number = _NUMBER.fullmatch(parts[-1])
+    if number is None or not _ID.fullmatch(parts[-2]):
         return False
-    return _NUMBER.fullmatch(parts[-1]) is not None and -(1 << 31) <= int(parts[-1]) < 1 << 31
+    return -(1 << 31) <= int("".join(number.groups())) < 1 << 31
 
 
 def _answer(broker: Broker, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
