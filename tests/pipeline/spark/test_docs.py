@@ -51,6 +51,7 @@ def test_the_examples_run(
     assert spark.read.format("konvene-log").load(str(tmp_path / "spool")).count() == len(GROUPS)
     assert spark.read.parquet(str(tmp_path / "commits")).count() == left["commits"].count() > 0
     assert spark.sql("select * from rebalance").count() > 0
+    assert left["rebalances"].count() == spark.sql("select * from rebalance").count()
     assert left["held"].where("valid_to_ms is not null").count() > 0
 
 
