@@ -29,19 +29,22 @@ from konvene.groups.story import SoftIs
 from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages import API_KEYS
 from konvene.records.commits import COMMIT_KEYS, OffsetCommitted, OffsetsCommitted
-from konvene.records.coordinator import GROUP_RECORDS
+from konvene.records.coordinator import GROUP_RECORDS, SHARE_STATE_RECORDS
 from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.shard.contract import Ending
+from konvene.share_state.shard import HANDLERS as SHARE_STATE_HANDLERS
+from konvene.share_state.shard import REPLAYS as SHARE_STATE_REPLAYS
+from konvene.share_state.shard import TIMERS as SHARE_STATE_TIMERS
 from konvene.transactions.markers import MarkersWritten, ProducerIdFetched
 from konvene.transactions.shard import HANDLERS as TRANSACTION_HANDLERS
 from konvene.transactions.shard import TIMERS as TRANSACTION_TIMERS
 
 SOURCE = Path(konvene.__file__).parent
 ROOT = Path(__file__).parents[1]
-CORES = ("shard", "groups", "transactions", "cluster")
+CORES = ("shard", "groups", "transactions", "share_state", "delivery", "cluster")
 PACKAGES = {
-    "broker", "cli", "client", "cluster", "codec", "configs", "groups", "log", "messages", "pipeline",
-    "records", "shard", "sim", "testing", "transactions",
+    "broker", "cli", "client", "cluster", "codec", "configs", "delivery", "groups", "log", "messages",
+    "pipeline", "records", "shard", "share_state", "sim", "testing", "transactions",
 }  # fmt: skip
 """The packages that the contracts in `pyproject.toml` speak of."""
 
@@ -141,6 +144,7 @@ def test_every_record_type_is_replayed() -> None:
     assert replayed == {kind.name for kind in GROUP_RECORDS.values()}
     others = {GroupIs, SoftIs, OffsetCommitted, OffsetsCommitted, InTransaction, TransactionEnded}
     assert set(REPLAYS) - others <= {kind.key for kind in GROUP_RECORDS.values()}
+    assert set(SHARE_STATE_REPLAYS) == {kind.key for kind in SHARE_STATE_RECORDS.values()}
 
 
 def test_rows_of_the_shards_can_be_called() -> None:
@@ -148,6 +152,7 @@ def test_rows_of_the_shards_can_be_called() -> None:
     requests = {api.request for api in API_KEYS.values()}
     assert set(TRANSACTION_HANDLERS) - {MarkersWritten, ProducerIdFetched} <= requests
     assert all(map(callable, [*TRANSACTION_HANDLERS.values(), *TRANSACTION_TIMERS.values()]))
+    assert all(map(callable, [*SHARE_STATE_HANDLERS.values(), *SHARE_STATE_TIMERS.values()]))
     came_back = {RegexesResolved, AssignmentComputed, Disconnected, TopicsNotCreated, Ending}
     of_share_groups = {BeginDeletion, InitializedPartitions, StateDeleted, StateInitialized, TopicsGone}
     assert set(GROUP_HANDLERS) - came_back - of_share_groups <= requests
