@@ -1,0 +1,162 @@
+"""Share consumers in virtual time: what a broker that dies costs them, and that it is always the same."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from konvene.client import AcknowledgeType, Admin, ClientError, ShareConsumer
+from konvene.client.admin import GROUP_CONFIG
+from konvene.testing import VirtualKonvene, virtual
+
+pytestmark = pytest.mark.konvene(topics={"orders": 4})
+
+HEARTBEAT_S, SESSION_S, LOCK_S = 5.0, 45.0, 30.0
+"""Kafka's defaults."""
+
+
+class Worker:
+    """A share consumer that polls for ever, accepts what it gets, and remembers what that was."""
+
+    def __init__(self, konvene: VirtualKonvene, name: str) -> None:
+        self.konvene = konvene
+        self.name = name
+        self.got: list[tuple[float, str, int]] = []
+        """When, what, and the how manieth time."""
+        konvene.spawn(name, self.live())
+
+    async def live(self) -> None:
+        member_id = f"{self.name}-id"
+        async with (
+            self.konvene.cluster(self.name) as cluster,
+            ShareConsumer(cluster, "workers", member_id=member_id) as consumer,
+        ):
+            consumer.subscribe(["orders"])
+            while True:
+                try:
+                    for record in await consumer.poll():
+                        value = (record.value or b"").decode()
+                        self.got.append((round(self.konvene.now, 3), value, record.delivery_count))
+                except ClientError as error:
+                    if not error.retriable:
+                        raise
+                    await asyncio.sleep(0.1)
+
+
+async def begin(konvene: VirtualKonvene) -> None:
+    async with konvene.cluster("admin") as cluster:
+        await Admin(cluster).alter_configs(GROUP_CONFIG, "workers", {"share.auto.offset.reset": "earliest"})
+
+
+def story(konvene: VirtualKonvene) -> list[tuple[float, str, int]]:
+    """Ann and bob share work; bob dies with records in his hands; ann gets them when nobody waits for bob."""
+    told: list[tuple[float, str, int]] = []
+
+    async def main() -> None:
+        await begin(konvene)
+        ann, bob = Worker(konvene, "ann"), Worker(konvene, "bob")
+        for i in range(40):
+            await konvene.produce("orders", [str(i)], partition=i % 4)
+            await asyncio.sleep(0.3)
+        konvene.kill_host("bob")
+        await konvene.until(lambda: {v for _, v, _ in ann.got + bob.got} == set(map(str, range(40))))
+        await asyncio.sleep(LOCK_S + 1)
+        seen = len(ann.got)
+        await asyncio.sleep(SESSION_S + LOCK_S)
+        assert len(ann.got) == seen, "what was accepted came again"
+        assert ann.got and bob.got
+        again = [v for _, v, count in ann.got if count > 1]
+        assert set(again) <= {v for _, v, _ in bob.got}
+        told.extend(sorted(ann.got + bob.got))
+
+    konvene.run(main)
+    return told
+
+
+def test_what_somebody_had_when_he_died_is_given_to_another(virtual_konvene: VirtualKonvene) -> None:
+    told = story(virtual_konvene)
+    assert {v for _, v, _ in told} == set(map(str, range(40)))
+
+
+def test_the_same_story_comes_out_to_the_millisecond_each_time() -> None:
+    stories = []
+    for _ in range(2):
+        with virtual(topics={"orders": 4}, seed=3) as konvene:
+            stories.append(story(konvene))
+    assert stories[0] == stories[1]
+
+
+def test_a_broker_that_dies_and_comes_back_delivers_each_record_until_it_is_accepted(
+    virtual_konvene: VirtualKonvene,
+) -> None:
+    konvene = virtual_konvene
+
+    async def main() -> list[int | None]:
+        await begin(konvene)
+        workers = [Worker(konvene, "ann"), Worker(konvene, "bob")]
+        await asyncio.sleep(2 * HEARTBEAT_S)
+        for i in range(40):
+            await konvene.produce("orders", [str(i)], partition=i % 4)
+            if i % 8 == 7:
+                await konvene.restart(kill=True)
+        everything = set(map(str, range(40)))
+        await konvene.until(lambda: {v for w in workers for _, v, _ in w.got} == everything)
+        await asyncio.sleep(2 * LOCK_S)
+        async with konvene.cluster("admin") as cluster:
+            found = (await Admin(cluster).list_share_group_offsets({"workers": None}))["workers"]
+            return [at.lag for at in found.values()]
+
+    assert konvene.run(main) == [0, 0, 0, 0]
+
+
+def test_answers_that_are_lost_lose_no_record(virtual_konvene: VirtualKonvene) -> None:
+    """Of the fetch that brings records, of an acknowledgement, of a heartbeat."""
+    konvene = virtual_konvene
+
+    async def main() -> list[int | None]:
+        await begin(konvene)
+        ann = Worker(konvene, "ann")
+        for i, api in enumerate(("ShareFetch", "ShareGroupHeartbeat", "ShareFetch", "ShareFetch")):
+            fault = konvene.faults.lose_response(api, client="ann")
+            await konvene.produce("orders", [str(i)], partition=i)
+            await konvene.until(lambda f=fault: f.happened)  # type: ignore[misc]
+        await konvene.until(lambda: {v for _, v, _ in ann.got} == set("0123"))
+        await asyncio.sleep(2 * LOCK_S)
+        async with konvene.cluster("admin") as cluster:
+            found = (await Admin(cluster).list_share_group_offsets({"workers": None}))["workers"]
+            return [at.lag for at in found.values()]
+
+    assert konvene.run(main) == [0, 0, 0, 0]
+
+
+def test_explicit_releases_come_to_the_other_and_no_lock_has_to_run_out(
+    virtual_konvene: VirtualKonvene,
+) -> None:
+    konvene = virtual_konvene
+
+    async def main() -> None:
+        await begin(konvene)
+        async with konvene.cluster("giver") as here, konvene.cluster("taker") as there:
+            giver = ShareConsumer(here, "workers", explicit=True)
+            taker = ShareConsumer(there, "workers")
+            for each in (giver, taker):
+                each.subscribe(["orders"])
+            got = []
+            await konvene.produce("orders", ["x"], partition=0)
+            while not got:
+                got = await giver.poll(1000)
+            while not taker.assignment:
+                await taker.poll(100)
+            began = konvene.now
+            giver.acknowledge(got[0], AcknowledgeType.RELEASE)
+            await giver.commit()
+            again = []
+            while not again:
+                again = await taker.poll(1000)
+            assert again[0].delivery_count == 2
+            assert konvene.now - began < 1
+            await giver.close()
+            await taker.close()
+
+    konvene.run(main)
