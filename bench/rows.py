@@ -16,6 +16,7 @@ from bench import (
     pipeline_spark,
     records,
     requests,
+    sharing,
     streams,
     transactions,
     whole,
@@ -211,6 +212,37 @@ ROWS = (
         "streams-load",
         "restart with a group of 1,000 members and 10,000 tasks",
         with_(streams.load, size=1000),
+    ),
+    Row(
+        "share-batches",
+        "ShareFetch of 500 records with the accepts of the last ones, 4 members, 8 partitions",
+        sharing.in_batches,
+    ),
+    Row(
+        "share-singles",
+        "ShareFetch of 1 record and ShareAcknowledge, 4 members, 8 partitions",
+        sharing.singles,
+    ),
+    Row(
+        "share-beside",
+        "the records of share-batches by Fetch and OffsetCommit",
+        sharing.beside,
+    ),
+    Row(
+        "share-heartbeat",
+        "ShareGroupHeartbeat that says nothing, 1,000 members, 64 connections",
+        sharing.heartbeat,
+    ),
+    Row(
+        "share-one",
+        "one joins and one leaves a share group of 100, told intervals as by Kafka",
+        with_(sharing.change, size=100, policy="kafka"),
+    ),
+    Row(
+        "share-one-held",
+        "the same, responsive with heartbeats held",
+        with_(sharing.change, size=100, policy="held"),
+        "share-one",
     ),
     Row(
         "transactions-2",
