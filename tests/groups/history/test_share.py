@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
 from tests.groups.history.logs import LOGS, Batch, Entry, compacted, contradictions, golden, told
+from tests.groups.history.share_walking import ShareWalk
+from tests.groups.history.walking import plain
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.share import log as share
@@ -92,6 +95,30 @@ def test_what_compaction_leaves_never_tells_otherwise(tombstones: bool) -> None:
             assert contradictions(fewer, full) == [], (partition, end)
             explained += len(fewer)
     assert explained > 500
+
+
+# --- our own coordinator ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_log_tells_what_was_told_live(seed: int) -> None:
+    """Each row, in order: why, when, and who came when."""
+    walk = ShareWalk(seed)
+    walk.walk(60)
+    assert plain(told(walk.log)) == plain(walk.told)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_compaction_makes_it_tell_otherwise(seed: int) -> None:
+    """Prefixes with their tombstones and without, and windows in the middle."""
+    walk, random = ShareWalk(seed), Random(seed)
+    walk.walk(60)
+    log, full = walk.log, told(walk.log)
+    for end in range(1, len(log) + 1, 3):
+        assert contradictions(told(compacted(log, 0, end)), full) == []
+        assert contradictions(told(compacted(log, 0, end, tombstones=False)), full) == []
+        begin = random.randrange(end)
+        assert contradictions(told(compacted(log, begin, end)), full) == []
 
 
 # --- records as they may come ----------------------------------------------------------------------

@@ -1,0 +1,233 @@
+"""Members of share groups who do what comes to their minds, on the coordinator itself: its log, and what it
+told live of each epoch. What is inferred from the one has to be the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+from tests.groups.history.logs import Batch, Entry
+
+from konvene.broker.coordinator import Call, Explained
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig
+from konvene.errors import Errors
+from konvene.groups.share.work import (
+    INITIALIZE_STATE,
+    OffsetsToAlter,
+    StateInitialized,
+    StateToInitialize,
+    TopicsGone,
+)
+from konvene.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from konvene.records.audit import RebalanceValue
+from konvene.shard.contract import Effect
+from konvene.shard.image import Topic, Topics
+from konvene.sim.agenda import Agenda
+from konvene.sim.shell import Shell
+
+OFTEN_ENOUGH_MS = 5_000
+NAMES = ("a", "b", "c")
+
+
+@dataclass(slots=True)
+class Walker:
+    """One member, as it knows itself."""
+
+    name: str
+    group: str
+    topics: tuple[str, ...]
+    epoch: int = 0
+
+
+class ShareWalk:
+    """Some groups, members of them, and what is written down."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        interval_ms = self.random.choice(("0", "1000"))
+        config, _ = BrokerConfig.load(overrides=[("group.share.assignment.interval.ms", interval_ms)])
+        self.agenda = Agenda()
+        self.explained: list[Explained] = []
+        self.pending: list[StateToInitialize] = []
+        self.sizes = {"a": 2, "b": 3}
+        self.made = 0
+        self.topics = Topics(())
+        self._know_topics()
+        self.shell = Shell(
+            self.agenda,
+            lambda: config,
+            topics=lambda: self.topics,
+            tell=self.explained.append,
+            perform=self._perform,
+        )
+        self.shell.load()
+        self.walkers: list[Walker] = []
+        self.count = 0
+
+    # --- what is left of it ---
+
+    @property
+    def told(self) -> list[tuple[str, RebalanceValue]]:
+        return [(each.rebalance.group_id, each.rebalance.story) for each in self.explained]
+
+    @property
+    def batches(self) -> list[Any]:
+        return self.shell.log.batches
+
+    @property
+    def first(self) -> list[int]:
+        """The first offset of each batch, and behind the last one."""
+        return [0, *accumulate(batch.size for batch in self.batches)]
+
+    @property
+    def log(self) -> list[Batch]:
+        return [
+            Batch(
+                base,
+                base + batch.size - 1,
+                tuple(
+                    Entry(offset, batch.timestamp_ms, record.key, record)
+                    for offset, record in enumerate(batch.records, base)
+                ),
+            )
+            for batch, base in zip(self.batches, self.first, strict=False)
+        ]
+
+    def walk(self, steps: int) -> None:
+        for _ in range(steps):
+            self.random.choice(STEPS)(self)
+            self.agenda.run_until(self.agenda.now_ms + self.random.choice((0, 7, 900)))
+
+    # --- what members do ---
+
+    def _ask(self, name: str, request: Any, version: int = 1) -> Any:
+        heard: list[Any] = []
+        self.shell.ask(request, Call(version, f"client {name}", "/127.0.0.1", ("",)), heard.append)
+        self.shell.look()
+        return heard[0] if heard else None
+
+    def _say(self, walker: Walker, epoch: int, **more: Any) -> None:
+        request = ShareGroupHeartbeatRequest(
+            group_id=walker.group, member_id=walker.name, member_epoch=epoch, **more
+        )
+        answer = self._ask(walker.name, request)
+        if epoch >= 0:
+            walker.epoch = answer.member_epoch if answer.error_code == Errors.NONE else 0
+
+    def _beat(self, walker: Walker) -> None:
+        if walker.epoch <= 0:
+            self._say(walker, 0, subscribed_topic_names=walker.topics)
+        else:
+            self._say(walker, walker.epoch)
+
+    def _any(self) -> Walker | None:
+        return self.random.choice(self.walkers) if self.walkers else None
+
+    def _some(self) -> tuple[str, ...]:
+        return tuple(sorted(self.random.sample(NAMES, self.random.choice((1, 1, 2)))))
+
+    def join(self) -> None:
+        if len(self.walkers) == 6:
+            return
+        self.count += 1
+        walker = Walker(f"w{self.count}", self.random.choice(("g0", "g1")), self._some())
+        self.walkers.append(walker)
+        self._beat(walker)
+
+    def beat(self) -> None:
+        """All of them, each in its turn."""
+        for walker in self.walkers:
+            self._beat(walker)
+
+    def leave(self) -> None:
+        if walker := self._any():
+            self._say(walker, -1)
+            self.walkers.remove(walker)
+
+    def die(self) -> None:
+        """Nobody hears of it again; the others are heard of until its time is over."""
+        if walker := self._any():
+            self.walkers.remove(walker)
+            for _ in range(10):
+                self.agenda.run_until(self.agenda.now_ms + OFTEN_ENOUGH_MS)
+                self.beat()
+
+    def read_others(self) -> None:
+        if (walker := self._any()) and walker.epoch > 0:
+            walker.topics = self._some()
+            self._say(walker, walker.epoch, subscribed_topic_names=walker.topics)
+
+    def move_house(self) -> None:
+        """It says otherwise of itself: no epoch moves for that."""
+        if (walker := self._any()) and walker.epoch > 0:
+            self._say(walker, walker.epoch, rack_id=self.random.choice(("x", "y")))
+
+    # --- what happens around them ---
+
+    def _know_topics(self) -> None:
+        known = [Topic(name, Uuid(name.encode().ljust(16, b"-")), size) for name, size in self.sizes.items()]
+        self.topics = Topics(known, self.topics.version + 1)
+
+    def grow(self) -> None:
+        if self.sizes:
+            self.sizes[self.random.choice(sorted(self.sizes))] += 1
+            self._know_topics()
+
+    def make(self) -> None:
+        self.sizes.setdefault(self.random.choice(NAMES), 2)
+        self._know_topics()
+
+    def delete(self) -> None:
+        name = self.random.choice(NAMES)
+        if name in self.sizes:
+            gone = self.topics.by_name[name].id
+            del self.sizes[name]
+            self._know_topics()
+            self.shell.inform(TopicsGone(frozenset({gone})))
+
+    def begin(self) -> None:
+        """The share coordinator answers, and not always well."""
+        pending, self.pending = self.pending, []
+        for wanted in pending:
+            keys = tuple(request.key for request in wanted.requests)
+            if self.random.random() < 0.8:
+                self.shell.inform(StateInitialized(wanted.group_id, keys))
+            else:
+                self.shell.inform(StateInitialized(wanted.group_id, (), keys))
+
+    def alter(self) -> None:
+        """Somebody sets the offsets of a group anew, which is refused if it has members."""
+        topic = AlterShareGroupOffsetsRequestTopic(
+            topic_name=self.random.choice(NAMES),
+            partitions=(AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0),),
+        )
+        request = AlterShareGroupOffsetsRequest(group_id=self.random.choice(("g0", "g1")), topics=(topic,))
+        answer = self._ask("admin", request, 0)
+        if isinstance(answer, OffsetsToAlter) and answer.requests:
+            self.pending.append(StateToInitialize(request.group_id, answer.requests))
+
+    def remove(self) -> None:
+        """A group is deleted, if it is empty."""
+        self._ask("admin", DeleteGroupsRequest(groups_names=(self.random.choice(("g0", "g1")),)), 2)
+
+    def _perform(self, effect: Effect) -> None:
+        if effect.verb == INITIALIZE_STATE:
+            self.pending.append(effect.subject)
+
+
+STEPS = (
+    ShareWalk.join, ShareWalk.join, ShareWalk.join, ShareWalk.beat, ShareWalk.beat, ShareWalk.beat,
+    ShareWalk.beat, ShareWalk.begin, ShareWalk.begin, ShareWalk.begin, ShareWalk.leave, ShareWalk.leave,
+    ShareWalk.die, ShareWalk.read_others, ShareWalk.move_house, ShareWalk.grow, ShareWalk.make,
+    ShareWalk.delete, ShareWalk.alter, ShareWalk.remove,
+)  # fmt: skip
+"""What may happen next, as often as it stands here."""
