@@ -17,12 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.pipeline import streaming
 from tests.pipeline.segments import all_files, cleaned, log, records_of, sums_of, write
 
 from konvene.pipeline import warehouse as warehouses
 from konvene.pipeline.build import build
 from konvene.pipeline.engine import Local
 from konvene.pipeline.ingest import ingest
+from konvene.pipeline.resume import HOME
+from konvene.pipeline.stream import step
 from konvene.pipeline.warehouse import Warehouse
 
 PATCHED = ("replace", "link", "unlink", "fsync", "rmdir")
@@ -46,13 +49,30 @@ def steps(home: Path) -> None:
     build(warehouse, Local())
 
 
+def before_stream(home: Path) -> None:
+    """Two batches of a stream, and a log that has grown since."""
+    batches = log(7, 40)
+    write(home / "logs", batches, cuts=[20])
+    for number, parts in enumerate(streaming.steps(home / "logs", 40)):
+        if number < 2:
+            step(Warehouse(home / "w"), parts, Local(), [str(home / "logs")])
+
+
+def stream(home: Path) -> None:
+    """Its third batch, as Spark does it again: the same parts of the log."""
+    parts = list(streaming.steps(home / "logs", 40))[2]
+    step(Warehouse(home / "w"), parts, Local(), [str(home / "logs")])
+
+
 def came_to(home: Path) -> dict[str, Any]:
     warehouse = Warehouse(home / "w")
     return {
         "number": warehouse.snapshot.number,
         "sums": sums_of(warehouse),
         "records": [offset for offset, *_ in records_of(warehouse)],
-        "orphans": sorted(all_files(warehouse) - set(warehouse.snapshot.files)),
+        "orphans": sorted(
+            path for path in all_files(warehouse) - set(warehouse.snapshot.files) if not path.startswith(HOME)
+        ),
     }
 
 
@@ -100,7 +120,7 @@ def in_child(work: Callable[[], Any]) -> tuple[int, Any]:
     return os.waitstatus_to_exitcode(status), json.loads(text) if text else None
 
 
-def at(point: int, ready: Path) -> tuple[int, Any, Any]:
+def at(point: int, ready: Path, steps: Callable[[Path], None]) -> tuple[int, Any, Any]:
     """Interrupt the steps at a point, look, do them again, look again."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
@@ -120,14 +140,19 @@ def at(point: int, ready: Path) -> tuple[int, Any, Any]:
         return code, between, after
 
 
-def undisturbed(home: Path) -> list[dict[str, Any]]:
-    """What it comes to after each step when nobody is killed."""
-    warehouse = Warehouse(home / "w")
+def undisturbed(home: Path, steps: Callable[[Path], None]) -> list[dict[str, Any]]:
+    """What it comes to before and after, and after each manifest in between, when nobody is killed."""
     states = [came_to(home)]
-    ingest(warehouse, [home / "now"], Local())
-    states.append(came_to(home))
-    build(warehouse, Local())
-    return [*states, came_to(home)]
+    commit = Warehouse.commit
+
+    def told_after(self: Warehouse, *given: Any, **more: Any) -> int:
+        number = commit(self, *given, **more)
+        states.append(came_to(home))
+        return number
+
+    Warehouse.commit = told_after  # type: ignore[method-assign]
+    steps(home)
+    return states
 
 
 def told(value: Any) -> None:
@@ -135,15 +160,19 @@ def told(value: Any) -> None:
     sys.stdout.flush()
 
 
-def main(first: int, every: int) -> None:
+LIVES = {"steps": (before, steps), "stream": (before_stream, stream)}
+
+
+def main(life: str, first: int, every: int) -> None:
     warehouses.FOLD = 2
+    begin, interrupted = LIVES[life]
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as other:
         ready, point = Path(name), first
-        in_child(lambda: before(ready))
+        in_child(lambda: begin(ready))
         shutil.copytree(ready, other, dirs_exist_ok=True)
-        told(in_child(lambda: undisturbed(Path(other)))[1])
+        told(in_child(lambda: undisturbed(Path(other), interrupted))[1])
         while True:
-            code, between, after = at(point, ready)
+            code, between, after = at(point, ready, interrupted)
             told({"point": point, "code": code, "between": between, "after": after})
             if code == 0:
                 return
@@ -151,4 +180,4 @@ def main(first: int, every: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -26,18 +26,19 @@ EVERY = int(os.environ.get("KONVENE_CRASH_EVERY", "5"))
 """With 1 the driver is killed at every point there is, which takes half a minute."""
 
 
-def test_a_driver_killed_at_any_point_leaves_a_step_done_or_not_begun() -> None:
+@pytest.mark.parametrize(("life", "numbers"), [("steps", [2, 3, 4]), ("stream", [4, 5, 6])])
+def test_a_driver_killed_at_any_point_leaves_a_step_done_or_not_begun(life: str, numbers: list[int]) -> None:
     """Before and after each rename, link, sync, removal and draft, in ingest, build and the folding of
-    manifests.
+    manifests; and in a batch of a stream that goes on where the one before it was.
 
     What readers find then is one of the states that there are without a crash, and to do the steps again
     comes to the same files with the same checksums."""
-    command = [sys.executable, "-m", "tests.pipeline.crashing", "0", str(EVERY)]
+    command = [sys.executable, "-m", "tests.pipeline.crashing", life, "0", str(EVERY)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     states, *points = [json.loads(line) for line in done.stdout.splitlines()]
     by_number = {state["number"]: state for state in states}
-    assert list(by_number) == [2, 3, 4]
+    assert list(by_number) == numbers
     found = set()
     for each in points:
         between, after = each["between"], each["after"]
@@ -46,7 +47,7 @@ def test_a_driver_killed_at_any_point_leaves_a_step_done_or_not_begun() -> None:
             for word in ("number", "sums", "records"):
                 assert told[word] == state[word], (each["point"], word)
         assert each["code"] == (0 if each is points[-1] else -signal.SIGKILL)
-    assert found == {2, 3, 4}
+    assert found == set(numbers)
     assert len(points) > 100 / EVERY
 
 
