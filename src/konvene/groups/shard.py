@@ -33,7 +33,7 @@ from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.epoch_group import Settled
 from konvene.groups.kinds import Group, tombstones
 from konvene.groups.kinds import timers as disarmed
-from konvene.groups.offsets.commit import commit, not_of_consumers
+from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.deleted_topics import topics_deleted
@@ -254,8 +254,6 @@ def _offset_fetch(shard: GroupShard, request: OffsetFetchRequest, context: Conte
             check_fetcher(group, asked.member_id, asked.member_epoch)
         elif isinstance(group, StreamsGroup):
             check_streams_fetcher(group, asked.member_id, asked.member_epoch)
-        elif isinstance(group, ShareGroup):
-            raise not_of_consumers(group)
     pending = shard.pending if request.require_stable else NOTHING_PENDING
     groups = tuple(
         fetch(shard.offsets, pending, g, context.api_version, context.topics) for g in request.groups
