@@ -52,7 +52,7 @@ class Acquisition:
         self.member_id = member_id
         self.headers = headers
         self.is_limited = mode == AcquireMode.RECORD_LIMIT
-        self.batch_size = batch_size
+        self.batch_size = max(batch_size, 1)
         self.limit = terms.delivery_count_limit
         self.throttle = throttle_from(self.limit)
         self.now_ms = now_ms

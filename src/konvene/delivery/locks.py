@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from konvene.delivery.cells import Cell
+from konvene.delivery.cells import NO_LOCK, Cell
 
 FEW = 64
 
@@ -52,6 +52,7 @@ class Locks:
         while heap and heap[0][0] <= now_ms:
             end_ms, _, cell = heappop(heap)
             if cell.lock_end_ms == end_ms:
+                cell.lock_end_ms = NO_LOCK
                 yield cell
 
     def _sweep(self) -> None:

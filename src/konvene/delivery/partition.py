@@ -193,7 +193,6 @@ class SharePartition:
             if cell.change is not None:
                 cell.lock_end_ms = LAPSED
                 continue
-            cell.lock_end_ms = NO_LOCK
             self._give_back(cell, decided)
         return self._change(decided) if decided.cells else None
 
