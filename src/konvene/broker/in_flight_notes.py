@@ -21,12 +21,9 @@ def wanted(request: Any) -> bool:
 
 
 def note(broker: Broker, key: SharePartitionKey) -> Tags:
-    """The tagged field for a share partition; none where nobody delivers it."""
-    sharing = getattr(broker, "sharing", None)
-    if sharing is None:
-        return ()
+    """The tagged field for a share partition."""
     now_ms = int(broker.loop.time() * 1000)
-    notes = InFlightNotes(records=tuple(_note(one, now_ms) for one in sharing.in_flight(key)))
+    notes = InFlightNotes(records=tuple(_note(one, now_ms) for one in broker.sharing.in_flight(key)))
     return ((IN_FLIGHT_NOTES, encode(notes, 0)),)
 
 

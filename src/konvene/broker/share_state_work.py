@@ -91,14 +91,10 @@ class ShareStateWork:
         self._ask_all(wanted.requests).listen(heard)
 
     def _member_gone(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
-        self._sharing.member_left(*who)
+        self._broker.sharing.member_left(*who)
 
     def _group_empty(self, coordinator: Coordinator, group_id: str) -> None:
-        self._sharing.group_empty(group_id)
-
-    @property
-    def _sharing(self) -> Any:
-        return getattr(self._broker, "sharing", None) or NOBODY_DELIVERS
+        self._broker.sharing.group_empty(group_id)
 
     # --- in two steps ---
 
@@ -173,26 +169,13 @@ class ShareStateWork:
         def heard(key: SharePartitionKey, answer: Answer) -> None:
             answers[key] = answer
             if answer.error is Errors.NONE:
-                self._sharing.forget(key)
+                self._broker.sharing.forget(key)
             if len(answers) == len(requests):
                 all_there.resolve({request.key: answers[request.key] for request in requests})
 
         for request in requests:
             self._broker.share_states.submit(request).listen(partial(heard, request.key))
         return all_there
-
-
-class _NobodyDelivers:
-    """Where there are no deliveries, nobody needs to hear of anything."""
-
-    def member_left(self, group_id: str, member_id: str) -> None: ...
-
-    def group_empty(self, group_id: str) -> None: ...
-
-    def forget(self, key: SharePartitionKey) -> None: ...
-
-
-NOBODY_DELIVERS = _NobodyDelivers()
 
 
 EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
