@@ -73,7 +73,7 @@ def _check(given: Mapping[str, Any]) -> None:
     if len(set(said)) > 1:
         raise click.UsageError(f"{' and '.join(said)} contradict each other: a record is acknowledged once.")
     for name, option in _NOT_WITH.items():
-        if given[name]:
+        if given[name] not in (None, ()):
             raise click.UsageError(f"--share-group and {option} contradict each other.")
     for name, (option, setting) in _OF_THE_GROUP.items():
         if given[name]:
