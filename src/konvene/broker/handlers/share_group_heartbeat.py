@@ -29,7 +29,7 @@ def handle(broker: Broker, request: ShareGroupHeartbeatRequest, call: Call, *, a
         for resource in denied(broker, SHARE_GROUP_HEARTBEAT, request, call, asked):
             return _refused(resource.authorization_failed)
     if not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
-        return _refused(Errors.INVALID_REQUEST, "Invalid member id in the request.")
+        return _refused(Errors.INVALID_REQUEST)
     if request.member_epoch >= 0:
         broker.groups.heard(request.group_id, request.member_id, call.connection)
     return ask(broker, request.group_id, request, call, _refused)
