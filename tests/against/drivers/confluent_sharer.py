@@ -19,6 +19,7 @@ class ConfluentSharer:
         self.errors = errors
         self.explicit = command.get("mode") == "explicit"
         self.type = command.get("type", "accept")
+        self.linger_s = command.get("linger_ms", 0) / 1000
         self.going = bool(command.get("go"))
         self.left = False
         if command.get("acquire"):
@@ -100,6 +101,7 @@ class ConfluentSharer:
         if not messages:
             return True
         emit("records", records=[told(message) for message in messages])
+        time.sleep(self.linger_s)
         if self.explicit:
             for message in messages:
                 self.consumer.acknowledge(message, self._type(self.type))

@@ -129,7 +129,7 @@ def test_kills_lose_nothing_and_take_nothing_back(
 
 
 def hire(queue: Queue, library: str, settings: dict[str, str]) -> Client:
-    return queue.member(library, go=True, max_poll_records=50, **settings)
+    return queue.member(library, go=True, max_poll_records=50, linger_ms=40, **settings)
 
 
 def nothing_left(admin: Client, everybody: list[Client], written: int) -> bool:

@@ -16,6 +16,7 @@ import java.util.TreeSet;
 
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicIdPartition;
@@ -30,6 +31,7 @@ final class SharerRole implements Driver.Role {
     private final KafkaShareConsumer<String, String> consumer;
     private final boolean explicit;
     private final String type;
+    private final long lingerMs;
     private final Map<String, ConsumerRecord<String, String>> polled = new HashMap<>();
     private boolean going;
 
@@ -37,6 +39,7 @@ final class SharerRole implements Driver.Role {
         consumer = new KafkaShareConsumer<>(settings(command), new StringDeserializer(), new StringDeserializer());
         explicit = command.text("mode", "implicit").equals("explicit");
         type = command.text("type", "ACCEPT").toUpperCase();
+        lingerMs = command.number("linger_ms", 0);
         going = command.flag("go");
         consumer.setAcknowledgementCommitCallback(SharerRole::tell);
         consumer.subscribe(command.<String>list("topics"));
@@ -113,15 +116,15 @@ final class SharerRole implements Driver.Role {
     }
 
     @Override
-    public boolean step() {
+    public boolean step() throws InterruptedException {
         if (!going) return false;
         List<Object> told = new ArrayList<>();
-        for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
-            told.add(told(record));
-            if (explicit) consumer.acknowledge(record, AcknowledgeType.valueOf(type));
-        }
+        ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(100));
+        for (ConsumerRecord<String, String> record : records) told.add(told(record));
         if (told.isEmpty()) return true;
         Driver.emit("records", "records", told);
+        Thread.sleep(lingerMs);
+        if (explicit) records.forEach(record -> consumer.acknowledge(record, AcknowledgeType.valueOf(type)));
         consumer.commitAsync();
         return true;
     }
