@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.pipeline.test_live import delete_records
 
-from konvene.pipeline.sources.plan import Slice
+from konvene.pipeline.sources.decode import reading
+from konvene.pipeline.sources.plan import Live, Slice
+from konvene.testing import Konvene
 
 if importlib.util.find_spec("pyspark") is None:
     pytest.skip("pyspark is not installed: pip install 'konvene[spark]'", allow_module_level=True)
 
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import pyspark_konvene
-from konvene.pipeline.sources.konvene_log import BatchReader, KonveneLog
+from konvene.pipeline.sources.konvene_log import BatchReader, KonveneLog, StreamReader
 from konvene.pipeline.sources.types import conversion, spark_schema
 from konvene.pipeline.tables import TABLES
 
@@ -109,3 +114,17 @@ def test_every_table_has_a_schema_of_sparks(table: str) -> None:
     made = spark_schema(schema)
     assert made.fieldNames() == schema.names
     assert [field.nullable for field in made] == [field.nullable for field in schema]
+
+
+@pytest.mark.konvene(topics={"orders": 1})
+def test_a_stream_of_a_log_whose_beginning_is_gone_begins_with_what_is_left(konvene: Konvene) -> None:
+    """Retention took the first records of a live log, as it does of the audit: they are not asked for."""
+    konvene.produce("orders", [b"a", b"b", b"c", b"d"], partition=0)
+    delete_records(konvene, "orders", 3)
+    how = replace(reading("coordinator_record"), topics=("orders",))
+    source = Live(konvene.bootstrap, topics=how.topics)
+    stream = StreamReader(how, how.wanted, source, spark_schema(how.schema), {})
+    begun = stream.initialOffset()
+    parts = stream.partitions(begun, stream.latestOffset(begun, ReadAllAvailable()))
+    rows = [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+    assert [(row["offset"], row["value"]) for row in rows] == [(3, b"d")]

@@ -167,7 +167,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ValueError("startingOffsets is earliest or latest")
 
     def initialOffset(self) -> dict[str, int]:
-        return _json(self._ends()) if self._from_latest == "latest" else {}
+        if self._from_latest == "latest":
+            return _json(self._ends())
+        if isinstance(self._source, Files):  # What is gone of them has no place among them.
+            return {}
+        return _json({of: at.first for of, at in self._source.places(self._wanted).items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return self._limits[0] if self._limits else ReadAllAvailable()
