@@ -14,7 +14,7 @@ from tests.pipeline.segments import LOGS, Log, Record, all_files, cleaned, log, 
 from konvene.pipeline import gold, ledger, read
 from konvene.pipeline.build import build
 from konvene.pipeline.engine import Local, Processes
-from konvene.pipeline.gold import GOLD_OF
+from konvene.pipeline.gold import GOLD_OF, RULES
 from konvene.pipeline.ingest import ingest
 from konvene.pipeline.progress import Progress
 from konvene.pipeline.resume import Reached
@@ -34,11 +34,12 @@ def made(home: Path, *paths: Path) -> Warehouse:
     return warehouse
 
 
-@pytest.mark.parametrize("name", ["classic", "consumer", "streams", "transactions"])
+@pytest.mark.parametrize("name", ["classic", "consumer", "share", "streams", "transactions"])
 def test_kafkas_own_logs_come_to_gold(tmp_path: Path, name: str) -> None:
     """All that is told of groups is there, and each row is the only one with its key."""
     warehouse = made(tmp_path, LOGS / name)
-    of_others = set(GOLD_OF["delivery"]) | (set() if name == "transactions" else {"transactional_commit"})
+    of_others = set(GOLD_OF["lag"] if name == "share" else GOLD_OF["delivery"])
+    of_others |= set() if name == "transactions" else {"transactional_commit"}
     for table in GOLD - of_others:
         rows = read.table(warehouse, table)
         assert rows.num_rows, table
@@ -52,6 +53,14 @@ def test_share_groups_have_deliveries(tmp_path: Path) -> None:
     rows = read.table(warehouse, "share_delivery")
     assert rows.num_rows == 16
     assert {f.topic for f in warehouse.files("share_delivery")} == {"__share_group_state"}
+
+
+def test_other_rules_make_gold_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse = made(tmp_path, LOGS / "share")
+    before = sums_of(warehouse)
+    monkeypatch.setattr("konvene.pipeline.build.RULES", RULES + 1)
+    assert build(warehouse, Local()).tasks == 6
+    assert sums_of(warehouse) == before, "for they were the same"
 
 
 def test_to_build_again_changes_nothing(tmp_path: Path) -> None:

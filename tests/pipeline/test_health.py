@@ -246,3 +246,9 @@ def plain_count(
         "unavailable_pct": pytest.approx(100 * sum(lengths.values()) / (units * MINUTE)) if units else None,
         "storm": max(within) >= 5,
     }
+
+
+def test_what_is_shared_is_unavailable_while_nobody_has_it() -> None:
+    run = rebalance(0, 10, group_type="share", units=2)
+    rows = health([run], [gap(0, MINUTE, role="shared", group_type="share")])
+    assert column(rows, "group_type", "unavailable_pct") == [("share", 50.0), ("share", 0.0)]

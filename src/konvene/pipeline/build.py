@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from konvene.pipeline.engine import Engine
 from konvene.pipeline.files import Partition
-from konvene.pipeline.gold import GOLD_OF, Task, make
+from konvene.pipeline.gold import GOLD_OF, RULES, Task, make
 from konvene.pipeline.ingest import Report, run_row
 from konvene.pipeline.ledger import WHOLE, Covered
 from konvene.pipeline.parquet import VERSION
@@ -148,7 +148,7 @@ def _key(task: Task) -> str:
 
 def _digest(task: Task) -> str:
     """What the task reads, in few letters."""
-    said: list[Any] = [VERSION, task.kind, *GOLD_OF[task.kind], *task.spans]
+    said: list[Any] = [VERSION, RULES, task.kind, *GOLD_OF[task.kind], *task.spans]
     for word, files in sorted(task.inputs.items()):
         said += [word, *(file.sha256 for file in files)]
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]

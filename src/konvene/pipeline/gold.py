@@ -37,7 +37,10 @@ from konvene.pipeline.tables import TABLES
 from konvene.pipeline.transactional import NAMED, names_of, rows_of
 from konvene.pipeline.warehouse import DataFile, folder_of
 
-__all__ = ["GOLD_OF", "Holes", "Made", "Task", "make"]
+__all__ = ["GOLD_OF", "RULES", "Holes", "Made", "Task", "make"]
+
+RULES = 2
+"""Of what gold is: rises when other rows come of the same records. What is there is made anew then."""
 
 _REDUCED = ("rebalance", "rebalance_member", "ownership", "unavailability")
 GOLD_OF = {

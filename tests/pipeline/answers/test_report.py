@@ -75,6 +75,23 @@ def test_lanes_have_who_had_what_from_when_to_when() -> None:
     ]
 
 
+def test_who_has_a_partition_beside_others_has_a_lane_beside_theirs() -> None:
+    """In a share group; the lane of who went is there for the next."""
+    owned = [
+        {"topic": "jobs", "partition": 0, "role": "shared", "group_type": "share", "member_id": name,
+         "instance_id": None, "client_id": name, "from_ms": from_ms, "to_ms": to_ms}
+        for name, from_ms, to_ms in (("ann", 0, 60), ("bob", 10, None), ("cyd", 70, 90), ("dan", 80, None))
+    ]  # fmt: skip
+    gaps = [{"topic": "jobs", "partition": 0, "role": "shared", "from_ms": 95, "to_ms": 99}]
+    names, lanes, left_out = report._lanes(owned, gaps, 0, 100)
+    assert (names, left_out) == (["ann", "bob", "cyd", "dan"], 0)
+    assert lanes == [
+        ["jobs:0", [0, 60, 0, 70, 90, 2], [95, 99]],
+        ["jobs:0 (2)", [10, 100, 1], []],
+        ["jobs:0 (3)", [80, 100, 3], []],
+    ]
+
+
 def test_members_that_share_a_client_id_have_names_of_their_own() -> None:
     model = Model("app", "consumer", {"orders": 4})
     model.join(Client("app", "/a"), Client("app", "/b"))

@@ -149,3 +149,38 @@ def test_a_document_has_the_fields_that_programs_ask_for() -> None:
     assert (told["stopped"], told["lag_records"]) == (6, 12)
     assert told["causes"][0]["kind"] == "member-left"
     assert document(row(from_epoch=-1))["from_epoch"] is None
+
+
+SHARE = {"group_type": "share", "kept": 3, "moved": 0, "revoked": 0, "units": 3, "unavailable_ms": 0}
+
+
+@pytest.mark.parametrize(
+    ("more", "moved"),
+    [
+        ({"kept": 2, "moved": 1, "revoked": 1}, "1 of 3 partitions moved, 2 stayed"),
+        ({}, "all 3 partitions stayed"),
+        ({"kept": 1, "units": 3, "added": 2}, "1 partition stayed, 2 partitions have a member more"),
+        ({"revoked": 1}, "all 3 partitions stayed, 1 partition has a member less"),
+        ({"kept": 0, "units": 0}, "no partitions to have yet"),
+    ],
+)
+def test_partitions_of_a_share_group_are_told_by_the_members_they_have(
+    more: dict[str, int], moved: str
+) -> None:
+    """None of them has nobody, only because one member gave it up."""
+    told = sentence(row(**(SHARE | more)))
+    assert told.startswith(f"bob-a334… (client bob at /10.0.0.7) left: 3.4 s until all 3 members were done "
+                           f"with it; {moved}")  # fmt: skip
+
+
+def test_what_an_empty_share_group_had_nobody_has() -> None:
+    empty = {"kept": 0, "units": 0, "revoked": 2, "members": 0, "state": "Empty"}
+    assert "the group is empty; 2 partitions have nobody now" in sentence(row(**(SHARE | empty)))
+
+
+def test_what_the_group_itself_went_through_names_no_member() -> None:
+    nobody = dict.fromkeys(("member_id", "instance_id", "client_id", "client_host"))
+    begun = row(cause(causes.SHARE_PARTITIONS_INITIALIZED, **nobody), **SHARE)
+    assert sentence(begun).startswith("Share partitions are there to be assigned that were not before: ")
+    altered = row(cause(causes.OFFSETS_ALTERED, **nobody), **SHARE, state="Empty", members=0)
+    assert sentence(altered).startswith("The group's start offsets were altered: the group is empty")

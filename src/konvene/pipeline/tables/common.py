@@ -27,6 +27,11 @@ EVIDENCE = Column(
 UNIT = (
     Column("topic", pa.string(), "The topic, its id where its name is not known; of a task its subtopology."),
     Column("partition", pa.int32(), "The partition; of a task likewise."),
-    Column("role", pa.string(), "`active`, of a task also `standby` or `warmup`."),
+    Column(
+        "role",
+        pa.string(),
+        "`active`, of a task also `standby` or `warmup`; `shared` of a partition of a "
+        "share group, which others may have at the same time.",
+    ),
 )
 """What a member can have: a partition of a topic, or a task of a subtopology."""

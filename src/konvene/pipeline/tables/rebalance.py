@@ -48,11 +48,14 @@ TABLE = Table(
                "`missing` it is 0, as all counts are: nothing is known of them."),
         Column("joined", pa.int32(), "Members that were not there before."),
         Column("gone", pa.int32(), "Members that were there before."),
-        Column("units", pa.int32(), "Partitions (active tasks) that members had at the end."),
+        Column("units", pa.int32(), "Partitions (active tasks) that members had at the end. In a share group "
+               "a partition counts for each member that has it, here and in what follows."),
         Column("kept", pa.int32(), "Those that their member had before: they stood still."),
-        Column("moved", pa.int32(), "Those that another member had before, or had had last."),
+        Column("moved", pa.int32(), "Those that another member had before, or had had last; in a share group "
+               "as many as others gave up."),
         Column("revoked", pa.int32(), "Those that a member had before and has not at the end."),
-        Column("added", pa.int32(), "Those that nobody had before."),
+        Column("added", pa.int32(), "Those that nobody had before; in a share group, that one member more "
+               "has than before."),
         Column("standby_moved", pa.int32(), "Standby tasks that a member has and had not before."),
         Column("warmup_moved", pa.int32(), "Warm-up tasks likewise."),
         Column("least_moves", pa.int32(), "How many had to move at least, so that each member could have as "

@@ -10,7 +10,7 @@ TABLE = Table(
     "gold",
     "A gap for each time that a partition (active task) of a group had no owner between two owners, or was "
     "not "
-    "read while its classic group rebalanced.",
+    "read while its classic group rebalanced. In a share group the last of those who had it is the owner.",
     (
         CLUSTER,
         GROUP,
