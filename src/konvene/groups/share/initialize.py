@@ -42,9 +42,12 @@ RESET = -1
 def initialize(step: Step, names: Collection[str]) -> None:
     """Have what these topics lack begun with, unless that was asked for a moment ago."""
     found = missing(step, names)
+    state = step.state_topics.not_begun(_left_over(step))
     if not found:
+        if state != step.state_topics:
+            step.keep_state(state)
         return
-    group_id, state = step.group.group_id, step.state_topics
+    group_id = step.group.group_id
     requests = tuple(
         Initialize(key, step.epoch, _start_offset(step, key.topic_id, key.partition))
         for key in keys(group_id, found)
@@ -57,24 +60,34 @@ def initialize(step: Step, names: Collection[str]) -> None:
 def missing(step: Step, names: Collection[str]) -> Listed:
     """The partitions of these topics that the group neither has nor has just asked for."""
     state, known = step.state_topics, step.context.topics.by_name
-    now_ms = step.context.now_ms
-    retry_ms: int = step.context.config["group.share.initialize.retry.interval.ms"]
     found: dict[Uuid, Some] = {}
     for name in sorted(names):
         topic = known.get(name)
         if topic is None:
             continue
         has = set(state.initialized[topic.id].partitions) if topic.id in state.initialized else set()
-        asked_ms = step.soft.asked_ms.get(topic.id)
-        if (
-            asked_ms is not None
-            and asked_ms <= now_ms < asked_ms + retry_ms
-            and topic.id in state.initializing
-        ):
+        if topic.id in state.initializing and _was_just_asked(step, topic.id):
             has |= set(state.initializing[topic.id].partitions)
         if len(has) < topic.partitions:
             found[topic.id] = Some(name, tuple(p for p in range(topic.partitions) if p not in has))
     return found
+
+
+def _was_just_asked(step: Step, topic: Uuid) -> bool:
+    """Whether the answer of the share coordinator is still to be waited for."""
+    asked_ms = step.soft.asked_ms.get(topic)
+    retry_ms: int = step.context.config["group.share.initialize.retry.interval.ms"]
+    return asked_ms is not None and asked_ms <= step.context.now_ms < asked_ms + retry_ms
+
+
+def _left_over(step: Step) -> Listed:
+    """What a crash left on the list of what begins though the group has it: its offset was to be altered."""
+    state = step.state_topics
+    return {
+        topic: state.initialized[topic]
+        for topic in state.initializing
+        if topic in state.initialized and not _was_just_asked(step, topic)
+    }
 
 
 def _start_offset(step: Step, topic: Uuid, partition: int) -> int:
