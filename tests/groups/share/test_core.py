@@ -245,6 +245,7 @@ def test_partitions_that_come_while_a_topic_begins_are_not_missed() -> None:
     room.beat("m")
     room.topics = topics(orders=3)
     room.beat("m")
+    assert [(r.key.partition, r.start_offset) for r in room.wanted[1].requests] == [(2, 0)]
     room.advance(30_000)
     room.beat("m")
     found = {r.key.partition: r.start_offset for asked in room.wanted for r in asked.requests}
