@@ -224,6 +224,12 @@ ROWS = (
         sharing.singles,
     ),
     Row(
+        "share-singles-nosync",
+        "the same without fsync, which is what Kafka does",
+        with_(sharing.singles, sync=False),
+        "share-singles",
+    ),
+    Row(
         "share-beside",
         "the records of share-batches by Fetch and OffsetCommit",
         sharing.beside,

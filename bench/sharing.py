@@ -22,7 +22,7 @@ from bench.figures import Figure, rates
 from bench.records import SHAPES, batch_of, produce_of, produced
 from bench.settling import broker, changes, costs, gathered, software, stable
 from bench.sharers import sharers
-from bench.systems import TICK_S, Lab, Running, tell
+from bench.systems import NO_SYNC, TICK_S, Lab, Running, tell
 from bench.topics import Topic, make_topic, new_name, prove, wait_for_coordinator
 from bench.wire import Asking, BadAnswer, Peer, asking, frame_of
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -184,9 +184,9 @@ def in_batches(lab: Lab) -> list[Figure]:
     return _delivered(lab, lab.of(RECORDS), _take_batches)
 
 
-def singles(lab: Lab) -> list[Figure]:
+def singles(lab: Lab, sync: bool = True) -> list[Figure]:
     """One record a fetch, and one ShareAcknowledge for each."""
-    return _delivered(lab, lab.of(SINGLES), _take_singles)
+    return _delivered(lab, lab.of(SINGLES), _take_singles, None if sync else NO_SYNC)
 
 
 def beside(lab: Lab) -> list[Figure]:
@@ -199,9 +199,12 @@ def beside(lab: Lab) -> list[Figure]:
 
 
 def _delivered(
-    lab: Lab, records: int, take: Callable[[Sequence[Member], int], Awaitable[None]]
+    lab: Lab,
+    records: int,
+    take: Callable[[Sequence[Member], int], Awaitable[None]],
+    settings: dict[str, str] | None = None,
 ) -> list[Figure]:
-    running, topic = _filled(lab, records)
+    running, topic = _filled(lab, records, settings)
     again = 0
 
     async def measure() -> Spent:
@@ -229,8 +232,8 @@ def _rates(found: Sequence[Spent]) -> list[Figure]:
     ]
 
 
-def _filled(lab: Lab, records: int) -> tuple[Running, Topic]:
-    running = lab.shared()
+def _filled(lab: Lab, records: int, settings: dict[str, str] | None = None) -> tuple[Running, Topic]:
+    running = lab.shared(settings)
     topic = make_topic(running, PARTITIONS)
     batch = batch_of(SHAPES[A_BATCH])
     for number in range(max(records // A_BATCH, 1)):

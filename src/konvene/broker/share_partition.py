@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.sharing")
 
-FIRST_READ = 64 * 1024
-"""Bytes that a fetch reads first; then twice as many, as long as it may have more records."""
+A_RECORD = 1024
+"""Bytes that a fetch reads first for each record that it may have; then twice as many, and so on."""
+MOST_AT_FIRST = 64 * 1024
 
 SHARE_GROUPS, DEAD_LETTERS = 1, 2
 """The levels of `share.version` from which on there are share groups, and their dead letter queues."""
@@ -201,7 +202,7 @@ class Served:
         self._take_terms()
         acquired: list[Acquired] = []
         found: list[bytes | memoryview] = []
-        count, left, size = 0, max_bytes, FIRST_READ
+        count, left, size = 0, max_bytes, min(max_records * A_RECORD, MOST_AT_FIRST)
         while count < max_records and left > 0 and self.can_acquire:
             offset = self.core.next_fetch_offset
             data = self._read(offset, min(size, left), first=not found)
