@@ -93,7 +93,9 @@ def read(shard: ShareStateShard, request: Read, context: Context) -> Outcome:
     if leader_epoch == known.highest_leader_epoch:
         return _told(context, answer)
     taken_over = known._replace(leader_epoch=leader_epoch, batches=())
-    return _told(context, answer, _record(shard, key, known, taken_over, context))
+    # Leaders' epochs are the cluster's, and on the disk before anybody leads: to lose this one loses nothing.
+    outcome = _told(context, answer, _record(shard, key, known, taken_over, context))
+    return outcome._replace(when_written=True)
 
 
 def write(shard: ShareStateShard, request: Write, context: Context) -> Outcome:
