@@ -26,6 +26,11 @@ from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
+from konvene.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -279,3 +284,33 @@ def test_without_the_feature_nobody_shares(tmp_path: Path) -> None:
         assert (await client.ask(quits("orders"))).error_code == no
 
     told(tmp_path, story, AT_ONCE)
+
+
+# --- settings --------------------------------------------------------------------------------------
+
+
+def test_there_may_be_a_limit_to_share_groups(tmp_path: Path) -> None:
+    async def story(client: Asking) -> None:
+        await ready(client)
+        assert (await client.ask(beats(0, group="one"))).error_code == Errors.NONE
+        assert (await client.ask(beats(0, group="two"))).error_code == Errors.GROUP_MAX_SIZE_REACHED
+        assert (await client.ask(beats(0, "n", group="one"))).error_code == Errors.NONE
+
+    told(tmp_path, story, {**AT_ONCE, "group.share.max.groups": "1"})
+
+
+def test_a_group_is_told_its_settings_by_kafkas_names_and_by_those_of_the_kip(tmp_path: Path) -> None:
+    async def story(client: Asking) -> None:
+        await ready(client)
+        for name, value in (
+            ("share.heartbeat.interval.ms", "6000"),
+            ("group.share.heartbeat.interval.ms", "7000"),
+        ):
+            wanted = AlterConfigsResource(
+                resource_type=32, resource_name="g", configs=(AlterableConfig(name=name, value=value),)
+            )
+            (result,) = (await client.ask(IncrementalAlterConfigsRequest(resources=(wanted,)))).responses
+            assert result.error_code == Errors.NONE, result
+            assert (await client.ask(beats(0))).heartbeat_interval_ms == int(value)
+
+    told(tmp_path, story, {**AT_ONCE, "konvene.heartbeat.policy": "kafka"})

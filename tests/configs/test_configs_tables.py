@@ -28,6 +28,7 @@ TABLES = {"broker": BROKER, "topic": TOPIC, "group": GROUP}
 BEYOND_FACTS = {
     "allow.everyone.if.no.acl.found",
     "follower.replication.throttled.rate",
+    "group.share.max.groups",
     "konvene.audit.enable",
     "konvene.audit.retention.ms",
     "konvene.heartbeat.budget.per.second",

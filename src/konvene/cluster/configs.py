@@ -64,7 +64,7 @@ def alter_incrementally(
     changes = [
         _Change(
             (r.resource_type, r.resource_name),
-            tuple(Alteration(c.name, c.config_operation, c.value) for c in r.configs),
+            tuple(Alteration(_own(r.resource_type, c.name), c.config_operation, c.value) for c in r.configs),
             whole=False,
         )
         for r in request.resources
@@ -87,7 +87,7 @@ def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context)
     changes = [
         _Change(
             (r.resource_type, r.resource_name),
-            tuple(Alteration(c.name, Operation.SET, c.value) for c in r.configs),
+            tuple(Alteration(_own(r.resource_type, c.name), Operation.SET, c.value) for c in r.configs),
             whole=True,
         )
         for r in request.resources
@@ -103,6 +103,13 @@ def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context)
     )
     reply = Reply(context.waiter, response)
     return Outcome((reply,)) if request.validate_only else Outcome((reply,), records, effects=effects)
+
+
+def _own(kind: int, name: str) -> str:
+    """The name by which a setting is kept: KIP-932 has `group.` before what share groups are told."""
+    short = name.removeprefix("group.")
+    of_share_groups = kind == ResourceType.GROUP and short.startswith("share.") and short in GROUP
+    return short if of_share_groups else name
 
 
 _Answers = list[tuple[tuple[int, str], Errors, str | None]]

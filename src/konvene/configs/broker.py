@@ -65,7 +65,6 @@ REMOVED: Final = frozenset(
         "delegation.token.master.key",
         "group.coordinator.new.enable",
         "group.share.enable",
-        "group.share.max.groups",
         "inter.broker.protocol.version",
         "log.message.format.version",
         "log.message.timestamp.difference.max.ms",
