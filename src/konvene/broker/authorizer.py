@@ -250,6 +250,8 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
     75: _topics(_O.DESCRIBE, "topics.name"),
     76: (_group(_O.READ, "group_id"), *_topics(_O.DESCRIBE, "subscribed_topic_names")),
     77: (_group(_O.DESCRIBE, "group_ids"),),
+    78: (_group(_O.READ, "group_id"), *_topics(_O.READ, "topics.topic_id")),
+    79: (_group(_O.READ, "group_id"), *_topics(_O.READ, "topics.topic_id")),
     83: _cluster(_O.CLUSTER_ACTION),
     84: _cluster(_O.CLUSTER_ACTION),
     85: _cluster(_O.CLUSTER_ACTION),
