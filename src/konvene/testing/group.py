@@ -3,7 +3,8 @@
 Values, taken at one moment on the broker's loop; they do not change afterwards. Each prints itself in words.
 A group that does not exist is Dead, without members, in generation -1. Of a group whose coordinator assigns,
 the generation is the group's epoch, and its protocol is the assignor. A member of a streams group has tasks,
-and its assignment is what it reads for those that it is active in.
+and its assignment is what it reads for those that it is active in. In a share group (`group_share`) members
+have records.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from konvene.codec import batches
 from konvene.codec.errors import CodecError
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.history import describe
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.current import Role
 from konvene.groups.streams.group import Member as StreamsMember
 from konvene.groups.streams.group import StreamsGroup
@@ -70,8 +72,29 @@ class MemberView(NamedTuple):
         return f"{name} (client {self.client_id} at {self.client_host}) has {self.has or 'nothing'}"
 
 
+class RecordsView(NamedTuple):
+    """Records in a row, both ends included, that a share group was given and is not done with."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    state: str
+    """`acquired`, `available` again, or done and not yet out of the way: `acknowledged`, `archived`."""
+    member_id: str | None
+    """Who has them."""
+    delivery_count: int
+
+    def __str__(self) -> str:
+        where = f"{self.topic}-{self.partition} {self.first_offset}..{self.last_offset}"
+        whose = f" by {self.member_id}" if self.member_id else ""
+        return f"{where} {self.state}{whose}, try {self.delivery_count}"
+
+
 class GroupView(NamedTuple):
-    """A group. `members` stand in the order in which they joined; `offsets` are by topic and partition."""
+    """A group. `members` stand in the order in which they joined; `offsets` are by topic and partition.
+
+    Those of a share group are where it stands, as far as it was fetched from."""
 
     name: str
     state: str
@@ -82,6 +105,8 @@ class GroupView(NamedTuple):
     offsets: dict[str, dict[int, int]]
     topology_epoch: int | None = None
     """In a streams group, once a member has told its topology."""
+    records: tuple[RecordsView, ...] = ()
+    """In a share group, what was delivered and is not done."""
 
     def member(self, who: int | str) -> MemberView:
         """A member by its place from 1, its member id, instance id or client id. Raises LookupError."""
@@ -97,6 +122,7 @@ class GroupView(NamedTuple):
         count = len(self.members)
         head = f"group {self.name} is {self.state} in generation {self.generation} with {count} members"
         rows = [f"  {number}. {member}" for number, member in enumerate(self.members, 1)]
+        rows += [f"  delivered: {each}" for each in self.records]
         rows += [
             f"  committed: {topic}-{partition} at {offset}"
             for topic, partitions in sorted(self.offsets.items())
@@ -144,6 +170,10 @@ def look(broker: Broker, name: str) -> GroupView:
         return GroupView(name, state, group.epoch, assignor, None, given, offsets)
     if isinstance(group, StreamsGroup):
         return _streams(broker, group, offsets)
+    if isinstance(group, ShareGroup):
+        from konvene.testing.group_share import share_view
+
+        return share_view(broker, group)
     members = tuple(_member(m, group.protocol_type) for m in group.members.values())
     return GroupView(name, state, group.generation, group.protocol, group.leader, members, offsets)
 

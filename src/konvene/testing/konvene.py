@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from konvene.client import Admin, ClientSettings, Cluster, Producer, TopicPartition
 from konvene.client.consumer import Consumed
 from konvene.client.fetch import read_partition
+from konvene.client.groups import GroupListing
 from konvene.client.producer import Produced
 from konvene.groups.classic.group import State
 from konvene.log.files import Disk, RealDisk
 from konvene.log.memory_disk import MemoryDisk
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.testing import logged
 from konvene.testing.asked import OWN_CLIENT
 from konvene.testing.faults import Faults
@@ -295,17 +298,27 @@ class Konvene:
         async def work(cluster: Cluster) -> None:
             admin = Admin(cluster)
             for listing in await admin.list_groups():
-                await _remove_group(admin, listing.group_id)
+                await _remove_group(admin, listing)
             names = [topic.name for topic in await admin.list_topics()]
             await admin.delete_topics([name for name in names if not name.startswith(INTERNAL)])
 
         self._with_client(work)
 
 
-async def _remove_group(admin: Admin, group: str) -> None:
-    members = [m.member_id for m in (await admin.describe_group(group)).members]
-    if members:
-        await admin.remove_members(group, member_ids=members, reason="the test is over")
+async def _remove_group(admin: Admin, listing: GroupListing) -> None:
+    group = listing.group_id
+    if listing.type == "share":
+        for each in (await admin.describe_share_group(group)).members:
+            leaves = ShareGroupHeartbeatRequest(group_id=group, member_id=each.member_id, member_epoch=-1)
+            await admin.cluster.ask_coordinator(group, leaves, lambda a: a.error_code)
+    elif listing.type == "streams":
+        for worker in (await admin.describe_streams_group(group)).members:
+            ends = StreamsGroupHeartbeatRequest(group_id=group, member_id=worker.member_id, member_epoch=-1)
+            await admin.cluster.ask_coordinator(group, ends, lambda a: a.error_code)
+    else:
+        members = [m.member_id for m in (await admin.describe_group(group)).members]
+        if members:
+            await admin.remove_members(group, member_ids=members, reason="the test is over")
     with contextlib.suppress(Exception):  # A client that is left over may have come back; it will go.
         await admin.delete_groups([group])
 
