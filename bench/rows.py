@@ -10,6 +10,7 @@ from bench import (
     assignors,
     codec,
     consumers,
+    delivery,
     members,
     pipeline_build,
     pipeline_codec,
@@ -286,6 +287,7 @@ ROWS = (
         assignors.figures,
         "assignors",
     ),
+    Row("delivery", "decisions of a share partition, and its memory, no broker", delivery.figures, "none"),
     Row(
         "decode-1",
         "a log of 1 record a batch to tables",
