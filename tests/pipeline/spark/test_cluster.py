@@ -28,7 +28,8 @@ from konvene.pipeline.warehouse import Warehouse
 master, host, java, logs, folder, task_bytes = sys.argv[1:]
 spark = session(
     master, spark_executor_memory="512m", spark_driver_host=host,
-    spark_executor_extraJavaOptions=java, **{"spark.driver.bindAddress": host},
+    spark_driver_extraJavaOptions=java, spark_executor_extraJavaOptions=java,
+    **{"spark.driver.bindAddress": host},
 )
 context = spark.sparkContext
 while context._jsc.sc().getExecutorMemoryStatus().size() < 3:  # the driver is one of them
