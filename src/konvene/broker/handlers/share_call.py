@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from konvene.broker.later import Later
-from konvene.broker.share_partition import FINE, Told
+from konvene.broker.share_partition import Told
 from konvene.cluster.features import SHARE_VERSION
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
 from konvene.delivery.sessions import Place
@@ -92,8 +92,6 @@ class Acknowledging:
                 self.results[place] = (Errors.INVALID_REQUEST, None)
             elif not 0 <= place[1] < topic.partitions:
                 self.results[place] = (Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
-            elif not batches:
-                self.results[place] = FINE
             else:
                 served = broker.sharing.served.get(SharePartitionKey(group_id, *place))
                 if served is None:

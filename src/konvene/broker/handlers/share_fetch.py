@@ -95,8 +95,9 @@ class _Fetch:
             for partition in topic.partitions:
                 place = (topic.topic_id, partition.partition_index)
                 wanted.append(place)
-                if partition.acknowledgement_batches:
-                    said.append((place, partition.acknowledgement_batches))
+                said.append((place, partition.acknowledgement_batches))
+        if not any(batches for _, batches in said):
+            said.clear()
         self.turn = broker.sharing.sessions.fetch(
             request.group_id,
             self.member_id,
