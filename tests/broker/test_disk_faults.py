@@ -13,7 +13,6 @@ import dataclasses
 import errno
 import random
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
@@ -49,6 +48,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from konvene.testing.node import AtOnce
 
 SETTINGS = {
     "konvene.log.fsync.topics": "true",
@@ -56,18 +56,6 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
 }
 NOW = 1_760_000_000_000
-
-
-class Inline(Executor):
-    """A disk thread that is no thread: operations come in one order."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except BaseException as error:
-            future.set_exception(error)
-        return future
 
 
 class Dying(MemoryDisk):
@@ -111,8 +99,7 @@ async def started(disk: MemoryDisk, settings: dict[str, str] | None = None) -> B
     config, _ = BrokerConfig.load(overrides=list((SETTINGS | (settings or {})).items()))
     directory = LogDirectory.open(disk, "/d", Identity("cluster", 1, "here"))
     broker = Broker(config, directory, asyncio.get_running_loop())
-    broker.disk_thread.shutdown()
-    broker.disk_thread = Inline()  # type: ignore[assignment]
+    broker.disk = AtOnce()
     await broker.start()
     small(broker)
     for _ in range(3):  # The coordinators load.

@@ -11,13 +11,13 @@ import base64
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from konvene.broker.admission import Admission
 from konvene.broker.assignors import load_assignors, load_task_assignors
 from konvene.broker.audit import Audit
 from konvene.broker.coordinator import Call, Coordinator
+from konvene.broker.disk_threads import DiskThreads
 from konvene.broker.doors import SYSTEM, Doors
 from konvene.broker.fetch_sessions import FetchSessions
 from konvene.broker.frames import Route, routes
@@ -119,7 +119,7 @@ class Broker:
         self.cluster_id: str = directory.identity.cluster_id
         self.advertised: tuple[str, int] = ("localhost", 0)
         self.max_request_bytes: int = config["socket.request.max.bytes"]
-        self.disk_thread = ThreadPoolExecutor(2, thread_name_prefix="konvene-disk")
+        self.disk = DiskThreads(2)
         self.routes: dict[int, Route] = routes(HANDLERS)
         self.connections: dict[Connection, None] = {}
         self.admission = Admission(lambda: self.config)
@@ -458,7 +458,7 @@ class Broker:
         for connection in list(self.connections):
             connection.close()
         self.directory.close()
-        self.disk_thread.shutdown()
+        self.disk.shutdown()
 
     def retain(self) -> None:
         """Let go of what retention no longer keeps."""
@@ -470,7 +470,7 @@ class Broker:
     async def checkpoint(self) -> None:
         """Make finished segments durable and write down how far the logs are: less to read after a crash."""
         with self._storage_may_fail("the checkpoint"):
-            await self.loop.run_in_executor(self.disk_thread, self.directory.sync_finished)
+            await self.disk.run(self.directory.sync_finished)
             self.directory.checkpoint()
 
     @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Iterator, Mapping
 from time import perf_counter
@@ -183,7 +182,7 @@ class Partition:
         """Make what is written durable. Raises `LogError`."""
         self.synced_ms = self._broker.wall_clock_ms()
         began_s = perf_counter()
-        await asyncio.get_running_loop().run_in_executor(self._broker.disk_thread, self.log.sync)
+        await self._broker.disk.run(self.log.sync)
         if self._broker.meter is not None:
             self._broker.meter.synced(self.topic, perf_counter() - began_s)
         if self._shows_synced:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.broker import Broker
+from konvene.broker.disk_threads import DiskThreads, tell
 from konvene.broker.doors import SYSTEM, Doors
 from konvene.broker.server import Server
 from konvene.codec.uuid import Uuid
@@ -30,25 +30,28 @@ HOST = "127.0.0.1"
 DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1",
+    "group.share.min.record.lock.duration.ms": "1000",
     "group.streams.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
 }
-"""What differs from Kafka's defaults, because it is a test: an empty group does not wait for more members, a
-session may be short, and there are fewer partitions of `__consumer_offsets` to open."""
+"""What differs from Kafka's defaults, because it is a test: an empty group does not wait for more members,
+sessions and locks may be short, and there are fewer partitions of coordinators' topics to open."""
 
 
-class AtOnce(ThreadPoolExecutor):
+class AtOnce(DiskThreads):
     """Does what it is given before it returns: a disk in memory makes nobody wait, and needs no thread."""
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(0)
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
+    def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
         try:
-            done.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            done.set_exception(error)
+            loop.call_soon(tell, done, work(), None)
+        except BaseException as error:
+            loop.call_soon(tell, done, None, error)
         return done
 
 
@@ -69,7 +72,7 @@ class Node:
         directory = LogDirectory.open(disk, path, Identity(cluster, config["node.id"], place))
         self.broker = Broker(config, directory, asyncio.get_running_loop(), doors)
         if isinstance(disk, MemoryDisk):
-            self.broker.disk_thread = AtOnce()
+            self.broker.disk = AtOnce()
         self.broker.groups.between = lambda journal: Tap(journal, faults)
         self._gates: dict[Gate, None] = {}
         self._server = Server(self.broker, self._accept)
@@ -111,6 +114,6 @@ class Node:
         for gate in list(self._gates):
             gate.client.abort()
         self.broker.directory.close(clean=False)
-        self.broker.disk_thread.shutdown(wait=False)
+        self.broker.disk.shutdown(wait=False)
         await asyncio.sleep(0)
         return left
