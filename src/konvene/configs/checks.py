@@ -1,8 +1,9 @@
 """What values must be to one another: the checks Kafka makes when a broker starts, as rows.
 
 `ORDERS` is most of it: pairs that must stand in an order. `NEEDS` are the rest, each a sentence and
-a predicate over the values. Two rows are ours alone: Kafka starts with a classic session range
-that is empty and with a codec that does not exist, and fails later.
+a predicate over the values. Three rows are ours alone: Kafka starts with a classic session range
+that is empty and with a codec that does not exist, and fails later; and it loads assignors of share
+groups by any class name.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ ORDERS: Final[tuple[Order, ...]] = (
 CODECS: Final = range(5)
 RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 
+SHARE_ASSIGNORS: Final = frozenset(
+    {
+        "simple", "spread", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor",
+        "org.apache.kafka.coordinator.group.share.SimpleAssignor",
+    }
+)  # fmt: skip
+"""Ours, and `simple` by the names of Kafka's class and of KIP-932."""
+
 NEEDS: Final[tuple[Need, ...]] = (
     (
         "node.id and broker.id must be set to the same value",
@@ -71,6 +80,10 @@ NEEDS: Final[tuple[Need, ...]] = (
     (
         "group.share.assignors must contain exactly one assignor",
         lambda values: len(values["group.share.assignors"]) == 1,
+    ),
+    (
+        "group.share.assignors must be simple or spread",
+        lambda values: SHARE_ASSIGNORS.issuperset(values["group.share.assignors"]),
     ),
     (
         "log.retention must be unlimited (-1) or at least 1 ms",

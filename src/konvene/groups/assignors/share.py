@@ -4,6 +4,9 @@ The contract is that of consumer groups, but for one thing: a partition may be g
 
     name         answer                                                             as Kafka's
     simple       balanced, sticky; each topic for itself where members differ       same rules
+    spread       few members at a partition; even over all topics, near, sticky     Kafka has none
+
+`group.share.assignors` names one. Kafka's class name of `simple` is understood, too.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from konvene.groups.assignors import simple
+from konvene.groups.assignors import simple, spread
 from konvene.groups.assignors.contract import Assignor
 from konvene.shard.contract import Context
 
 SHARE_ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
-    {row.name: row for row in (Assignor("simple", simple.assign),)}
+    {row.name: row for row in (Assignor("simple", simple.assign), Assignor("spread", spread.assign))}
 )
 """By name, the default first."""
 
