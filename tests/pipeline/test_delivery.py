@@ -311,17 +311,18 @@ def test_a_minute_tells_what_was_answered_for_in_it_and_how_the_partition_stood_
             nothing | {
                 "minute_ms": 0, "start_offset": 0, "advanced": None, "complete_count": None, "delivered": 9,
                 "acknowledged": 5, "released": 4, "available": 4, "archiving": 0, "untold": 1,
-                "in_flight_deliveries": 1, "records": 2, "evidence": "observed",
+                "in_flight_deliveries": 1, "records": 2, "last_ms": 40_000, "evidence": "observed",
             },
             nothing | {
                 "minute_ms": 60_000, "start_offset": 5, "advanced": 5, "complete_count": 0, "delivered": 6,
                 "redelivered": 5, "released": 5, "available": 5, "archiving": 0, "untold": 0,
-                "in_flight_deliveries": 2, "records": 1, "evidence": "observed",
+                "in_flight_deliveries": 2, "records": 1, "last_ms": 80_000, "evidence": "observed",
             },
             nothing | {
                 "minute_ms": 120_000, "start_offset": 9, "advanced": 4, "complete_count": None,
                 "delivered": 5, "redelivered": 5, "acknowledged": 4, "available": 0, "archiving": 1,
-                "untold": 0, "in_flight_deliveries": 3, "records": 1, "evidence": "observed",
+                "untold": 0, "in_flight_deliveries": 3, "records": 1, "last_ms": 120_000,
+                "evidence": "observed",
             },
         )
     ]  # fmt: skip

@@ -6,7 +6,7 @@ A log partition has its groups to itself, so each is a task of its own, and thre
                family of bronze, in the order of the log, with the rows of the audit that explain it
     lag        from silver's commits and the ends of users' logs; and transactional_commit, in the same
                reading, with the names of producers from silver's transactions
-    delivery   share_delivery, share_progress, from silver's share state
+    delivery   share_delivery, share_progress and lag, from silver's share state and the ends of users' logs
 
 A task's files take the place of those that it made before. It is done again when something that it reads is
 another than then: its inputs' checksums are in the ledger. What a step like this makes is a function of these
@@ -15,6 +15,7 @@ inputs alone, so to do it again makes the same files.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -98,7 +99,8 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
         if of.topic == SHARE_STATE:
             read = {"share_snapshot": inputs("share_snapshot"), "share_update": inputs("share_update")}
             if any(read.values()):
-                yield Task("delivery", home, of, spans, {**read, "topic_name": tuple(names)})
+                ends = tuple(warehouse.files("log_end", cluster=of.cluster))
+                yield Task("delivery", home, of, spans, {**read, "topic_name": tuple(names), "log_end": ends})
             continue
         groups, commits = inputs(_OVERLAPS, "groups"), inputs(_OVERLAPS, "commits")
         if groups:
@@ -127,11 +129,14 @@ def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
 
 def _audits(warehouse: Warehouse) -> list[tuple[DataFile, frozenset[int]]]:
     """Files of the audit, and which partitions their rows explain."""
-    found = []
-    for file in warehouse.files("audit_event"):
-        column = pq.read_table(warehouse.where(file), columns=["partition"]).column(0)
-        found.append((file, frozenset(column.unique().to_pylist())))
-    return found
+    return [(file, _explained(warehouse.where(file))) for file in warehouse.files("audit_event")]
+
+
+@functools.lru_cache(maxsize=100_000)
+def _explained(path: str) -> frozenset[int]:
+    """What is in a file is in its name, so it need not be read for each build."""
+    column = pq.read_table(path, columns=["partition"]).column(0)
+    return frozenset(column.unique().to_pylist())
 
 
 def _in_doubt(files: Sequence[DataFile], covered: Covered) -> tuple[DataFile, ...]:

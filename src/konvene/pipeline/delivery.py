@@ -220,7 +220,7 @@ def _minute_row(key: Key, life: Life, minute: _Minute, names: Mapping[str, str])
         None if start is None or before is None else start - before,
         None if state is None else _complete(life), counts.delivered, counts.redelivered,
         counts.acknowledged, counts.released, counts.archived, flight.available, flight.archiving,
-        flight.untold, flight.most_deliveries, minute.records,
+        flight.untold, flight.most_deliveries, minute.records, life.last_ms,
         "observed" if minute.is_sure else "missing",
     )  # fmt: skip
 

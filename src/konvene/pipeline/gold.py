@@ -33,6 +33,7 @@ from konvene.pipeline.parquet import VERSION, Sink
 from konvene.pipeline.read import of_files
 from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.resume import Kept, Reached, before_last, keep, kept, packed
+from konvene.pipeline.share_lag import share_lag
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.transactional import NAMED, names_of, rows_of
 from konvene.pipeline.warehouse import DataFile, folder_of
@@ -46,7 +47,7 @@ _REDUCED = ("rebalance", "rebalance_member", "ownership", "unavailability")
 GOLD_OF = {
     "groups": (*_REDUCED, "group_health"),
     "lag": ("lag", "transactional_commit"),
-    "delivery": ("share_delivery", "share_progress"),
+    "delivery": ("share_delivery", "share_progress", "lag"),
 }
 """The tables that a task of each kind makes."""
 _OF_HEALTH = ("rebalance", "unavailability", "rebalance_member")
@@ -290,9 +291,11 @@ def _lag(task: Task) -> list[DataFile]:
 
 def _delivery(task: Task) -> list[DataFile]:
     out = _Out(task, GOLD_OF["delivery"])
+    ends = StoredEnds(task.warehouse, task.inputs["log_end"])
 
     def minutes(batch: pa.RecordBatch) -> None:
         out.batch("share_progress", batch)
+        out.batch("lag", share_lag(batch, ends))
 
     snapshots, updates = task.read("share_snapshot"), task.read("share_update")
     try:

@@ -34,14 +34,24 @@ from konvene.pipeline.commits import Effects, Ended, Key, effects
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import DataFile
 
-__all__ = ["Ends", "StoredEnds", "Stretches", "lag_rows"]
+__all__ = [
+    "EVIDENCE",
+    "MINUTE_MS",
+    "UNKNOWN",
+    "Behind",
+    "Ends",
+    "StoredEnds",
+    "Stretches",
+    "behind_of",
+    "lag_rows",
+]
 
 MINUTE_MS = 60_000
 _ROWS = 32_768
 """So many rows make a batch."""
-_NONE = -(2**62)
+UNKNOWN = -(2**62)
 _OBSERVED, _INFERRED, _MISSING = 0, 1, 2
-_EVIDENCE = pa.array(["observed", "inferred", "missing"], pa.string())
+EVIDENCE = pa.array(["observed", "inferred", "missing"], pa.string())
 
 
 _FIELDS = MINUTE, OFFSET, MS, COMMITS, LIFE, LOST = range(6)
@@ -55,7 +65,7 @@ class _Rows(NamedTuple):
     key: Ints
     fields: Ints
     advanced: Ints
-    """`_NONE` where there is no row before, or the key ended since."""
+    """`UNKNOWN` where there is no row before, or the key ended since."""
 
 
 def lag_rows(
@@ -179,7 +189,7 @@ class _Minutes:
             self._lives = grown(self._lives, more, 0)
             self._open = np.pad(self._open, ((0, 0), (0, more - known)))
             self._open[MINUTE, known:] = -1
-            self._before = np.pad(self._before, ((0, 0), (0, more - known)), constant_values=_NONE)
+            self._before = np.pad(self._before, ((0, 0), (0, more - known)), constant_values=UNKNOWN)
 
 
 _NOTHING: Ints = np.zeros(0, np.int64)
@@ -193,8 +203,8 @@ def _heads(key: Ints) -> Ints:
 
 def _advanced(rows: Ints, before: Ints) -> Ints:
     offset, life = before
-    known = (offset != _NONE) & (life == rows[LIFE])
-    advanced: Ints = np.where(known, rows[OFFSET] - offset, _NONE)
+    known = (offset != UNKNOWN) & (life == rows[LIFE])
+    advanced: Ints = np.where(known, rows[OFFSET] - offset, UNKNOWN)
     return advanced
 
 
@@ -271,8 +281,8 @@ def _stretches(parts: Sequence[Ints]) -> Stretches:
     return Stretches(base, end, first_ms, last_ms, np.maximum.accumulate(last_ms))
 
 
-class _Behind(NamedTuple):
-    """Of rows of one partition: the end, the lag and its age, `_NONE` where not known; and the evidence."""
+class Behind(NamedTuple):
+    """Of rows of one partition: the end, the lag and its age, `UNKNOWN` where not known; and the evidence."""
 
     end: Ints
     lag: Ints
@@ -280,18 +290,19 @@ class _Behind(NamedTuple):
     evidence: Ints
 
 
-def _behind(log: Stretches, minute: Ints, committed: Ints) -> _Behind:
+def behind_of(log: Stretches, minute: Ints, committed: Ints) -> Behind:
+    """Beside each offset how far the log had grown at the end of its minute."""
     at_ms = (minute + 1) * MINUTE_MS
     last = np.searchsorted(log.over_ms, at_ms, "left") - 1
     end, evidence = _end(log, last, at_ms)
-    lag = np.where(end == _NONE, _NONE, np.maximum(end - committed, 0))
+    lag = np.where(end == UNKNOWN, UNKNOWN, np.maximum(end - committed, 0))
     holds = np.searchsorted(log.base, committed, "right") - 1
     holds = np.where((holds >= 0) & (committed >= log.end[holds]), holds + 1, holds)
     held = (lag > 0) & (holds >= 0) & (holds < len(log.base))
     inside = np.clip(holds, 0, len(log.base) - 1)
-    age = np.where(held, np.maximum(at_ms - log.last_ms[inside], 0), np.where(lag == 0, 0, _NONE))
+    age = np.where(held, np.maximum(at_ms - log.last_ms[inside], 0), np.where(lag == 0, 0, UNKNOWN))
     wide = held & (log.last_ms[inside] - log.first_ms[inside] > MINUTE_MS) & (evidence == _OBSERVED)
-    return _Behind(end, lag, age, np.where(wide, _INFERRED, evidence))
+    return Behind(end, lag, age, np.where(wide, _INFERRED, evidence))
 
 
 def _end(log: Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
@@ -301,7 +312,7 @@ def _end(log: Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
     end = np.where(last >= 0, log.end[np.maximum(last, 0)], log.base[0])
     lost = (last < 0) & ~open_end & (log.base[0] > 0)
     evidence = np.where(lost, _MISSING, np.where(open_end, _INFERRED, _OBSERVED))
-    return np.where(lost, _NONE, end), evidence
+    return np.where(lost, UNKNOWN, end), evidence
 
 
 def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.RecordBatch:
@@ -313,7 +324,7 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.Reco
     columns: list[Any] = [
         [some.cluster] * len(names), groups, topics, partitions, fields[MINUTE] * MINUTE_MS, fields[OFFSET],
         fields[MS], fields[COMMITS], _known(advanced), _known(behind.end), _known(behind.lag),
-        _known(behind.age_ms), _EVIDENCE.take(pa.array(evidence)),
+        _known(behind.age_ms), EVIDENCE.take(pa.array(evidence)),
     ]  # fmt: skip
     schema = TABLES["lag"].schema
     arrays = [
@@ -323,10 +334,10 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> _Behind:
+def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> Behind:
     """Beside each row how far its partition's log had grown."""
     count = len(keys)
-    found = _Behind(*(np.full(count, fill) for fill in (_NONE, _NONE, _NONE, _OBSERVED)))
+    found = Behind(*(np.full(count, fill) for fill in (UNKNOWN, UNKNOWN, UNKNOWN, _OBSERVED)))
     by_key = np.argsort(keys, kind="stable")
     key = keys[by_key]
     heads = _heads(key)
@@ -336,11 +347,11 @@ def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds)
         if log is not None:
             where = by_key[at:end]
             for column, values in zip(
-                found, _behind(log, fields[MINUTE, where], fields[OFFSET, where]), strict=True
+                found, behind_of(log, fields[MINUTE, where], fields[OFFSET, where]), strict=True
             ):
                 column[where] = values
     return found
 
 
 def _known(values: Ints) -> pa.Array:
-    return pa.array(values, pa.int64(), mask=values == _NONE)
+    return pa.array(values, pa.int64(), mask=values == UNKNOWN)

@@ -10,7 +10,8 @@ TABLE = Table(
     "gold",
     "One row for each minute in which a group committed an offset of a partition: where it was, and where "
     "the log "
-    "was. Without logs of users' topics only the first half is known.",
+    "was. Without logs of users' topics only the first half is known. In a share group the start offset of a "
+    "share partition is what was committed, whenever its state was written.",
     (
         CLUSTER,
         GROUP,
@@ -26,7 +27,8 @@ TABLE = Table(
                nullable=True),
         Column("log_end_offset", pa.int64(), "The log's end at the end of the minute, as far as the "
                "stretches tell that are over by then.", nullable=True),
-        Column("lag", pa.int64(), "The records between them.", nullable=True),
+        Column("lag", pa.int64(), "The records between them; in a share group without those that the state "
+               "says are done with.", nullable=True),
         Column("time_lag_ms", pa.int64(), "How old the oldest record that was not committed is, at the end "
                "of the minute: at least so much; 0 without lag.", nullable=True),
         Column(EVIDENCE.name, EVIDENCE.type, "`observed`: records and headers of batches say all of it; "

@@ -34,6 +34,7 @@ TABLE = Table(
         Column("in_flight_deliveries", pa.int32(), "How often the one available or archiving was delivered "
                "that was most often; 0 where none is."),
         Column("records", pa.int32(), "Records of its state that were written in the minute."),
+        Column("last_ms", pa.int64(), "When the last of them was."),
         Column("evidence", pa.string(), "`observed` where the log tells all of the minute; `missing` where "
                "it lost records of it: the figures are of what is left."),
     ),
