@@ -62,6 +62,7 @@ TARGETS = (
     Target("bronze", "segment to bronze and silver Parquet, M records/s"),
     Target("naive", "naive function over key and value, M records/s"),
     Target("batch_ms", "a micro-batch of 1,000 rows to Parquet, ms", (250, 250)),
+    Target("gold_batch_ms", "a micro-batch of 1,000 records up to gold, ms"),
     Target("jvm_mib", "most memory that the driver's JVM had, MiB (heap 512)"),
     Target("worker_mib", "most memory that a Python process of Spark's had, MiB"),
 )
@@ -214,6 +215,7 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
         "silver": (lambda: _ingested(logs / "all", Spark(spark), SILVER), "all"),
         "bronze": (lambda: _ingested(logs / "all", Spark(spark), None), "all"),
         "batch_ms": (lambda: _micro_batch_ms(spark, logs), ""),
+        "gold_batch_ms": (lambda: _gold_batch_ms(spark, logs), ""),
         "jvm_mib": (lambda: _jvm_mib(spark), ""),
         "worker_mib": (_worker_mib, ""),
     }
@@ -294,7 +296,20 @@ def _micro_batch_ms(spark: Any, logs: Path) -> float:
     reader = spark.readStream.format("konvene-log").option("table", "offset_commit")
     rows = reader.option("maxRecordsPerTrigger", BATCH_RECORDS).load(str(logs / "small"))
     folder = tempfile.mkdtemp(dir=logs)
-    query = save(rows, f"{folder}/rows", checkpoint=f"{folder}/checkpoint", once=True)
+    return _middle_ms(save(rows, f"{folder}/rows", checkpoint=f"{folder}/checkpoint", once=True))
+
+
+def _gold_batch_ms(spark: Any, logs: Path) -> float:
+    """The same of batches that a warehouse is kept up with, from bronze to gold."""
+    from konvene.pipeline.stream import gold
+
+    folder = tempfile.mkdtemp(dir=logs)
+    small, home = str(logs / "small"), f"{folder}/warehouse"
+    limit = {"maxRecordsPerTrigger": BATCH_RECORDS}
+    return _middle_ms(gold(spark, small, home, checkpoint=f"{folder}/checkpoint", once=True, **limit))
+
+
+def _middle_ms(query: Any) -> float:
     query.awaitTermination()
     took = sorted(each.batchDuration for each in query.recentProgress[WARM:] if each.numInputRows)
     return float(took[len(took) // 2])

@@ -13,6 +13,7 @@ from tests.pipeline.streaming import GOLD, at_once, gold_rows, lived, steps, str
 
 from konvene.pipeline import gold, read
 from konvene.pipeline.engine import Local
+from konvene.pipeline.gold import GOLD_OF
 from konvene.pipeline.ingest import ingest
 from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.resume import HOME
@@ -95,6 +96,18 @@ def test_a_topic_that_gets_another_name_makes_it_anew(tmp_path: Path, anew: list
     assert len(anew) == begun + 1
     assert {row["topic"] for row in read.table(warehouse, "ownership").to_pylist()} == {"renamed"}
     assert sums(warehouse) == sums(at_once(tmp_path / "w2", logs))
+
+
+def test_of_a_cleaned_log_the_same_is_told_of_groups(tmp_path: Path, anew: list[int]) -> None:
+    """Where records are missing does not depend on how it was read."""
+    batches = log(6, 200)
+    write(tmp_path / "logs", cleaned(batches, batches[120][0].offset), cuts=[60, 150], whole=batches)
+    in_steps = sums(streamed(tmp_path / "w", tmp_path / "logs", 40))
+    assert len(anew) <= 3
+    whole = sums(at_once(tmp_path / "w2", tmp_path / "logs"))
+    assert whole["rebalance"] and whole["group_health"]
+    for table in GOLD_OF["groups"]:
+        assert in_steps[table] == whole[table], table
 
 
 def test_a_log_that_is_filled_in_is_made_anew(tmp_path: Path) -> None:
