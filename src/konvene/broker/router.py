@@ -1,7 +1,6 @@
 """Which APIs the broker serves, and in which file each is answered.
 
-What ApiVersions advertises is read off this table. A file is imported when its API is first used. A protocol
-that is switched off stays in the table: its requests are answered UNSUPPORTED_VERSION, as by Kafka. What is
+What ApiVersions advertises is read off this table. A file is imported when its API is first used. What is
 answered and not advertised stands in a table of its own besides.
 """
 
