@@ -305,7 +305,7 @@ def _gold_batch_ms(spark: Any, logs: Path) -> float:
 
     folder = tempfile.mkdtemp(dir=logs)
     small, home = str(logs / "small"), f"{folder}/warehouse"
-    limit = {"maxRecordsPerTrigger": BATCH_RECORDS}
+    limit: dict[str, Any] = {"maxRecordsPerTrigger": BATCH_RECORDS}
     return _middle_ms(gold(spark, small, home, checkpoint=f"{folder}/checkpoint", once=True, **limit))
 
 
