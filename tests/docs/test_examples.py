@@ -69,3 +69,11 @@ def test_the_transactional_example_commits_what_it_has_read(address: str, tmp_pa
     assert run([sys.executable, "-c", program], address, tmp_path) == "more-words-0 2\n"
     again = re.sub(r"(?m)^        for topic in .*\n.*\n", "", program)
     assert run([sys.executable, "-c", again], address, tmp_path) == "more-words-0 4\n"
+
+
+def test_the_sharing_example_has_the_piano_twice(address: str, tmp_path: Path) -> None:
+    """As the page says: what is released comes again, and is accepted then."""
+    (block,) = (b for b in MARKED if "couriers" in b.text)
+    program = block.text.replace("localhost:9092", address).replace("parcels", "more-parcels")
+    said = run([sys.executable, "-c", program.replace("couriers", "more-couriers")], address, tmp_path)
+    assert said == "letter 1 accepted\npiano 1 released\npiano 2 accepted\n"

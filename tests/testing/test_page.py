@@ -1,4 +1,6 @@
-"""What `docs/testing.md` shows can be done, and nothing that can be done is missing in it."""
+"""What `docs/testing.md` shows can be done, and nothing that can be done is missing in it.
+
+Tests that `docs/share.md` shows are run here as well."""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from konvene.testing.script import FORMS, read_sentence
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 TEXT = PAGE.read_text("utf-8")
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHARING = PROGRAM.findall((PAGE.parent / "share.md").read_text("utf-8"))
+PROGRAMS = [*PROGRAM.findall(TEXT), *(each for each in SHARING if "def test_" in each)]
 
 pytest_plugins = ["pytester"]
 
