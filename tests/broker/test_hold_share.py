@@ -10,12 +10,15 @@ from tests.broker.holds import responsive
 from tests.broker.lines import Line, until
 
 from konvene.broker.broker import Broker
+from konvene.codec.compile import decode
 from konvene.errors import Errors
 from konvene.groups.share.step import session_key
 from konvene.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from konvene.messages.heartbeat_notes import ASKED, HEARTBEAT_NOTES, HeartbeatNotes
+from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
-SHARE_HEARTBEAT, CREATE_PARTITIONS = 76, 37
+SHARE_HEARTBEAT, SHARE_DESCRIBE, CREATE_PARTITIONS = 76, 77, 37
 AT_ONCE = {
     "group_share_assignment_interval_ms": "0",
     "share_coordinator_state_topic_num_partitions": "2",
@@ -91,5 +94,26 @@ def test_a_member_whose_session_is_over_hears_of_it(tmp_path: Path) -> None:
             assert coordinator.ring_now(session_key("g", "a"))
             _, told = await a.answer()
             assert told.error_code == Errors.UNKNOWN_MEMBER_ID
+
+    asyncio.run(main())
+
+
+def test_who_is_held_is_told_to_who_asks(tmp_path: Path) -> None:
+    """Beside the group's description, in a tagged field; and to nobody else."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, **AT_ONCE) as broker:
+            a, admin = await Line.to(broker), await Line.to(broker)
+            await held(broker, a)
+            request = ShareGroupDescribeRequest(group_ids=("g",))
+            (plain,) = (await admin.ask(SHARE_DESCRIBE, 1, request)).groups
+            assert plain.unknown_tags == ()
+            asked = request.replace(unknown_tags=(ASKED,))
+            (group,) = (await admin.ask(SHARE_DESCRIBE, 1, asked)).groups
+            ((tag, data),) = group.unknown_tags
+            assert tag == HEARTBEAT_NOTES
+            notes = decode(HeartbeatNotes, 0, data)
+            told = [(m.member_id, m.told_ms, m.is_held) for m in notes.members]
+            assert (notes.policy, told) == ("responsive", [("a", 5000, True)])
 
     asyncio.run(main())

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from konvene.codec.compile import encode
 from konvene.errors import Errors
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.consumer.group import Member as ConsumerMember
 from konvene.groups.consumer.heartbeat import has_to_wait
 from konvene.groups.intervals import told_interval_ms
+from konvene.groups.kinds import Group
 from konvene.groups.shard import GroupShard
+from konvene.groups.share.group import ShareGroup
+from konvene.groups.share.heartbeat import waits as waits_in_share_group
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.consumer_group_describe import DescribedGroup as ConsumerDescribed
 from konvene.messages.describe_groups import DescribedGroup as ClassicDescribed
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat_notes import HEARTBEAT_NOTES, HeartbeatNote, HeartbeatNotes
+from konvene.messages.share_group_describe import DescribedGroup as ShareDescribed
+from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
 
-Described = TypeVar("Described", ClassicDescribed, ConsumerDescribed)
+Described = TypeVar("Described", ClassicDescribed, ConsumerDescribed, ShareDescribed)
+
+Asked = ConsumerGroupDescribeRequest | DescribeGroupsRequest | ShareGroupDescribeRequest
 
 
-def with_notes(
-    broker: Broker, request: ConsumerGroupDescribeRequest | DescribeGroupsRequest, groups: list[Described]
-) -> list[Described]:
+def with_notes(broker: Broker, request: Asked, groups: list[Described]) -> list[Described]:
     """The same groups; with a note on each that could be described, if the request has the tag."""
     if all(tag != HEARTBEAT_NOTES for tag, _ in request.unknown_tags):
         return groups
@@ -45,9 +49,7 @@ def _notes(broker: Broker, group_id: str) -> HeartbeatNotes:
     members = () if group is None else tuple(
         HeartbeatNote(
             member_id=member.member_id,
-            told_ms=_told_ms(broker, group, member)
-            if isinstance(group, ConsumerGroup) and isinstance(member, ConsumerMember)
-            else -1,
+            told_ms=_told_ms(broker, group, member),
             is_held=member.member_id in held,
         )
         for member in group.members.values()
@@ -55,13 +57,18 @@ def _notes(broker: Broker, group_id: str) -> HeartbeatNotes:
     return HeartbeatNotes(policy=str(broker.config["konvene.heartbeat.policy"]), members=members)
 
 
-def _told_ms(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> int:
-    if member.classic is not None:
+def _told_ms(broker: Broker, group: Group, member: Any) -> int:
+    """-1 for who is told nothing, as members of the classic protocol are."""
+    if isinstance(group, ConsumerGroup) and member.classic is None:
+        kind, waits = "consumer", has_to_wait(member, group.epoch, group.assignment_epoch)
+    elif isinstance(group, ShareGroup):
+        kind, waits = "share", waits_in_share_group(group, member)
+    else:
         return -1
     return told_interval_ms(
-        broker.group_configs.of(group.group_id)["consumer.heartbeat.interval.ms"],
+        broker.group_configs.of(group.group_id)[f"{kind}.heartbeat.interval.ms"],
         broker.config,
         broker.groups.members,
-        waits=has_to_wait(member, group.epoch, group.assignment_epoch),
+        waits=waits,
         member_id=member.member_id,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.broker.handlers.groups_call import share_groups_are_on
 from konvene.broker.handlers.operations import GROUP_OPERATIONS
+from konvene.broker.heartbeat_notes import with_notes
 from konvene.errors import Errors
 from konvene.messages.share_group_describe import (
     DescribedGroup,
@@ -36,7 +37,7 @@ async def handle(
             g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
             for g in groups
         ]
-    return ShareGroupDescribeResponse(groups=tuple(groups))
+    return ShareGroupDescribeResponse(groups=tuple(with_notes(broker, request, groups)))
 
 
 async def _described(broker: Broker, group_id: str, call: Call, asked: Allows) -> DescribedGroup:

@@ -202,6 +202,11 @@ def has_to_wait(member: Member, epoch: int, assignment_epoch: int) -> bool:
     return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)
 
 
+def waits(group: ShareGroup, member: Member) -> bool:
+    """The same for a member of the group as it is: also while share partitions have still to begin."""
+    return has_to_wait(member, group.epoch, group.assignment_epoch) or is_beginning(group)
+
+
 def _assignment(current: Current) -> Assignment:
     return Assignment(
         topic_partitions=tuple(
