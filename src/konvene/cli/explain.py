@@ -3,7 +3,7 @@
 A first word that is no subcommand is a log: `konvene explain /var/kafka --group orders-app`. The steps are
 always the same: read what is new in the logs into tables, build the tables of rebalances, answer from them.
 `follow` does so again and again, `report` makes a page, `tables` says where the tables are, `transactions`
-what became of offsets that were committed in them.
+what became of offsets that were committed in them, `deliveries` what became of the records of share groups.
 
 The pipeline is imported when a command is called; it needs pyarrow (`pip install 'konvene[spark]'`).
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from konvene.cli.explain_deliveries import deliveries
 from konvene.cli.explain_follow import follow
 from konvene.cli.explain_report import report
 from konvene.cli.explain_show import (
@@ -86,7 +87,7 @@ def explain() -> None:
     """
 
 
-for _command in (follow, report, tables, transactions):
+for _command in (deliveries, follow, report, tables, transactions):
     explain.add_command(_command)
 
 
@@ -181,6 +182,18 @@ def _list(gold: Gold, wanted: Selection, limit: int | None, as_json: bool) -> No
         note(f"{len(told) - len(shown):,} older ones are not shown; --limit {len(told)} shows all.")
     click.echo()
     print_summary(summarise(gold, wanted, told), told)
+    _deliveries(gold, wanted)
+
+
+def _deliveries(gold: Gold, wanted: Selection) -> None:
+    """Say that there is more to tell of share groups, if there is."""
+    from konvene.pipeline.answers.deliveries import deliveries as found_in
+    from konvene.pipeline.answers.deliveries import summary
+
+    if wanted.group_type in (None, "share"):
+        text = summary(found_in(gold, wanted.groups))
+        if text:
+            note(f"Of the deliveries of share groups {text}: konvene explain deliveries tells of each.")
 
 
 def _why_none(gold: Gold, wanted: Selection) -> str:
@@ -188,7 +201,7 @@ def _why_none(gold: Gold, wanted: Selection) -> str:
         return _NO_GROUPS
     if wanted.since_ms is not None or wanted.until_ms is not None or wanted.group_type is not None:
         return "Leave out --since, --until or --type to see all there is."
-    return "They tell of commits, and of deliveries in share groups; neither is a rebalance."
+    return "They tell of commits, or of deliveries in share groups (konvene explain deliveries)."
 
 
 def _why(gold: Gold, group: str, epoch: int, as_json: bool) -> None:

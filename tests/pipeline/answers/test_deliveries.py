@@ -1,0 +1,75 @@
+"""Trouble with deliveries is told where there is some, the worst first, and what is stuck is said to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.pipeline.answers.sample import filled, table
+
+from konvene.pipeline.answers.deliveries import STUCK_MS, Delivery, deliveries, minutes, summary, told
+from konvene.pipeline.answers.gold import Gold
+
+
+def row(**says: Any) -> dict[str, Any]:
+    known = {"group_id": "g", "topic": "jobs", "delivered": 40, "last_ms": 100_000, "moved_ms": 100_000}
+    return filled("share_delivery", known | says)
+
+
+STANDS = {"moved_ms": 100_000 - STUCK_MS, "in_flight": 3, "in_flight_deliveries": 2, "start_offset": 36}
+
+
+def test_nothing_is_said_where_nothing_went_wrong() -> None:
+    each = Delivery(row(in_flight=2, in_flight_deliveries=1))
+    assert told(each) == []
+    assert summary([each]) == ""
+
+
+def test_what_went_wrong_is_said_in_numbers() -> None:
+    each = Delivery(row(redelivered=1, max_delivery_count=2, archived=1))
+    assert told(each) == [
+        "1 of 40 deliveries was not the first of their record; one was delivered 2 times",
+        "1 record was given up: rejected, delivered too often, or not there",
+    ]
+    assert summary([each, each]) == "2 were repeated, 2 records given up"
+
+
+def test_what_stands_while_its_records_come_again_is_stuck() -> None:
+    each = Delivery(row(**STANDS))
+    assert told(each) == ["it stood at offset 36 for 30.0 s: 3 records in flight, delivered up to 2 times"]
+    assert summary([each]) == "1 share partition stuck"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"moved_ms": 100_001 - STUCK_MS},
+        {"in_flight_deliveries": 1},
+        {"in_flight": 0},
+        {"deleted_ms": 100_000},
+    ],
+    ids=["not for long", "delivered once", "nothing in flight", "deleted"],
+)
+def test_else_it_is_not(other: dict[str, Any]) -> None:
+    assert not Delivery(row(**(STANDS | other))).stuck
+
+
+def test_those_in_trouble_come_first() -> None:
+    rows = [
+        row(partition=0),
+        row(partition=1, redelivered=5),
+        row(partition=2, archived=1),
+        row(partition=3, **STANDS),
+    ]
+    gold = Gold({"share_delivery": table("share_delivery", rows)})
+    assert [each.row["partition"] for each in deliveries(gold)] == [3, 2, 1, 0]
+    assert deliveries(gold, ("other",)) == []
+
+
+def test_minutes_in_which_nothing_went_wrong_are_left_out() -> None:
+    rows = [
+        filled("share_progress", {"group_id": "g", "minute_ms": ms, "redelivered": again, "archived": gone})
+        for ms, again, gone in ((0, 2, 0), (60_000, 0, 0), (120_000, 1, 3), (180_000, 1, 1))
+    ]
+    gold = Gold({"share_progress": table("share_progress", rows)})
+    assert [each["minute_ms"] for each in minutes(gold)] == [120_000, 180_000, 0]
