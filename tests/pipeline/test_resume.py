@@ -12,11 +12,13 @@ from tests.pipeline.segments import LOGS, Record, cleaned, log, write
 from tests.pipeline.streaming import GOLD, at_once, gold_rows, lived, steps, streamed, sums
 
 from konvene.pipeline import gold, read
+from konvene.pipeline.build import build
 from konvene.pipeline.engine import Local
 from konvene.pipeline.gold import GOLD_OF
 from konvene.pipeline.ingest import ingest
 from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.resume import HOME
+from konvene.pipeline.splits import Replaced
 from konvene.pipeline.stream import step
 from konvene.pipeline.warehouse import Warehouse
 
@@ -146,6 +148,17 @@ def test_what_is_kept_may_be_lost_cut_off_or_of_another_code(
     assert sums(Warehouse(home)) == whole
 
 
+def test_what_is_left_out_at_first_can_be_made_later(tmp_path: Path) -> None:
+    """Rebalances as they happen; lag and deliveries when somebody asks."""
+    logs = LOGS / "consumer"
+    for parts in steps(logs, 100):
+        step(Warehouse(tmp_path / "w"), parts, Local(), [str(logs)], kinds=("groups",))
+    warehouse = Warehouse(tmp_path / "w")
+    assert warehouse.files("rebalance") and not warehouse.files("lag")
+    build(warehouse, Local())
+    assert sums(warehouse) == sums(at_once(tmp_path / "w2", logs))
+
+
 def test_what_a_batch_did_is_not_done_twice(tmp_path: Path) -> None:
     """A stream that does a batch again, because it does not know of it, finds it done."""
     logs = tmp_path / "logs"
@@ -161,8 +174,6 @@ def test_what_a_batch_did_is_not_done_twice(tmp_path: Path) -> None:
 
 def test_a_file_that_was_replaced_is_not_passed_over(tmp_path: Path) -> None:
     """A cleaner put another file in its place before it was read: the batch fails, and is planned anew."""
-    from konvene.pipeline.ingest import Replaced
-
     logs = tmp_path / "logs"
     (path,) = write(logs, log(5, 60))
     (parts,) = steps(logs, 10_000)

@@ -38,7 +38,7 @@ from konvene.pipeline.ledger import Covered, Range, Span, without
 from konvene.pipeline.looks import Source, agreeing, looks
 from konvene.pipeline.parquet import VERSION, Sink
 from konvene.pipeline.progress import Watch, Watched
-from konvene.pipeline.splits import TASK_BYTES, Split, cut, extent
+from konvene.pipeline.splits import TASK_BYTES, Replaced, Split, cut, extent
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.topics import Named, merged, named_table, names_in_folders
 from konvene.pipeline.warehouse import DataFile, Warehouse, folder_of
@@ -46,7 +46,7 @@ from konvene.pipeline.warehouse import DataFile, Warehouse, folder_of
 if TYPE_CHECKING:
     from konvene.pipeline.sources.plan import Slice
 
-__all__ = ["Replaced", "Report", "WrongTables", "ingest", "run_row", "take"]
+__all__ = ["Report", "WrongTables", "ingest", "run_row", "take"]
 
 
 MOST_OFFSETS = 1_000_000
@@ -69,10 +69,6 @@ class Report:
     bytes_read: int
     left: tuple[str, ...] = ()
     """What was passed over, in sentences."""
-
-
-class Replaced(OSError):
-    """A file is another one than when it was planned to read it."""
 
 
 class WrongTables(ValueError):

@@ -20,11 +20,15 @@ from konvene.log.read_only import ReadOnlyDisk, ReadOnlyFile
 from konvene.log.recovery import sound_batch_behind, unsound
 from konvene.pipeline.files import Segment
 
-__all__ = ["TASK_BYTES", "Cut", "Extent", "Split", "cut", "extent"]
+__all__ = ["TASK_BYTES", "Cut", "Extent", "Replaced", "Split", "cut", "extent"]
 
 TASK_BYTES = 64 << 20
 """About as large is a part that is read at one go: seconds of work, and little is lost with it."""
 _AHEAD = 1 << 20
+
+
+class Replaced(OSError):
+    """Another file is in the place of the one that was planned to be read; the query may be asked again."""
 
 
 class Cut(NamedTuple):

@@ -24,19 +24,15 @@ from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.files import Partition
 from konvene.pipeline.live import in_turn, read_range
 from konvene.pipeline.sources.plan import Slice, Wanted
-from konvene.pipeline.splits import Split
+from konvene.pipeline.splits import Replaced, Split
 from konvene.pipeline.tables import TABLES
 
-__all__ = ["LOGS", "PARTS", "TABLES_OF_LOGS", "Reading", "Replaced", "fetched", "part_of", "reading"]
+__all__ = ["LOGS", "PARTS", "TABLES_OF_LOGS", "Reading", "fetched", "part_of", "reading"]
 
 LOGS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 """The logs whose records are `coordinator_record`."""
 
 _USERS = re.compile(r"(?!__).*")
-
-
-class Replaced(OSError):
-    """Another file is in the place of the one that was planned to be read; the query may be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
