@@ -170,8 +170,9 @@ class ShareStates(Coordinators):
 
     def _ask(self, asked: Asked) -> None:
         coordinator = self._of(asked.request.key)
-        if coordinator is None:
-            self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)  # Its log is damaged.
+        if coordinator is None or coordinator.state == "failed":
+            # Its log is damaged, or the disk is gone: that does not change by waiting.
+            self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
         else:
             coordinator.submit(asked.request, BROKER).listen(partial(self._answered, asked))
 
@@ -266,6 +267,8 @@ class ShareStates(Coordinators):
         self._closed = True
         if self._again is not None:
             self._again.cancel()
+        if self._making is not None:
+            self._making.cancel()
         waiting, self._waiting = self._waiting, {}
         for those in waiting.values():
             for asked in those:
