@@ -334,7 +334,8 @@ class Served:
     # --- locks ---
 
     def _now_ms(self) -> int:
-        return int(self._broker.loop.time() * 1000)
+        """Rounded: a timer that rings when it should is not a moment early."""
+        return round(self._broker.loop.time() * 1000)
 
     def _set_alarm(self) -> None:
         ends = self.core.lock_end_ms
