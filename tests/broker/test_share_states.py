@@ -339,3 +339,26 @@ async def until(holds: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it never came to be")
+
+
+def test_a_topic_that_cannot_be_made_is_not_tried_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(asking: Asking) -> None:
+        tried: list[str] = []
+
+        async def fails(name: str) -> None:
+            tried.append(name)
+            if len(tried) % 2:
+                raise OSError("no space")
+
+        monkeypatch.setattr(asking.broker, "create_internal", fails)
+        key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
+        answers = [asking.broker.share_states.submit(ReadSummary(key, 0)) for _ in range(3)]
+        for answer in answers:
+            assert (await answer).error is Errors.COORDINATOR_NOT_AVAILABLE
+        assert 2 <= len(tried) <= 10
+        monkeypatch.undo()
+        assert await asking.broker.share_states.submit(ReadSummary(key, 0)) == SummaryAnswer()
+
+    told(tmp_path, story, QUICK | {"share.coordinator.write.timeout.ms": "200"})

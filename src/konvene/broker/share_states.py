@@ -205,9 +205,19 @@ class ShareStates(Coordinators):
         self._waiting.setdefault(asked.request.key, deque()).append(asked)
         if not self._coordinators and (self._making is None or self._making.done()):
             self._making = loop.create_task(self._make_ready())
-            self._making.add_done_callback(lambda made: self._look())
+            self._making.add_done_callback(self._made)
         if self._again is None:
             self._again = loop.call_later(AGAIN_S, self._look)
+
+    def _made(self, making: asyncio.Task[None]) -> None:
+        """If nothing came of it, it is tried again when somebody looks the next time."""
+        if making.cancelled():
+            return
+        error = making.exception()
+        if error is not None:
+            log.error("%s could not be made: %r", SHARE_STATE_TOPIC, error)
+        elif self._coordinators:
+            self._look()
 
     def _look(self) -> None:
         """Ask again for all who wait, in the order in which they came."""
