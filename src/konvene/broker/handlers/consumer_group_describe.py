@@ -1,18 +1,13 @@
-"""ConsumerGroupDescribe: each group by its own coordinator.
-
-A group is not shown to who may not see it, nor to who may not see a topic of which one of its members has, or
-is to have, partitions.
-"""
+"""ConsumerGroupDescribe: each group by its own coordinator (`group_descriptions`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.authorizer import Allows, allows
+from konvene.broker.handlers.group_descriptions import Kind, described
 from konvene.broker.handlers.groups_call import consumer_groups_are_on
-from konvene.broker.handlers.operations import GROUP_OPERATIONS
 from konvene.broker.heartbeat_notes import with_notes
-from konvene.errors import Errors
 from konvene.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -23,41 +18,12 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.coordinator import Call
 
-HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
-
 
 async def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, call: Call, *, asked: Allows = allows
 ) -> ConsumerGroupDescribeResponse:
-    if not consumer_groups_are_on(broker):
-        no = tuple(_error(group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids)
-        return ConsumerGroupDescribeResponse(groups=no)
-    groups = [await _described(broker, group_id, call, asked) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        groups = [
-            g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
-            for g in groups
-        ]
-    return ConsumerGroupDescribeResponse(groups=tuple(with_notes(broker, request, groups)))
-
-
-async def _described(broker: Broker, group_id: str, call: Call, asked: Allows) -> DescribedGroup:
-    if not asked(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
-        return _error(group_id, Errors.GROUP_AUTHORIZATION_FAILED)
-    if not group_id:
-        return _error(group_id, Errors.INVALID_GROUP_ID)
-    coordinator = broker.groups.of(group_id)
-    if coordinator is None:
-        return _error(group_id, Errors.NOT_COORDINATOR)
-    answer = await coordinator.submit(ConsumerGroupDescribeRequest(group_ids=(group_id,)), call)
-    if isinstance(answer, Errors):
-        return _error(group_id, answer)
-    assert isinstance(answer, ConsumerGroupDescribeResponse)
-    (group,) = answer.groups
-    for topic in _topics(group):
-        if not asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
-            return _error(group_id, Errors.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
-    return group
+    answer: ConsumerGroupDescribeResponse = await described(KIND, broker, request, call, asked)
+    return answer
 
 
 def _topics(group: DescribedGroup) -> list[str]:
@@ -71,5 +37,11 @@ def _topics(group: DescribedGroup) -> list[str]:
     return sorted(named)
 
 
-def _error(group_id: str, error: Errors, why: str | None = None) -> DescribedGroup:
-    return DescribedGroup(group_id=group_id, error_code=error, error_message=why)
+KIND = Kind(
+    is_on=consumer_groups_are_on,
+    response=ConsumerGroupDescribeResponse,
+    group=DescribedGroup,
+    topics=_topics,
+    hidden="The group has described topic(s) that the client is not authorized to describe.",
+    annotated=with_notes,
+)
