@@ -19,12 +19,15 @@ from konvene.groups.classic.subscriptions import (
 )
 from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.work import RegexesToResolve
+from konvene.groups.share.work import StateToDelete, StateToInitialize
 from konvene.groups.streams.current import MemberState as TasksState
 from konvene.groups.streams.work import TopicsToCreate
 from konvene.records import consumer as rc
+from konvene.records import share as rh
 from konvene.records import streams as rs
 from konvene.records.commits import OffsetCommitted
 from konvene.shard.contract import Effect, Rebalance
+from konvene.share_state.requests import SharePartitionKey
 
 # --- records ---------------------------------------------------------------------------------------
 
@@ -158,7 +161,38 @@ STREAMS: dict[type, tuple[str, Callable[[Any], str]]] = {
 }
 """Those of streams groups. Tasks are told like partitions, by the ids of their subtopologies."""
 
-MODERN = CONSUMER | STREAMS
+
+def _share_member(value: rh.ShareGroupMemberMetadataValue) -> str:
+    rack = f" rack={value.rack_id}" if value.rack_id else ""
+    return f"topics={','.join(value.subscribed_topic_names)}{rack}"
+
+
+def _share_current(value: rh.ShareGroupCurrentMemberAssignmentValue) -> str:
+    return (
+        f"epoch {value.member_epoch} before {value.previous_member_epoch} "
+        f"has {_partitions(value.assigned_partitions)}"
+    )
+
+
+def _share_state(value: rh.ShareGroupStatePartitionMetadataValue) -> str:
+    deleting = ",".join(topic_name(topic.topic_id) for topic in value.deleting_topics) or "-"
+    return (
+        f"initializing {_partitions(value.initializing_topics)} "
+        f"initialized {_partitions(value.initialized_topics)} deleting {deleting}"
+    )
+
+
+SHARE: dict[type, tuple[str, Callable[[Any], str]]] = {
+    rh.ShareGroupMetadataKey: ("share", CONSUMER[rc.ConsumerGroupMetadataKey][1]),
+    rh.ShareGroupMemberMetadataKey: ("member", _share_member),
+    rh.ShareGroupTargetAssignmentMetadataKey: CONSUMER[rc.ConsumerGroupTargetAssignmentMetadataKey],
+    rh.ShareGroupTargetAssignmentMemberKey: CONSUMER[rc.ConsumerGroupTargetAssignmentMemberKey],
+    rh.ShareGroupCurrentMemberAssignmentKey: ("current", _share_current),
+    rh.ShareGroupStatePartitionMetadataKey: ("state", _share_state),
+}
+"""Those of share groups."""
+
+MODERN = CONSUMER | STREAMS | SHARE
 
 
 # --- stories and work ------------------------------------------------------------------------------
@@ -183,7 +217,24 @@ def effect_line(effect: Effect) -> str:
     if isinstance(wanted, TopicsToCreate):
         topics = ",".join(f"{topic.name}:{topic.partitions}" for topic in wanted.topics)
         return f"{effect.verb} {wanted.group_id} {topics}"
+    if isinstance(wanted, StateToInitialize):
+        asked = (f"{_place(request.key)}@{request.start_offset}" for request in wanted.requests)
+        return (
+            f"{effect.verb} {wanted.group_id} {','.join(asked)} state epoch {wanted.requests[0].state_epoch}"
+        )
+    if isinstance(wanted, StateToDelete):
+        return (
+            f"{effect.verb} {wanted.group_id} {','.join(_place(request.key) for request in wanted.requests)}"
+        )
+    if isinstance(wanted, str):
+        return f"{effect.verb} {wanted}"
+    if type(wanted) is tuple:
+        return f"{effect.verb} {' '.join(wanted)}"
     return f"{effect.verb} {wanted.group_id} epoch {wanted.epoch}"
+
+
+def _place(key: SharePartitionKey) -> str:
+    return f"{topic_name(key.topic_id)}-{key.partition}"
 
 
 # --- answers ---------------------------------------------------------------------------------------

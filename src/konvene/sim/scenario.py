@@ -63,6 +63,7 @@ from konvene.sim.scenario_consumer import (
     subscription,
     work,
 )
+from konvene.sim.scenario_share import SHARE_EPOCHS, share_describe, share_heartbeat, state
 from konvene.sim.scenario_streams import create, streams_describe, streams_heartbeat
 from konvene.sim.scenario_words import (
     NONE,
@@ -443,6 +444,11 @@ COMMANDS = {
     "consumer-describe": Command(consumer_describe, "GROUP", "version"),
     "streams-heartbeat": Command(streams_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_RUNS}"),
     "streams-describe": Command(streams_describe, "GROUP", "version"),
+    "share-heartbeat": Command(
+        share_heartbeat, f"WHO [{'|'.join(SHARE_EPOCHS)}]", "version group member epoch topics rack"
+    ),
+    "share-describe": Command(share_describe, "GROUP", "version"),
+    "state": Command(state, "[fails]"),
     "create": Command(create, "[fails|denied]"),
     "leave": Command(leave, "WHO", f"{_WHO} reason"),
     "remove": Command(remove, "WHO", _WHO),

@@ -10,8 +10,13 @@ from konvene.codec.uuid import Uuid
 from konvene.groups.assignors import PartitionAssignorError
 from konvene.groups.classic.subscriptions import write_assignment
 from konvene.groups.consumer.regex import matching
-from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved, RegexesToResolve
-from konvene.groups.streams.work import CREATE_TOPICS
+from konvene.groups.consumer.work import (
+    COMPUTE_ASSIGNMENT,
+    RESOLVE_REGEXES,
+    AssignmentComputed,
+    RegexesResolved,
+    RegexesToResolve,
+)
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
@@ -102,7 +107,7 @@ def work(s: Scenario, plain: list[str], o: Options) -> None:
     the next of this kind alone."""
     if plain not in ([], ["fails"]):
         raise ScenarioError(f"expected fails, not {plain[0]!r}", "")
-    wanted = [effect for effect in s.life.wanted if effect.verb != CREATE_TOPICS]
+    wanted = [effect for effect in s.life.wanted if effect.verb in (RESOLVE_REGEXES, COMPUTE_ASSIGNMENT)]
     if o:
         wanted = [effect for effect in wanted if _is_meant(effect.subject, o)][:1]
     s.life.wanted = [effect for effect in s.life.wanted if not any(effect is w for w in wanted)]

@@ -12,6 +12,7 @@ from konvene.errors import Errors
 from konvene.groups.assignors.tasks import Tasks
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from konvene.messages.join_group import JoinGroupResponse
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 NONE = "-"
@@ -24,6 +25,10 @@ FENCES = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH)
 """Answers by which one of the consumer protocol learns that it has to join again."""
 
 Options = dict[str, str]
+
+HeartbeatResponses = (
+    ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
+)
 
 
 class ScenarioError(Exception):
@@ -53,7 +58,7 @@ class Client:
     """What it knows of endpoints."""
 
     def hears(self, answer: Any) -> None:
-        if isinstance(answer, ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse):
+        if isinstance(answer, HeartbeatResponses):
             self._hears_epoch(answer)
             return
         error = answer if isinstance(answer, Errors) else Errors(getattr(answer, "error_code", 0))
@@ -64,7 +69,7 @@ class Client:
         if error in FORGETS and isinstance(answer, Errors | JoinGroupResponse) and not self.assigned:
             self.member_id, self.generation = "", -1
 
-    def _hears_epoch(self, answer: ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse) -> None:
+    def _hears_epoch(self, answer: HeartbeatResponses) -> None:
         error = Errors(answer.error_code)
         if error in FENCES:
             self.generation, self.has, self.tasks = 0, {}, {}
