@@ -102,6 +102,8 @@ class Reader:
     """Producer ids are given out for all conversations together; a conversation numbers its own."""
     coordinators: dict[int, int] = field(default_factory=dict)
     """Epochs of coordinators rise, by one or two; a conversation numbers them, too."""
+    leaders: dict[int, int] = field(default_factory=dict)
+    """So do epochs of leaders."""
     stable: int = 0
     """Up to where a fetch may go. Kafka names aborted transactions to the end of a segment."""
 
@@ -151,6 +153,10 @@ class Reader:
             content = tuple(g for g in content if g.group_id.startswith(self.tag))
         if name == "aborted_transactions":
             content = tuple(t for t in content if t.first_offset < self.stable)
+        if owner == "ShareGroupTargetAssignmentMemberValue":
+            content = tuple(
+                t for t in content if t.partitions
+            )  # Kafka keeps topics of which nothing is left.
         if (owner, name) == ("ListTransactionsResponse", "transaction_states"):
             content = tuple(t for t in content if t.transactional_id.startswith(self.tag))
         told = [self._value(name, c, version) for c in content]
@@ -204,6 +210,8 @@ class Reader:
             return self.producer(content)
         if name == "coordinator_epoch" and content >= 0:
             return self.coordinator(content)
+        if name == "leader_epoch" and content > 0:
+            return f"l{self.leaders.setdefault(content, len(self.leaders) + 1)}"
         if isinstance(content, int):
             return "PORT" if name == "port" and content == self.port else str(content)
         if name == "records":

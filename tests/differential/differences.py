@@ -136,6 +136,11 @@ KNOWN = (
         r"admin <- StreamsGroupDescribe v1 .* instance_id='i1' .* task_offsets=\[\] .*",
         r"admin <- StreamsGroupDescribe v1 .* instance_id='i1' .* task_offsets=\[\{.* offset=9\}\] .*",
     ),
+    Known(
+        "When offsets of a share group are altered its epoch rises, as KIP-932 says.",
+        r"late <- ShareGroupHeartbeat v1 NONE .* assignment=\{topic_partitions=\[.+\]\}",
+        r"late <- ShareGroupHeartbeat v1 NONE .* assignment=\{topic_partitions=\[.+\]\}",
+    ),
     TOLD_AGAIN,
     Known(
         "Where settings are refused, the message may say more: which values do not go together, or what name "

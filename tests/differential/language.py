@@ -11,6 +11,7 @@
     forget WHO TOPIC-PARTITION,... [group=g]
     describe WHO g,h [v=6] [operations=yes]      list WHO [v=5] [states=A,B] [types=C,D]
     delete WHO g,h [v=3]                         find WHO g,h [v=6] [type=0]
+    hang WHO                                     hang up
     wait MS                                      restart [SETTING=VALUE ...] | kill
     topic NAME PARTITIONS                        untopic NAME
 

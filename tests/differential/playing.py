@@ -54,6 +54,12 @@ WITHIN_S = 20
 LATE_S = 4
 """For how long an answer is waited for that the other broker gave."""
 
+CLOSING = "-1"
+"""The epoch that ends a share session."""
+
+HUNG_S = 0.1
+"""How long a broker takes to notice that somebody has hung up."""
+
 NO_CLIENT_ID = "null"
 """For a client that says nothing of who it is."""
 
@@ -189,6 +195,8 @@ class Player:
             self._settle(self.speaker.transactional_id(told))
         if told.verb == "share":
             self._wait_for_states()
+        if told.options.get("session") == CLOSING:
+            time.sleep(self.settle_s)  # Kafka gives back what the member had when it has answered.
         if told.verb == "written":
             log = {STATE: self.transactions, SHARES: self.share_states}.get(" ".join(told.plain), self.log)
             return self._tell(answers) + log.read(self.probe.ask)
@@ -289,6 +297,15 @@ class Player:
     def _do_wait(self, ms: str) -> None:
         time.sleep(int(ms) / 1000)
 
+    def _do_hang(self, who: str) -> None:
+        """A client hangs up; brokers notice a moment later. It begins its share session anew."""
+        memory = self.speaker.of(who)
+        memory.session = 0
+        memory.held.clear()
+        if who in self.wires:
+            self.wires.pop(who).close()
+        time.sleep(HUNG_S + 2 * self.settle_s)
+
     def _do_restart(self, *settings: str) -> None:
         self._again(gently=True, settings=dict(each.split("=", 1) for each in settings))
 
@@ -297,9 +314,11 @@ class Player:
 
     def _again(self, *, gently: bool, settings: dict[str, str]) -> None:
         assert self.restart is not None, "this conversation has no broker of its own"
+        if gently:
+            self.close()
+        self.restart(gently, settings)
         self.close()
         self.wires.clear()
-        self.restart(gently, settings)
         ready(self.port, transactions=self.transactional, shares=self.shares)
         self._meet()
 

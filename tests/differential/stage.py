@@ -16,6 +16,7 @@ from tests.differential.consumer_walks import ConsumerWalk
 from tests.differential.differences import meant
 from tests.differential.playing import Player, ready
 from tests.differential.recordings import Conversation, Step
+from tests.differential.shares_walks import SharesWalk
 from tests.differential.streams_walks import StreamsWalk
 from tests.differential.transactions_walks import TransactionsWalk
 
@@ -110,7 +111,7 @@ BESIDE: type[Broker] = KINDS[os.environ.get("KONVENE_DIFFERENTIAL_BESIDE", "konv
 AT_ONCE = 16
 """How many conversations are played at a time: most of one is waiting."""
 STREAMS_HEARTBEAT = 88
-AnyWalk = walks.Walk | ConsumerWalk | StreamsWalk | TransactionsWalk
+AnyWalk = walks.Walk | ConsumerWalk | StreamsWalk | TransactionsWalk | SharesWalk
 T = TypeVar("T")
 R = TypeVar("R")
 

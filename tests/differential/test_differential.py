@@ -14,6 +14,7 @@ from tests.differential import walks
 from tests.differential.consumer_walks import ConsumerWalk
 from tests.differential.differences import KNOWN, MET
 from tests.differential.recordings import RECORDED, Conversation, Step, read, write, written
+from tests.differential.shares_walks import SharesWalk
 from tests.differential.stage import (
     ALONE,
     AT_ONCE,
@@ -33,10 +34,11 @@ from tests.differential.transactions_walks import TransactionsWalk
 MODE = os.environ.get("KONVENE_DIFFERENTIAL", "recorded")
 ONLY = os.environ.get("KONVENE_DIFFERENTIAL_ONLY", "")
 RECORDED_SEEDS = range(1, 21)
-RECORDED_FEWER = {"tasks": range(1, 17), "transactions": range(1, 17)}
+RECORDED_FEWER = {"tasks": range(1, 17), "transactions": range(1, 17), "shares": range(1, 17)}
 TIMED = ["plain", "delayed", "expiring", "crowded", "restart"]
 TIMED_STREAMS = [
     "streams-timed", "streams-delayed", "streams-interval", "streams-expiring", "transactions-timed",
+    "shares-timed",
 ]  # fmt: skip
 """Profiles with timeouts of tenths of a second, or of two. What differs there from a recording is played once
 more, alone: a machine that was busy for as long differs from an idle one, not konvene from Kafka."""
@@ -48,6 +50,7 @@ WALKS: dict[str, Callable[[int], AnyWalk]] = {
     "members": ConsumerWalk,
     "tasks": StreamsWalk,
     "transactions": TransactionsWalk,
+    "shares": SharesWalk,
 }
 """How conversations that are made by chance begin, and from what."""
 TRIES = int(os.environ.get("KONVENE_DIFFERENTIAL_TRIES", "8"))
