@@ -181,3 +181,22 @@ def test_a_deleted_one_holds_nothing_up() -> None:
     states = dict(asked.shard.states)
     asked.cut(effect.subject)
     assert asked.again().states == states
+
+
+def test_gaps_are_gaps_again_when_the_log_is_loaded() -> None:
+    """Bug 77 (KAFKA-18494), as far as the state goes: offsets that nobody told of stay untold, over updates,
+    a snapshot, the cut behind it and a start offset that moves into a gap."""
+    asked = Asked(updates_per_snapshot=3)
+    asked.initialize(start_offset=10)
+    asked.write((12, 13, 2, 1), start=10)
+    asked.write((20, 24, 0, 2), start=10)
+    told = (StateBatch(12, 13, 2, 1), StateBatch(20, 24, 0, 2))
+    assert asked.again().states[KEY].batches == asked.read().batches == told
+    asked.write((27, 27, 4, 5), start=16)
+    asked.write((30, 31, 2, 1), start=16)
+    (effect,) = asked.ring(PRUNE)
+    asked.cut(effect.subject)
+    assert len(asked.log) == 1
+    told = (StateBatch(20, 24, 0, 2), StateBatch(27, 27, 4, 5), StateBatch(30, 31, 2, 1))
+    assert asked.again().states[KEY].batches == asked.read().batches == told
+    assert asked.read().start_offset == 16
