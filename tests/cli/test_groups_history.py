@@ -249,6 +249,28 @@ def test_the_past_of_a_streams_group_is_inferred_from_kafkas_own_log() -> None:
     assert {row["group_type"] for row in rows} == {"streams"}
 
 
+def test_the_past_of_a_share_group_is_inferred_from_kafkas_own_log() -> None:
+    """Its epochs with their causes, and when its members had what had begun."""
+    data = (LOGS / "share" / "__consumer_offsets-0" / f"{0:020d}.log").read_bytes()
+    with ScriptedBroker(**reading("__consumer_offsets", 0, data, 59)) as broker:
+        broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=1)]
+        said = call(broker, "groups", "history", "--group", "late")
+    assert said.err == "The broker keeps no audit: inferred from __consumer_offsets-0.\n"
+    lou = "7hiqeVLYTu-5tiAHpEDI6w (client lou at /127.0.0.1)"
+    assert said.out.splitlines()[1:] == [
+        "2      2026-11-21 02:21:09.511  Assigning  -         -         -",
+        f"    member-joined: {lou} joined",
+        "2      2026-11-21 02:21:09.511  Stable     0 ms      1         -",
+        f"    member-joined: {lou} joined",
+        "3      2026-11-21 02:21:09.764  Assigning  -         -         -",
+        "    share-partitions-initialized: share partitions are there to be assigned that were not before",
+        "3      2026-11-21 02:21:10.763  Stable     999 ms    1         -",
+        "    share-partitions-initialized: share partitions are there to be assigned that were not before",
+        "4      2026-11-21 02:21:14.902  Empty      -         0         -",
+        f"    member-gone: {lou} is gone",
+    ]
+
+
 def test_a_cluster_that_never_had_a_group_says_so() -> None:
     with ScriptedBroker() as broker:
         broker.answers["Metadata"] = [broker.metadata()]

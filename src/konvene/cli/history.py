@@ -2,7 +2,7 @@
 
 Two sources. A broker of ours keeps the past in `__konvene_audit`: all its partitions are read from their
 first to their last record. Any other broker keeps the group's metadata in one partition of
-`__consumer_offsets`; from what classic, consumer and streams groups wrote there `groups.history` infers what
+`__consumer_offsets`; from what was written there of groups of all kinds `groups.history` infers what
 can be inferred (compaction takes the older records away in time).
 
 A classic group counts generations, and has a row for each. Others count epochs; an epoch has a row when it
@@ -77,7 +77,6 @@ async def _read_audit(cluster: Cluster, group: str, partitions: Sequence[int]) -
 async def _infer_all(cluster: Cluster, group: str, partition: int) -> Told:
     found: list[RebalanceValue] = []
     history = History(partition)
-    others = False
     async for record in read_partition(cluster, TopicPartition(OFFSETS_TOPIC, partition)):
         try:
             decoded = decode_record(record.key or b"", record.value, GROUP_RECORDS)
@@ -86,14 +85,7 @@ async def _infer_all(cluster: Cluster, group: str, partition: int) -> Told:
         told = history.take(record.offset, record.timestamp, decoded)
         if told is not None and told.group_id == group:
             found.append(told.story)
-        others = others or (decoded is not None and _is_of_another_type(decoded.key, group))
-    if not found and others:
-        return Told([], why_none="it is a share group, and this broker keeps no audit")
     return Told(found, f"The broker keeps no audit: inferred from {OFFSETS_TOPIC}-{partition}.")
-
-
-def _is_of_another_type(key: object, group: str) -> bool:
-    return getattr(key, "group_id", None) == group and type(key).__name__.startswith("Share")
 
 
 # how a row is shown ---------------------------------------------------------------------------
