@@ -295,6 +295,41 @@ async def test_wakeup_ends_a_poll_now_or_the_next_one(tmp_path: Path) -> None:
 
 
 @whole
+async def test_a_poll_takes_no_longer_than_it_may_and_joins_meanwhile(tmp_path: Path) -> None:
+    """Nobody is there to let it in; then somebody is."""
+    async with Cluster("127.0.0.1:1", ClientSettings(default_api_timeout_ms=60_000)) as nowhere:
+        alone = ShareConsumer(nowhere, "g")
+        alone.subscribe(["t"])
+        assert await alone.poll(20) == []
+        polling = asyncio.ensure_future(alone.poll(60_000))
+        await asyncio.sleep(0.05)
+        alone.wakeup()
+        with pytest.raises(WokenUp):
+            await polling
+        await alone.close()
+    async with room(tmp_path) as r:
+        await r.begin()
+        await r.produce("one")
+        consumer = r.consumer()
+        while not consumer.assignment:
+            await consumer.poll(1)
+        assert said(await some(consumer)) == [("one", 1)]
+
+
+@whole
+async def test_who_has_closed_may_subscribe_again(tmp_path: Path) -> None:
+    async with room(tmp_path) as r:
+        await r.begin()
+        await r.produce("one", "two")
+        consumer = r.consumer(explicit=True)
+        consumer.acknowledge((await some(consumer, 2))[0])
+        await consumer.close()
+        assert consumer.assignment == ()
+        consumer.subscribe(["t"])
+        assert said(await some(consumer)) == [("two", 2)]
+
+
+@whole
 async def test_other_topics_are_read_from_then_on(tmp_path: Path) -> None:
     async with room(tmp_path) as r:
         await r.begin("t")

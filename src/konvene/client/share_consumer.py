@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from konvene.client.cluster import Cluster, Patience, TopicPartition
 from konvene.client.errors import (
@@ -28,6 +28,7 @@ from konvene.client.errors import (
     UnsupportedVersion,
     WokenUp,
 )
+from konvene.client.machine import State
 from konvene.client.share_machine import (
     Acknowledgement,
     AcknowledgeType,
@@ -95,6 +96,7 @@ class ShareConsumer:
         self._lives = 0
         self._topics: dict[Unit, str] = {}
         """The names of what was ever assigned: records of it may still be on their way."""
+        self._joining: asyncio.Future[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
@@ -143,8 +145,9 @@ class ShareConsumer:
     # reading
 
     async def poll(self, timeout_ms: int = 500) -> list[ShareRecord]:
-        """The next records, or none after about `timeout_ms` (to be let into the group takes as long as it
-        takes). Raises `OutOfTurn` where records are held that were not decided on, with `explicit`."""
+        """The next records, or none after about `timeout_ms`, though it may not be in the group by then.
+
+        Raises `OutOfTurn` where records are held that were not decided on, with `explicit`."""
         member, machine = self._subscribed()
         if not self.explicit:
             machine.accept_all()
@@ -155,7 +158,8 @@ class ShareConsumer:
         while True:
             await self._tell_acknowledged()
             self._check_woken()
-            await self._be_member(member, machine)
+            if await self._is_member(member, patience):
+                await self._follow(member, machine)
             got = machine.take()
             if got:
                 self._ask(fetching=False)
@@ -215,10 +219,15 @@ class ShareConsumer:
         self._ask(fetching=False)
 
     async def close(self, timeout_ms: int = _CLOSING_MS) -> None:
-        """Tell what was decided, give all else back and leave the group. Does not close the cluster."""
+        """Tell what was decided, give all else back and leave the group. Does not close the cluster.
+
+        Who subscribes again after that joins again."""
         if self.member is None or self._machine is None:
             return
         member, machine = self.member, self._machine
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.gather(self._joining, return_exceptions=True)
         patience = self.cluster.patience(min(timeout_ms, self.cluster.settings.request_timeout_ms))
         self._queue(patience)
         machine.close()
@@ -236,6 +245,8 @@ class ShareConsumer:
                 task.cancel()
             await asyncio.gather(*self._asking, return_exceptions=True)
             self.cluster.release(self)
+            self.member = self._machine = self._joining = self._timer = None
+            self._lives = 0
 
     # how
 
@@ -252,9 +263,23 @@ class ShareConsumer:
         left_ms = self.cluster.settings.default_api_timeout_ms if patience is None else patience.left_ms
         return machine.queue(self._now_ms() + left_ms)
 
-    async def _be_member(self, member: ShareMember, machine: ShareMachine) -> None:
+    async def _is_member(self, member: ShareMember, patience: Patience) -> bool:
+        """Join where that has to be, for as long as there is time; it goes on when the caller comes back."""
+        if self._joining is None and member.state not in (State.JOINING, State.LOST):
+            await member.ensure()
+            return True
+        if self._joining is None:
+            self._joining = asyncio.ensure_future(member.ensure())
+        if not self._joining.done():
+            await self._wait(None, patience, self._joining)
+        if not self._joining.done():
+            return False
+        joined, self._joining = self._joining, None
+        joined.result()
+        return True
+
+    async def _follow(self, member: ShareMember, machine: ShareMachine) -> None:
         """Fetch what the member is assigned, from whoever leads it now."""
-        await member.ensure()
         if member.lives != self._lives:
             self._lives = member.lives
             machine.lost(KafkaError(Errors.UNKNOWN_MEMBER_ID, about=f"group {self.group_id}"))
@@ -315,15 +340,19 @@ class ShareConsumer:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    async def _wait(self, member: ShareMember | None, patience: Patience) -> None:
-        """Until something was heard, there is something to do in the group, or the time is over."""
+    async def _wait(
+        self, member: ShareMember | None, patience: Patience, other: asyncio.Future[None] | None = None
+    ) -> None:
+        """Until something was heard, there is something to do in the group, `other` is done, or the time is
+        over."""
         if self._woken:
             return
-        waits: list[asyncio.Future[object]] = [asyncio.ensure_future(self._news.wait())]
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._news.wait())]
         if member is not None:
             waits.append(asyncio.ensure_future(member.idle(patience.left_ms)))
+        whole = waits if other is None else [*waits, other]
         try:
-            await asyncio.wait(waits, timeout=patience.left_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(whole, timeout=patience.left_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waits:
                 each.cancel()
