@@ -5,7 +5,7 @@ import time
 import pytest
 
 from ..clients import Client, Fleet
-from .queues import EXPLICIT, SHARERS, Queue, poll
+from .queues import EXPLICIT, JAVA, SHARERS, Queue, poll
 
 
 @pytest.mark.parametrize("library", SHARERS)
@@ -88,3 +88,21 @@ def test_where_a_group_begins(library: str, reset: str, queue: Queue) -> None:
     assert poll(member) == [("after", 1)]
     queue.say(member, "accept", 1)
     assert queue.commit(member) is None
+
+
+@pytest.mark.parametrize("library", [JAVA])
+def test_a_member_that_wants_few_has_no_more(library: str, queue: Queue) -> None:
+    """Where records are limited strictly (KIP-1206) a batch is shared by members, record by record."""
+    queue.write("a", "b", "c", "d", "e")
+    few = {"mode": "explicit", "acquire": "record_limit", "max_poll_records": 2}
+    first, second = (queue.member(library, **few) for _ in range(2))
+    assert poll(first) == [("a", 1), ("b", 1)]
+    assert poll(second) == [("c", 1), ("d", 1)]
+    queue.say(first, "accept", 0)
+    queue.say(first, "release", 1)
+    assert queue.commit(first) is None
+    queue.say(second, "accept", 2, 3)
+    assert queue.commit(second) is None
+    assert poll(second) == [("b", 2), ("e", 1)]
+    queue.say(second, "accept", 1, 4)
+    assert queue.commit(second) is None
