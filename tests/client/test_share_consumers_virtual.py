@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
-from konvene.client import AcknowledgeType, Admin, ClientError, ShareConsumer
+from konvene.client import AcknowledgeType, Admin, ClientError, ShareConsumer, TopicPartition
 from konvene.client.admin import GROUP_CONFIG
 from konvene.testing import VirtualKonvene, virtual
 
@@ -160,3 +161,95 @@ def test_explicit_releases_come_to_the_other_and_no_lock_has_to_run_out(
             await taker.close()
 
     konvene.run(main)
+
+
+class Book:
+    """What brokers said they took, of all members, and what went wrong with that."""
+
+    def __init__(self) -> None:
+        self.done: set[tuple[int, int]] = set()
+        self.wrong: list[str] = []
+
+
+class Clerk:
+    """A share consumer that decides by the dice, works now and then, and writes down what was taken."""
+
+    def __init__(self, konvene: VirtualKonvene, name: str, book: Book, dice: Random) -> None:
+        self.konvene, self.name, self.book, self.dice = konvene, name, book, dice
+        self.on_the_way: dict[tuple[int, int], AcknowledgeType] = {}
+        konvene.spawn(name, self.live())
+
+    async def live(self) -> None:
+        async with (
+            self.konvene.cluster(self.name) as cluster,
+            ShareConsumer(
+                cluster, "workers", explicit=True, member_id=f"{self.name}-id", on_acknowledged=self.hear
+            ) as consumer,
+        ):
+            consumer.subscribe(["orders"])
+            while True:
+                try:
+                    await self.work(consumer)
+                except ClientError as error:
+                    if not error.retriable:
+                        raise
+                    await asyncio.sleep(0.1)
+
+    async def work(self, consumer: ShareConsumer) -> None:
+        for record in await consumer.poll():
+            place = record.partition, record.offset
+            if place in self.book.done:
+                self.book.wrong.append(f"{place} came to {self.name} when it was done")
+            weights = (85, 5, 5, 5) if record.delivery_count < 4 else (1, 0, 0, 0)
+            kinds = (AcknowledgeType(number) for number in range(1, 5))
+            (kind,) = self.dice.choices(tuple(kinds), weights)
+            self.on_the_way[place] = kind
+            consumer.acknowledge(record, kind)
+        if self.dice.random() < 0.3:
+            await consumer.commit(5_000)
+        if self.dice.random() < 0.1:
+            await asyncio.sleep(self.dice.random() * 3)
+
+    async def hear(self, tp: TopicPartition, offsets: tuple[int, ...], error: ClientError | None) -> None:
+        for place in ((tp.partition, offset) for offset in offsets):
+            kind = self.on_the_way.pop(place)
+            if error is None and kind in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
+                if place in self.book.done:
+                    self.book.wrong.append(f"{place} was done twice, at last by {self.name}")
+                self.book.done.add(place)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_fails_what_was_done_never_comes_again_and_all_gets_done(seed: int) -> None:
+    """Answers and requests are lost, the broker is killed, members die and others come."""
+    dice, book, count = Random(seed), Book(), 60
+
+    async def main() -> list[int | None]:
+        await begin(konvene)
+        names = ["ann", "bob", "cat"]
+        for name in names:
+            Clerk(konvene, name, book, dice)
+        for i in range(count):
+            await konvene.produce("orders", [str(i)], partition=i % 4)
+            await asyncio.sleep(dice.random() * 0.3)
+            fate = dice.random()
+            if fate < 0.15:
+                lose = dice.choice([konvene.faults.lose_response, konvene.faults.lose_request])
+                apis = ("ShareFetch", "ShareAcknowledge", "ShareGroupHeartbeat", "Metadata")
+                lose(dice.choice(apis), client=dice.choice(names))
+            elif fate < 0.18:
+                await konvene.restart(kill=True)
+            elif fate < 0.20:
+                konvene.kill_host(names.pop(0))
+                names.append(f"new{i}")
+                Clerk(konvene, names[-1], book, dice)
+        konvene.faults.clear()
+        await asyncio.sleep(4 * LOCK_S)
+        async with konvene.cluster("admin") as cluster:
+            found = (await Admin(cluster).list_share_group_offsets({"workers": None}))["workers"]
+            return [at.lag for at in found.values()]
+
+    with virtual({"group.share.delivery.count.limit": 10}, {"orders": 4}, seed) as konvene:
+        assert konvene.run(main) == [0, 0, 0, 0]
+    assert book.wrong == []
+    assert len(book.done) > count / 2, "too few answers came for this to mean much"
