@@ -284,6 +284,15 @@ class TestCompaction:
         play.answer(Errors.COORDINATOR_NOT_AVAILABLE)
         assert play.ends == (10, 14)
 
+    def test_it_is_over_even_when_its_lock_ends(self) -> None:
+        play = Play()
+        play.take("a", "0-9")
+        play.waits = True
+        play.ack("a", "5-9:2")
+        assert play.take("b", "10-14", at=5) == "10-14*1"
+        assert play.passes(1000) == "0 5 0-4:0*1 10-14:0*1"
+        assert play.window == "0-4 free*1 | 5-9 gone*1 | 10-14 free*1"
+
     def test_if_nobody_gets_anything_the_start_moves_at_once(self) -> None:
         play = Play()
         play.take("a", "0-9")

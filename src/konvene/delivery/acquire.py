@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from konvene.codec.batches import BatchHeader
-from konvene.delivery.cells import Batch, Cell
+from konvene.delivery.cells import NO_LOCK, Batch, Cell
 from konvene.delivery.contract import Acquired, AcquireMode, RecordState, Terms
 from konvene.delivery.window import Window
 
@@ -246,5 +246,6 @@ def pass_over_missing(window: Window, fetch_offset: int, base_offset: int) -> bo
         if cell.state is AVAILABLE:
             part = window.cut_out(cell, max(cell.first, fetch_offset), min(cell.last, base_offset - 1))
             window.move(part, ARCHIVED)
+            part.lock_end_ms = NO_LOCK
             news = True
     return news

@@ -214,6 +214,8 @@ class Window:
         for cell in cells[:count]:
             self._count(cell, -1)
             if cell.last >= offset:
+                if cell.batch is None:
+                    cell.batch = Batch(cell.first, cell.last)
                 cell.first = offset
                 self._firsts[count - 1] = offset
                 self._count(cell, 1)
