@@ -6,7 +6,7 @@ When it is calm nothing fails and nobody comes or goes, so that
     L4  who is dead is out when its session has ended
     L3  the group is stable within two rebalance timeouts, with exactly those who live, in one generation,
         and every partition of what they read is somebody's
-    L6  everything that there is gets read and committed
+    L6  everything that there is gets read and committed; where records are shared, each of them is done
     L5  then nothing moves any more: three sessions pass without another generation
     L1  in a consumer group all are where they should be within four heartbeats of a change
     L2  in a streams group every task is run by somebody and restored, every standby has caught up; and so
@@ -27,11 +27,13 @@ from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import State as ConsumerState
 from konvene.groups.intervals import told_interval_ms
 from konvene.groups.kinds import is_empty
+from konvene.groups.share.group import ShareGroup
+from konvene.groups.share.step import TIDY
 from konvene.groups.streams.configure import KIP, Status, configure
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology import sources
-from konvene.sim.chaos import CONSUMER_SETTINGS, STREAMS_SETTINGS
+from konvene.sim.chaos import CONSUMER_SETTINGS, SHARE_SETTINGS, STREAMS_SETTINGS
 from konvene.sim.event import Broken
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.members import assigns
@@ -59,6 +61,7 @@ def calm(world: World) -> None:
     _within(world, LOADING_MS, lambda: _serves(world), "CoordinatorsServe", lambda: f"{world.shell!r}")
     session_ms, rebalance_ms = _longest(world)  # Of all that were read from the log as well.
     bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS + _restoring_ms(world) + _ending_ms(world)
+    bound_ms += _sharing_ms(world)
     bound_ms += max(0, world.works_until_ms - world.agenda.now_ms)  # A target, for one, that takes its time.
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
@@ -75,7 +78,9 @@ def calm(world: World) -> None:
 
 def _generation(world: World, name: str) -> int:
     group = world.shell.core.groups.get(name)
-    return group.epoch if isinstance(group, ConsumerGroup | StreamsGroup) else world.group(name).generation
+    if isinstance(group, ConsumerGroup | StreamsGroup | ShareGroup):
+        return group.epoch
+    return world.group(name).generation
 
 
 def _converges(world: World) -> None:
@@ -182,7 +187,7 @@ def _longest(world: World) -> tuple[int, int]:
     if assigns(world.kinds):
         sessions += (
             int(value)
-            for name, values in (*CONSUMER_SETTINGS, *STREAMS_SETTINGS)
+            for name, values in (*CONSUMER_SETTINGS, *STREAMS_SETTINGS, *SHARE_SETTINGS)
             if "session" in name
             for value in values
         )
@@ -229,6 +234,8 @@ def _group_stable(world: World, name: str, members: list[Member]) -> bool:
         return _consumers_stable(world, found, members)
     if isinstance(found, StreamsGroup):
         return _streams_stable(world, found, members)
+    if isinstance(found, ShareGroup):
+        return _sharers_stable(world, found, members)
     group = world.group(name)
     if group.state is not State.STABLE or len(group.members) != len(members):
         return False
@@ -291,6 +298,29 @@ def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) ->
     return behind or set(owned) == wanted
 
 
+def _sharers_stable(world: World, group: ShareGroup, members: list[Member]) -> bool:
+    """All at the group's epoch; and every partition of what they read has begun, and is somebody's."""
+    if group.epoch > group.assignment_epoch or group.members.keys() != {m.member_id for m in members}:
+        return False
+    if not all(m.settled and m.epoch == group.epoch for m in members):
+        return False
+    topics = {topic for member in members for topic in member.topics} & world.topics.by_name.keys()
+    known = [world.topics.by_name[name] for name in topics]
+    wanted = {(topic.id, p) for topic in known for p in range(topic.partitions)}
+    assigned = {
+        (topic, p) for target in group.targets.values() for topic, some in target.items() for p in some
+    }
+    return assigned == wanted
+
+
+def _sharing_ms(world: World) -> int:
+    """For locks of those who are gone, and for share partitions that have yet to begin."""
+    if world.share is None:
+        return 0
+    longest = max(int(v) for n, values in SHARE_SETTINGS if "lock.duration" in n for v in values)
+    return 2 * longest + 2 * int(world.options["initialize.retry.ms"])
+
+
 def _reads_what_it_says(world: World, group: ConsumerGroup, member: Member) -> bool:
     """Whether the group knows what there is to be read. Nobody looks again because a topic is gone: its name
     may stay until it is time to look."""
@@ -325,7 +355,9 @@ def _why_not(world: World) -> str:
 
 
 def _drained(world: World) -> bool:
-    """All is read, and committed up to the end."""
+    """All is read, and committed up to the end; where records are shared, each of them is done."""
+    if world.share is not None:
+        return not world.share.left()
     for members in _groups(world).values():
         for member in members:
             for tp in member.owned:
@@ -336,6 +368,8 @@ def _drained(world: World) -> bool:
 
 
 def _backlog(world: World) -> str:
+    if world.share is not None:
+        return "; ".join(world.share.left()[:5])
     left = [
         f"{m.name} {tp[0]}-{tp[1]} at {m.positions.get(tp)}, committed {m.committed.get(tp)},"
         f" end {world.ends.get(tp, 0)}"
@@ -360,12 +394,15 @@ def _everybody_leaves(world: World, session_ms: int, rebalance_ms: int) -> None:
     )
     if world.shell.undecided:
         raise Broken("EveryRequestIsAnswered", f"{world.shell.undecided} still wait")
-    left = [key for key in world.shell.timers if key != ("retention",) and not _pending(world, key)]
+    always = (("retention",), TIDY)
+    left = [key for key in world.shell.timers if key not in always and not _pending(world, key)]
     if left:
         raise Broken("TimersHaveAReason", f"armed in empty groups: {left}")
     world.shell.look()
     if world.transactions is not None:
         _transactions_end(world)
+    if world.share is not None and world.share.orphans():
+        raise Broken("DeletedTopicsAreForgotten", f"{world.share.orphans()[:3]} is known")
 
 
 def _transactions_end(world: World) -> None:

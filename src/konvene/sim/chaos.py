@@ -28,6 +28,7 @@ from konvene.sim.shell import Shell
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
+    from konvene.sim.share.shell import StateShell
     from konvene.sim.transactions.shell import TransactionShell
     from konvene.sim.world import World
 
@@ -194,7 +195,7 @@ def _resubscribe(world: World) -> None:
 # --- the coordinator -----------------------------------------------------------------------------
 
 
-def append_faults(world: World, shell: Shell | TransactionShell) -> None:
+def append_faults(world: World, shell: Shell | TransactionShell | StateShell) -> None:
     """What becomes of the next append."""
     trouble, random = world.trouble, world.random
     if trouble["append.fails"] and random.random() < trouble["append.fails"]:
@@ -208,6 +209,27 @@ def append_faults(world: World, shell: Shell | TransactionShell) -> None:
 def _transactions_fail_over(world: World) -> None:
     if world.transactions is not None:
         world.transactions.fail_over()
+
+
+def _share_state_fails_over(world: World) -> None:
+    if world.share is not None:
+        world.share.fail_over()
+
+
+def _deliveries_die(world: World) -> None:
+    if world.share is not None:
+        world.share.dies()
+
+
+def _share_node_dies(world: World) -> None:
+    _deliveries_die(world)
+    _share_state_fails_over(world)
+    _failover(world)
+
+
+def _beginning_goes(world: World) -> None:
+    if world.share is not None:
+        world.share.lose_beginning()
 
 
 def _node_dies(world: World) -> None:
@@ -375,9 +397,23 @@ STREAMS_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
+SHARE_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("group.share.max.size", ("200", "2", "4")),
+    ("group.share.assignment.interval.ms", ("1000", "0", "4000")),
+    ("group.share.session.timeout.ms", ("10000", "20000")),
+    ("group.share.heartbeat.interval.ms", ("3000", "1000")),
+    ("group.share.record.lock.duration.ms", ("15000", "1000", "3000")),
+    ("group.share.delivery.count.limit", ("5", "2", "10")),
+    ("group.share.partition.max.record.locks", ("2000", "100")),
+    ("konvene.heartbeat.policy", ("responsive", "kafka")),
+)
+
+
 def _settings(world: World) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if "streams" in world.kinds:
         return (*SETTINGS, *STREAMS_SETTINGS)
+    if world.share is not None:
+        return (*SETTINGS, *SHARE_SETTINGS)
     return (*SETTINGS, *CONSUMER_SETTINGS) if assigns(world.kinds) else SETTINGS
 
 
@@ -458,4 +494,8 @@ STRIKE: dict[str, Callable[[World], None]] = {
     "shutdown": _shutdown,
     "transactions_fail_over": _transactions_fail_over,
     "node_dies": _node_dies,
+    "share_state_fails_over": _share_state_fails_over,
+    "deliveries_die": _deliveries_die,
+    "share_node_dies": _share_node_dies,
+    "beginning_goes": _beginning_goes,
 }

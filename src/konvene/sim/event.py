@@ -18,6 +18,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.shard import GroupShard
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import StreamsGroup
 from konvene.records.commits import Committed
 from konvene.shard.contract import Outcome
@@ -25,7 +26,7 @@ from konvene.shard.contract import Outcome
 if TYPE_CHECKING:
     from konvene.sim.shell import Batch, Shell
 
-ASSIGNING = (ConsumerGroup, StreamsGroup)
+ASSIGNING = (ConsumerGroup, StreamsGroup, ShareGroup)
 """The kinds of groups whose coordinator assigns."""
 
 OffsetKey = tuple[str, str, int]

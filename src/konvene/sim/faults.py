@@ -30,6 +30,10 @@ Members that transact die, dawdle and abort in the middle of it, and have twins 
 id. The coordinator of transactions dies like the other one, or both at the same moment, between any two steps
 of an end: decided, durable, each marker, complete. Ids have few epochs left, and are forgotten soon.
 
+Members of share groups stall until others have their records, refuse them, and ask for more time. Who
+delivers dies with all locks and sessions, the share coordinator dies with what was on its way to the disk, or
+both do. Retention takes what nobody has read yet.
+
 Applications of streams groups die and roll by processes, which find their state on their disks. Their
 internal topics are made late or not at all, are deleted, or do not fit any more, as sources come late and
 grow. Somebody asks for all of it to shut down.
@@ -166,6 +170,25 @@ TRANSACTION_KNOBS: tuple[Knob, ...] = (
 """Of members that transact, drawn behind all else."""
 
 
+SHARE_KNOBS: tuple[Knob, ...] = (
+    Knob("lock.ms", 5_000, _one_of(1_000, 3_000, 5_000, 15_000), "group.share.record.lock.duration.ms"),
+    Knob("delivery.limit", 5, _one_of(2, 3, 5, 10), "group.share.delivery.count.limit"),
+    Knob("record.locks", 2_000, _one_of(2_000, 100), "group.share.partition.max.record.locks"),
+    Knob("snapshot.updates", 500, _one_of(500, 20, 3, 0),
+         "share.coordinator.snapshot.update.records.per.snapshot"),
+    Knob("cold.ms", 300_000, _one_of(300_000, 10_000),
+         "share.coordinator.cold.partition.snapshot.interval.ms"),
+    Knob("initialize.retry.ms", 30_000, _one_of(30_000, 2_000), "group.share.initialize.retry.interval.ms"),
+    Knob("poll.records", 50, _one_of(2, 50, 500), "max.poll.records of some members"),
+    Knob("process.ms", 10, _log_uniform(1, 2_000), "mean time that a member works on what it was given"),
+    Knob("stall", 0.0, _often_none(0.3, 0.5), "part of the times that this takes longer than the locks last"),
+    Knob("refuses", 0.0, _often_none(0.8, 0.3), "part of the records that are not accepted"),
+    Knob("mixed.acks", 0.0, _often_none(0.5, 0.5), "part of the records with a verdict of their own"),
+    Knob("dead.letters", 0, _one_of(0, 0, 1), "whether records that are given up are copied first"),
+)  # fmt: skip
+"""Of members that share partitions, drawn behind all else."""
+
+
 class Fault(NamedTuple):
     """A row of what happens now and then: `World.fault_<name>` does it."""
 
@@ -213,11 +236,18 @@ TRANSACTION_FAULTS = (
     Fault("node_dies", 3, "both coordinators die at the same moment, and all markers that are on their way"),
 )
 
+SHARE_FAULTS = (
+    Fault("share_state_fails_over", 4, "the share coordinator dies, as the other one does"),
+    Fault("deliveries_die", 3, "who delivers dies, with all locks and sessions"),
+    Fault("share_node_dies", 4, "who delivers and both coordinators die at the same moment"),
+    Fault("beginning_goes", 2, "retention takes the beginning of a partition"),
+)
+
 SECRET = "secret"
 """Topics whose names begin like this nobody may describe: no expression matches them."""
 
-ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *TRANSACTION_KNOBS)
-ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS, *TRANSACTION_FAULTS)
+ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *TRANSACTION_KNOBS, *SHARE_KNOBS)
+ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS, *TRANSACTION_FAULTS, *SHARE_FAULTS)
 
 
 class Options:
@@ -235,11 +265,12 @@ class Options:
 
     @classmethod
     def drawn(
-        cls, random: Random, *, consumers: bool = False, streams: bool = False, transactions: bool = False
-    ) -> Options:
-        """For a run of chaos; with `consumers`, `streams` and `transactions` what is theirs too. A fault is
-        there in three runs of five."""
-        others = (*CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *TRANSACTION_KNOBS)
+        cls, random: Random, *, consumers: bool = False, streams: bool = False, transactions: bool = False,
+        share: bool = False,
+    ) -> Options:  # fmt: skip
+        """For a run of chaos; with `consumers`, `streams`, `transactions` and `share` what is theirs too. A
+        fault is there in three runs of five."""
+        others = (*CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *TRANSACTION_KNOBS, *SHARE_KNOBS)
         knobs = {knob.name: knob.calm for knob in others}
         knobs |= {knob.name: knob.draw(random) for knob in KNOBS}
         faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
@@ -259,6 +290,11 @@ class Options:
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6)
                 for f in TRANSACTION_FAULTS
+            }
+        if share:
+            knobs |= {knob.name: knob.draw(random) for knob in SHARE_KNOBS}
+            faults |= {
+                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in SHARE_FAULTS
             }
         return cls(knobs, {name: round(weight, 2) for name, weight in faults.items()})
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from konvene.sim.faults import ALL_FAULTS, ALL_KNOBS
-from konvene.sim.members import kinds, transacts
+from konvene.sim.members import kinds, shares, transacts
 from konvene.sim.promises import classes_of
+from konvene.sim.share.promises import PROMISES as OF_SHARE_STATE
 from konvene.sim.transactions.promises import PROMISES as OF_TRANSACTIONS
 
 __all__ = ["ELSEWHERE", "promise_rows", "render_reference"]
@@ -59,6 +60,23 @@ ELSEWHERE: tuple[Row, ...] = (
      " writes nothing."),
     ("TransactionsEnd", "calm", "TX6: once it is calm, every transaction that was left open ends when its"
      " time is up, and is open in no log."),
+    ("RecordsAreHeldOnce", "ledger", "SH1, SH2, SH7: nobody gets a record that another one has, or that is"
+     " acknowledged, given up, or not of the log; and only one share partition gives out records."),
+    ("DeliveriesAreCounted", "ledger", "SH3: each delivery of a record counts one more than the last one that"
+     " is known, and not more than the group's limit."),
+    ("InFlightIsBounded", "ledger", "SH5: nobody gets more than was asked for, but for the rest of a batch;"
+     " and not more are held than may be."),
+    ("OnlyHoldersAcknowledge", "ledger", "SH6: who has a record may say what became of it, and nobody else."),
+    ("AcknowledgedStays", "ledger", "SH6: what was acknowledged and answered is never delivered again, is not"
+     " acknowledged twice, and is so in whatever is loaded after a restart."),
+    ("TheStartNeverGoesBack", "ledger", "SH4: the start of a share partition never goes back while it is"
+     " served."),
+    ("NothingIsLost", "ledger", "SH4, SH7: the start passes over nothing but what is acknowledged, given up,"
+     " or gone from the log."),
+    ("MembersThatAreGoneHoldNothing", "ledger", "SH12: who left, was put out or closed its session has"
+     " nothing any more."),
+    ("LocksEnd", "node", "SH2, SH8: a lock whose time is over is taken off, whatever is being written."),
+    ("DeletedTopicsAreForgotten", "calm", "SH13: in the end nothing is known of topics that are gone."),
     ("CompactionChangesNothing", "run", "G2: whatever compaction leaves of the log, it says the same."),
 )  # fmt: skip
 
@@ -69,7 +87,8 @@ def promise_rows(wanted: Sequence[str] = ()) -> list[Row]:
         if kind not in kinds():
             raise ValueError(f"there are no groups of the kind {kind}; there are {', '.join(kinds())}")
     of_transactions = OF_TRANSACTIONS if not wanted or transacts(wanted) else ()
-    return [_row(each) for each in (*classes_of(wanted), *of_transactions)] + list(ELSEWHERE)
+    of_share_state = OF_SHARE_STATE if not wanted or shares(wanted) else ()
+    return [_row(each) for each in (*classes_of(wanted), *of_transactions, *of_share_state)] + list(ELSEWHERE)
 
 
 def _row(promise: type) -> Row:
@@ -112,7 +131,7 @@ def _page() -> Iterator[str]:
     yield "## Promises\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
     yield "groups, ST static members, M consumer groups, MG moves of them, T streams groups, O offsets,"
-    yield "L liveness; TX transactions.\n"
+    yield "L liveness; TX transactions; SH share groups.\n"
     promises = ((f"`{name}`", file, sentence) for name, file, sentence in promise_rows())
     yield from _table(("Promise", "Looked after in", "What holds"), promises)
 

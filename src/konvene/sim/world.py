@@ -35,13 +35,14 @@ from konvene.sim.agenda import Agenda
 from konvene.sim.event import Event, Promise
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.member_ids import MemberIds
-from konvene.sim.members import assigns, kinds, transacts
+from konvene.sim.members import assigns, kinds, shares, transacts
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.members.streams_state import Stores
 from konvene.sim.oracle import Oracle, TopicPartition, of_others
 from konvene.sim.process import Process
 from konvene.sim.promises import observer
 from konvene.sim.record import Recorder
+from konvene.sim.share.node import ShareNode, share_settings
 from konvene.sim.shell import Log, Shell
 from konvene.sim.streams_topics import InternalTopics, streams_settings
 from konvene.sim.transactions.node import Transactions, transaction_settings
@@ -153,9 +154,15 @@ class World:
             self.settings |= transaction_settings(options) | dict(settings)
         if assigns(self.kinds):
             self.settings |= consumer_settings(options, "migration" in self.kinds) | dict(settings)
+        if shares(self.kinds):
+            self.settings |= share_settings(options) | dict(settings)
         self._settings_at_first = {
-            n: v[0] for n, v in (*chaos.SETTINGS, *chaos.CONSUMER_SETTINGS, *chaos.STREAMS_SETTINGS)
-        } | self.settings
+            n: v[0]
+            for n, v in (
+                *chaos.SETTINGS, *chaos.CONSUMER_SETTINGS, *chaos.STREAMS_SETTINGS, *chaos.SHARE_SETTINGS,
+            )
+        } | self.settings  # fmt: skip
+        self.share: ShareNode | None = None
         self._configure()
         self.topics = Topics()
         self._topic_serial = self.topic_changes = 0
@@ -165,6 +172,7 @@ class World:
                 self.set_topic(name, count)
         self.ends: dict[TopicPartition, int] = {}
         self.transactions = Transactions(self) if transacts(self.kinds) else None
+        self.share = ShareNode(self) if shares(self.kinds) else None
         self.stores = Stores()
         self.internal_topics = InternalTopics(self)
         self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
@@ -212,6 +220,8 @@ class World:
             self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
             self.recorder.topic(name, topic_id, partitions)
         self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
+        if self.share is not None:
+            self.share.topics_changed()
 
     def delete_topic(self, name: str) -> None:
         """A topic is gone, and its records."""
@@ -221,6 +231,8 @@ class World:
         self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
         for tp in [tp for tp in self.ends if tp[0] == name]:
             del self.ends[tp]
+        if self.share is not None:
+            self.share.topics_changed()
 
     def partition_counts(self) -> dict[str, int]:
         """How many partitions each topic has. The same value as long as nothing changed."""
@@ -268,6 +280,8 @@ class World:
         """What the coordinator wants to be worked out: it is, and comes when it comes."""
         if effect.verb == CREATE_TOPICS:
             self.internal_topics.create(shell, effect.subject)
+            return
+        if self.share is not None and self.share.perform(shell, effect):
             return
         came = WORK[effect.verb](effect.subject, may)
         takes_ms = self.latency_ms("work.ms")
@@ -346,6 +360,8 @@ class World:
         self.shell.load()
         if self.transactions is not None:
             self.others += self.transactions.begin()
+        if self.share is not None:
+            self.share.begin()
         if "streams" in self.kinds:
             self.internal_topics.source_comes()
         for process in (*self.members, *self.others):
@@ -366,6 +382,8 @@ class World:
             self._disk(shell)
         if self.transactions is not None:
             self.transactions.step()
+        if self.share is not None:
+            self.share.step()
         if self._events - self._looked >= LOOK_EVERY:
             self._looked = self._events
             self.shell.look()
@@ -401,6 +419,8 @@ class World:
             for _ in range(1 + topic.partitions // 4):
                 tp = (topic.name, self.random.randrange(topic.partitions))
                 self.ends[tp] = self.ends.get(tp, 0) + self.random.randint(0, 20)
+        if self.share is not None:
+            self.share.grow()
         self.agenda.after(PRODUCE_EVERY_MS, self._produce)
 
     # --- the network ---
@@ -448,6 +468,11 @@ class World:
                 self.happened(client.name, "-> late" if late else "->", request)
                 answered = partial(self._answer, client, life, connection, number)
                 self.transactions.arrive(client, request, version, answered)
+            return
+        if self.share is not None and self.share.takes(request):
+            self.happened(client.name, "-> late" if late else "->", request)
+            answered = partial(self._answer, client, life, connection, number)
+            self.share.arrive(client, (life, connection), request, version, answered)
             return
         self.happened(client.name, "->" if connection == client.connection else "-> late", request)
         shell = self._coordinator_for(request)

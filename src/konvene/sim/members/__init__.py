@@ -31,6 +31,8 @@ class Kind(NamedTuple):
     """Whether one that comes back may be another than it was."""
     transacts: bool = False
     """Whether what they read and commit is in transactions."""
+    shares: bool = False
+    """Whether several of them read the same partition, and acknowledge each record."""
 
 
 @cache
@@ -47,6 +49,12 @@ def transacts(names: Sequence[str]) -> bool:
     """Whether there are members of these kinds that commit in transactions."""
     known = kinds()
     return any(name in known and known[name].transacts for name in names)
+
+
+def shares(names: Sequence[str]) -> bool:
+    """Whether there are members of these kinds that share partitions."""
+    known = kinds()
+    return any(name in known and known[name].shares for name in names)
 
 
 def assigns(names: Sequence[str]) -> bool:

@@ -343,7 +343,7 @@ class OffsetsExpireLate(Promise):
         now_ms, core = event.shell.now_ms, event.shell.core
         for name, group in core.groups.items():
             by_topic, open_ = core.offsets.get(name, {}), core.pending.of(name)
-            if is_empty(group):
+            if is_empty(group) and not isinstance(group, ShareGroup):
                 assert by_topic or open_, f"{group!r} has nothing left, and is still there"
                 read: set[str] = set()
             elif isinstance(group, ASSIGNING) or (

@@ -1,0 +1,455 @@
+"""Who delivers the records of share groups, and the share coordinator beside it, in virtual time.
+
+What runs is the broker's: share partitions, sessions, the handlers of ShareFetch and ShareAcknowledge, the
+queue before the share coordinator, and what share groups ask of both. What they stand on is made for them:
+logs that are lists, a loop that is the agenda. A connection that a client has given up is noticed after a
+while, as by a broker.
+
+The share coordinator dies by itself (another one reads its log), deliveries die by themselves, or both do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from konvene.broker.coordinator import Call
+from konvene.broker.handlers import share_acknowledge, share_fetch
+from konvene.broker.later import Later
+from konvene.broker.share_partition import Served
+from konvene.broker.share_state_work import ShareStateWork
+from konvene.broker.share_states import ShareStates
+from konvene.cluster.features import SHARE_VERSION
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.configs.group_configs import GroupConfigs
+from konvene.delivery.contract import DeadLetter
+from konvene.errors import Errors
+from konvene.groups.share.work import BeginDeletion, TopicsGone
+from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
+from konvene.messages.share_fetch import ShareFetchRequest
+from konvene.shard.contract import Effect
+from konvene.share_state.requests import Delete, Initialize, SharePartitionKey, TopicsDeleted
+from konvene.sim import chaos
+from konvene.sim.event import Broken
+from konvene.sim.journal import Log
+from konvene.sim.share.ledger import Book
+from konvene.sim.share.logs import ReadPartition
+from konvene.sim.share.promises import StatePromise, promises
+from konvene.sim.share.shell import StateEvent, StateShell
+from konvene.sim.share.watched import WatchedSharing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from konvene.sim.agenda import Entry
+    from konvene.sim.faults import Options
+    from konvene.sim.process import Process
+    from konvene.sim.shell import Shell
+    from konvene.sim.world import World
+
+HANDLE: dict[type, Callable[[Any, Any, Call], Any]] = {
+    ShareFetchRequest: share_fetch.handle,
+    ShareAcknowledgeRequest: share_acknowledge.handle,
+}
+
+Connection = tuple[str, int, int]
+"""Whose, in which life, and which one."""
+
+LATE_MS = 1_000
+"""A lock that ended is noticed within this time."""
+
+
+def share_settings(options: Options) -> dict[str, str]:
+    """What share groups run with. The limits of the limits are out of the way."""
+    told = {
+        "group.share.min.session.timeout.ms": 1,
+        "group.share.min.heartbeat.interval.ms": 1,
+        "group.share.session.timeout.ms": options["session.ms"],
+        "group.share.heartbeat.interval.ms": min(options["heartbeat.ms"], options["session.ms"] // 3),
+        "group.share.assignment.interval.ms": options["assignment.interval.ms"],
+        "group.share.max.size": options["max.size"],
+        "group.share.initialize.retry.interval.ms": options["initialize.retry.ms"],
+        "group.share.min.record.lock.duration.ms": 1_000,
+        "group.share.record.lock.duration.ms": options["lock.ms"],
+        "group.share.delivery.count.limit": options["delivery.limit"],
+        "group.share.partition.max.record.locks": options["record.locks"],
+        "share.coordinator.snapshot.update.records.per.snapshot": options["snapshot.updates"],
+        "share.coordinator.cold.partition.snapshot.interval.ms": options["cold.ms"],
+        "konvene.heartbeat.policy": options["heartbeat.policy"],
+    }
+    return {name: str(value) for name, value in told.items()}
+
+
+class _Loop:
+    """The agenda as deliveries see it: when they die, nothing of them happens any more."""
+
+    def __init__(self, node: ShareNode) -> None:
+        self.alive = True
+        self._agenda = node.world.agenda
+        self.time = self._agenda.time
+
+    def call_later(self, delay: float, call: Callable[..., Any], *args: Any) -> Entry:
+        return self.call_at(self.time() + delay, call, *args)
+
+    def call_at(self, when: float, call: Callable[..., Any], *args: Any) -> Entry:
+        return self._agenda.call_at(when, self._call, call, *args)
+
+    def _call(self, call: Callable[..., Any], *args: Any) -> None:
+        if self.alive:
+            call(*args)
+
+
+class _States(ShareStates):
+    """The broker's queue before a share coordinator, of which there is one."""
+
+    def __init__(self, broker: Deliveries) -> None:
+        super().__init__(broker)  # type: ignore[arg-type]  # As much of one as this needs.
+        self._node = broker.node
+        self._coordinators = [cast("Any", broker.node)]
+
+    def _of(self, key: SharePartitionKey) -> Any:
+        return self._node
+
+
+class _Group:
+    """A group's coordinator as it is told what came of what it asked for: nothing, if it is gone by then."""
+
+    def __init__(self, deliveries: Deliveries, shell: Shell) -> None:
+        self._deliveries = deliveries
+        self._shell = shell
+
+    @property
+    def core(self) -> Any:
+        return self._shell.core
+
+    def inform(self, news: Any) -> None:
+        world = self._deliveries.node.world
+        if self._deliveries.loop.alive and self._shell in (world.shell, *world.deposed):
+            self._shell.coordinator.inform(news)
+
+
+class _DeadLetters:
+    """Copies are made after a while."""
+
+    def __init__(self, node: ShareNode, loop: _Loop) -> None:
+        self._node = node
+        self._loop = loop
+
+    def send(self, served: Served, letters: Iterable[DeadLetter]) -> None:
+        for letter in letters:
+            takes_ms = self._node.world.latency_ms("work.ms")
+            self._loop.call_later(takes_ms / 1000, served.archived, letter)
+
+
+class Deliveries:
+    """One life of who delivers: as much of a broker as share partitions, sessions and handlers ask for."""
+
+    meter = None
+    node_id = 0
+    advertised = ("localhost", 9092)
+
+    def __init__(self, node: ShareNode) -> None:
+        self.node = node
+        self.loop = _Loop(node)
+        self._config: Any = None
+        self._group_configs: Any = None
+        self.sharing = WatchedSharing(self)
+        if node.world.options["dead.letters"]:
+            self.sharing.dead_letters = cast("Any", _DeadLetters(node, self.loop))
+        self.share_states = _States(self)
+        self.work = ShareStateWork(cast("Any", self))
+        self.state = self.partitions = node
+        self.known: dict[Connection, Process] = {}
+
+    @property
+    def config(self) -> Any:
+        return self.node.world.config
+
+    @property
+    def topics(self) -> Any:
+        return self.node.world.topics
+
+    @property
+    def group_configs(self) -> GroupConfigs:
+        """The same value as long as nothing changes."""
+        if self._config is not self.config:
+            world, self._config = self.node.world, self.config
+            told = {"share.auto.offset.reset": "earliest"}
+            if world.options["dead.letters"]:
+                told["errors.deadletterqueue.topic.name"] = "dlq.lost"
+            names = {f"g{number + 1}": told for number in range(world.options["groups"])}
+            self._group_configs = GroupConfigs(self.config, names)
+        return cast("GroupConfigs", self._group_configs)
+
+    def level(self, feature: str) -> int:
+        return 2 if feature == SHARE_VERSION else 0
+
+    def wall_clock_ms(self) -> int:
+        return self.node.world.agenda.wall_clock_ms()
+
+
+class ShareNode:
+    """See the top of this file."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.log = Log()
+        self.logs: dict[tuple[Uuid, int], ReadPartition] = {}
+        self.books: dict[SharePartitionKey, Book] = {}
+        self.counts: Counter[str] = Counter()
+        self.failure: Exception | None = None
+        self.promises: list[StatePromise] = promises()
+        self.shell = self._new_shell()
+        self.deliveries = Deliveries(self)
+        self._ids = {topic.id for topic in world.topics.by_id.values()}
+        self.grow()
+
+    def __repr__(self) -> str:
+        return f"<{self.shell!r}, {self.deliveries.sharing!r}>"
+
+    # --- the share coordinator ---
+
+    def _new_shell(self) -> StateShell:
+        world = self.world
+        return StateShell(
+            world.agenda,
+            lambda: world.config,
+            log=self.log,
+            topics=lambda: world.topics,
+            load_ms=lambda: world.latency_ms("load.ms"),
+            observe=lambda event: self._observe(event),
+        )
+
+    def _observe(self, event: StateEvent) -> None:
+        if event.shell is not self.shell:
+            return
+        self.world.counts[f"share state {event.kind}"] += 1
+        for promise in self.promises:
+            promise.look(event)
+        begins_anew = isinstance(event.request, Initialize) and self.world.options["hostile"]
+        if event.batch is not None and (begins_anew or isinstance(event.request, Delete)):
+            self.books.pop(event.request.key, None)  # Who is not honest read before it had begun.
+
+    def submit(self, request: Any, call: Call) -> Later[Any]:
+        """What the share coordinator is asked, by whoever delivers or by a group's coordinator."""
+        chaos.append_faults(self.world, self.shell)
+        return self.shell.submit(request, call)
+
+    @property
+    def state(self) -> str:
+        """The share coordinator's."""
+        return self.shell.coordinator.state
+
+    def begin(self) -> None:
+        self.shell.load()
+
+    def step(self) -> None:
+        """After a step of the world: the disk, connections that are lost, and what went wrong."""
+        shell, world = self.shell, self.world
+        shell.end_event()
+        failure = self.failure or shell.failure
+        if failure is not None:
+            raise failure
+        if shell.waits_for_disk and not shell.disk_busy:
+            shell.disk_busy = True
+            world.agenda.after(world.latency_ms("sync.ms"), self._synced, shell)
+        deliveries = self.deliveries
+        gone = [c for c, client in deliveries.known.items() if c[1:] != (client.life, client.connection)]
+        for connection in gone:
+            del deliveries.known[connection]
+            world.agenda.after(world.latency_ms("latency.ms"), self._lost, deliveries, connection)
+        self._nothing_is_late()
+
+    def _lost(self, deliveries: Deliveries, connection: Connection) -> None:
+        if deliveries.loop.alive:
+            deliveries.sharing.disconnected(connection)
+
+    def _synced(self, shell: StateShell) -> None:
+        shell.disk_busy = False
+        if shell is not self.shell:
+            return
+        fails = self.world.trouble["sync.fails"]
+        if fails and self.world.random.random() < fails:
+            self.world.happened("disk", "fails to sync share state", None)
+            shell.sync_fails()
+        else:
+            shell.made_durable()
+
+    def fail_over(self) -> None:
+        """The share coordinator dies; what was not durable is lost, in part or as a whole."""
+        random, old = self.world.random, self.shell
+        old.die()
+        left = len(self.log.batches) - self.log.durable
+        lost = self.log.lose_tail(random.choice([0, left, random.randint(0, left)]))
+        self.shell = new = self._new_shell()
+        new.ended, new.lost = old.ended, old.lost + lost
+        new.load()
+
+    def dies(self) -> None:
+        """Who delivers is gone, with all locks and sessions, and whatever was under way to the share
+        coordinator. Another one begins."""
+        old = self.deliveries
+        old.loop.alive = False
+        for partition in self.logs.values():
+            partition.waiting.clear()
+        self.deliveries = Deliveries(self)
+        for client in (*self.world.members, *self.world.others):
+            client.disconnect()
+
+    # --- what groups ask ---
+
+    def perform(self, shell: Shell, effect: Effect) -> bool:
+        """Whether it is for the share coordinator, or for who delivers."""
+        return self.deliveries.work.perform(cast("Any", _Group(self.deliveries, shell)), effect)
+
+    # --- what clients ask ---
+
+    def takes(self, request: Struct) -> bool:
+        return type(request) in HANDLE or isinstance(request, DeleteGroupsRequest)
+
+    def arrive(
+        self, client: Process, at: tuple[int, int], request: Any, version: int,
+        answered: Callable[[Struct | Errors], None],
+    ) -> None:  # fmt: skip
+        """A request came by this connection, which the client may have given up meanwhile."""
+        if isinstance(request, DeleteGroupsRequest):
+            self._delete_group(client, request, version, answered)
+            return
+        deliveries = self.deliveries
+        connection = (client.name, *at)
+        if at != (client.life, client.connection) and connection not in deliveries.known:
+            return  # The broker has closed it.
+        deliveries.known[connection] = client
+        call = Call(version, client.name, "/10.0.0.1", connection=connection)
+        answer = HANDLE[type(request)](deliveries, request, call)
+        if isinstance(answer, Later):
+            answer.listen(lambda told: answered(told) if deliveries.loop.alive else None)
+        else:
+            answered(answer)
+
+    def _delete_group(
+        self, client: Process, request: DeleteGroupsRequest, version: int,
+        answered: Callable[[Struct | Errors], None],
+    ) -> None:  # fmt: skip
+        """In steps, as the broker does: its state goes first."""
+        shell, deliveries = self.world.shell, self.deliveries
+        call = Call(version, client.name, "/10.0.0.1")
+
+        names = list(request.groups_names)
+
+        def next_one(answers: Any) -> None:
+            if not deliveries.loop.alive or any(answer.error for answer in answers.values()):
+                return
+            if names:
+                shell.ask(cast("Any", BeginDeletion(names.pop())), call, begun)
+            else:
+                shell.ask(request, call, answered)
+
+        def begun(wanted: Any) -> None:
+            if isinstance(wanted, Errors):
+                answered(wanted)
+            elif wanted.requests:
+                deliveries.work._ask_all(wanted.requests).listen(next_one)
+            else:
+                next_one({})
+
+        next_one({})
+
+    # --- what there is to read ---
+
+    def get(self, topic: str, index: int) -> ReadPartition | None:
+        """A partition, as the broker's `partitions`."""
+        known = self.world.topics.by_name.get(topic)
+        if known is None or not 0 <= index < known.partitions:
+            return None
+        place = (known.id, index)
+        if place not in self.logs:
+            self.logs[place] = ReadPartition(topic)
+            self.logs[place].grow(self.world.ends.get((topic, index), 0))
+        return self.logs[place]
+
+    def why_not(self, topic: str, index: int, missing: Errors) -> Errors:
+        return missing
+
+    def leader_epoch(self, topic: str) -> int:
+        return 0
+
+    def grow(self) -> None:
+        """Records came."""
+        for topic in self.world.topics.by_name.values():
+            for index in range(topic.partitions):
+                found = self.get(topic.name, index)
+                assert found is not None
+                found.grow(self.world.ends.get((topic.name, index), 0))
+
+    def lose_beginning(self) -> None:
+        """Retention takes the beginning of a log."""
+        random = self.world.random
+        some = [place for place, partition in self.logs.items() if place[0] in self.world.topics.by_id]
+        if some:
+            log = self.logs[random.choice(some)].log
+            log.lose_beginning(random.randint(log.start_offset, log.end_offset))
+
+    def topics_changed(self) -> None:
+        """Topics that are gone are told to everybody, as the broker does."""
+        ids = {topic.id for topic in self.world.topics.by_id.values()}
+        gone, self._ids = sorted(self._ids - ids), ids
+        for topic_id in gone:
+            self.world.shell.inform(TopicsGone(frozenset((topic_id,))))
+            self.shell.inform(TopicsDeleted(frozenset((topic_id,))))
+            self.deliveries.sharing.topic_deleted(topic_id)
+            for key in [key for key in self.books if key.topic_id == topic_id]:
+                del self.books[key]
+
+    # --- the books ---
+
+    def book(self, key: SharePartitionKey) -> Book:
+        if key not in self.books:
+            self.books[key] = Book(key, self._broken, self.world.counts)
+        return self.books[key]
+
+    def _broken(self, broken: Broken) -> None:
+        """Told after the step: nobody in between shall take it for an error of the broker's."""
+        if self.failure is None:
+            self.failure = broken
+
+    def has_nothing(self, group_id: str, member_id: str) -> None:
+        """SH12: whoever is gone has nothing any more."""
+        for served in self.deliveries.sharing.of_group(group_id):
+            held = self.book(served.key).held_by(member_id)
+            if held is not None:
+                why = f"{served.key}: {member_id} is gone, and has {held}"
+                self._broken(Broken("MembersThatAreGoneHoldNothing", why))
+
+    def orphans(self) -> list[str]:
+        """SH13: what is known of topics that are gone."""
+        known = self.world.topics.by_id
+        return [str(key) for key in self.shell.core.states if key.topic_id not in known]
+
+    def _nothing_is_late(self) -> None:
+        """SH2: a lock that ended is taken off."""
+        now_ms = self.world.agenda.now_ms
+        for key, served in self.deliveries.sharing.served.items():
+            ends_ms = served.core.lock_end_ms
+            if served.loaded and ends_ms is not None and ends_ms < now_ms - LATE_MS:
+                raise Broken("LocksEnd", f"{key}: a lock ended at {ends_ms}, and it is {now_ms}")
+
+    def left(self) -> list[str]:
+        """What is not read, by the groups whose members live."""
+        world = self.world
+        found = []
+        for group in sorted({member.group for member in world.living()}):
+            names = {t for m in world.living() if m.group == group for t in m.topics}
+            for topic in sorted(names & world.topics.by_name.keys()):
+                known = world.topics.by_name[topic]
+                for index in range(known.partitions):
+                    key, partition = SharePartitionKey(group, known.id, index), self.get(topic, index)
+                    assert partition is not None
+                    served = self.deliveries.sharing.served.get(key)
+                    start = served.core.start_offset if served is not None and served.loaded else -1
+                    if start < partition.high_watermark:
+                        found.append(f"{key} is at {start} of {partition.log!r}: {served and served.core!r}")
+        return found
