@@ -1,9 +1,9 @@
 """Rows of the audit as sentences, for the CLI and for log lines alike.
 
 A classic group rebalances in one go: its row has a start, an end, and members that were waited for in
-between. A group whose coordinator assigns moves in two: a row for each epoch that says why it was raised, and
-a row once all members have what was made of it. The first has no duration and no members, the second tells who
-came last; of a streams group, how many tasks moved as well.
+between. Groups of other types move in two: a row for each epoch that says why it was raised, and a row once
+all members have what was made of it. The first has no duration and no members, the second tells who came
+last; of a streams group, how many tasks moved as well.
 """
 
 from __future__ import annotations
