@@ -46,6 +46,8 @@ class SharesWalk:
         self.clients = CLIENTS[: self.chance.choice((1, 2, 2, 3))]
         self.sober = self.chance.choice((0.6, 0.8, 0.95))
         self.inside = {"a"}
+        self.loads = False
+        """Whether the share partition has to be read anew, which Kafka takes its time for."""
         self.end = 0
         """A guess at where the log ends."""
         settings = self.chance.choice(SETTINGS)
@@ -93,12 +95,14 @@ class SharesWalk:
             self.inside.discard(who)
             self.next = [f"share {who} epoch=-1"]
             if not self.inside:
+                self.loads = True
                 self.next += [f"hang {each}" for each in self.clients]
             return f"take {who} session=-1"
         if roll < 0.65 and memory.session and self._held(memory):
             return f"ack {who} {self._said(memory)}"
         if not memory.session:
-            return f"take {who} {WHERE} wait=40{self._limits()}"
+            wait, self.loads = 400 if self.loads else 40, False
+            return f"take {who} {WHERE} wait={wait}{self._limits()}"
         return f"take {who} wait=40{self._limits()}{self._acks(memory, 0.6)}"
 
     def _fill(self) -> str:
@@ -124,7 +128,10 @@ class SharesWalk:
         return [each for ranges in memory.held.values() for each in ranges]
 
     def _acks(self, memory: Memory, odds: float) -> str:
+        """Said along with a fetch; where it waits for commits, which comes first is a matter of moments."""
         if not memory.session or not self._held(memory) or self.chance.random() > odds:
+            return ""
+        if self.waits_for_commits:
             return ""
         return f" acks={self._said(memory, DONE)}"
 
