@@ -151,9 +151,9 @@ class ShareMachine:
         Records that were renewed come again, by themselves, before any other."""
         taken, self._renewed = self._renewed, []
         while self._waiting and not taken and not self._renewing:
-            taken = self._waiting.popleft()
+            taken = list(self._waiting.popleft())
             while self._waiting and len(taken) + len(self._waiting[0]) <= self.terms.max_records:
-                taken = taken + self._waiting.popleft()
+                taken += self._waiting.popleft()
         for each in taken:
             self._held.setdefault(each.unit, {})[each.record.offset] = each
         return taken
