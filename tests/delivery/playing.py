@@ -166,8 +166,8 @@ class Play:
         self.now_ms += ms
         return self._write(self.core.expire(self.now_ms))
 
-    def log_begins(self, offset: int) -> None:
-        assert self.core.log_start_moved(offset) is None
+    def log_begins(self, offset: int) -> str:
+        return self._write(self.core.log_start_moved(offset))
 
     def _write(self, change: Change | None) -> str:
         if change is not None:

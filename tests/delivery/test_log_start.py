@@ -32,15 +32,15 @@ def test_what_is_left_is_as_it_was(offset: int) -> None:
     play.log_begins(offset)
     windows = {
         7: "7-8 a*1 | 9 done*1 | 10-11 a*1 | 12-16 b*1",
-        9: "9 done*1 | 10-11 a*1 | 12-16 b*1",
+        9: "10-11 a*1 | 12-16 b*1",
         12: "12-16 b*1",
         15: "15-16 b*1",
         18: "",
     }
     assert play.window == windows[offset]
-    assert play.ends == (offset, max(16, offset))
+    assert play.ends == (10 if offset == 9 else offset, max(16, offset))
     assert play.core.next_fetch_offset == max(17, offset)
-    assert play.core.delivery_complete_count == (1 if offset <= 9 else 0)
+    assert play.core.delivery_complete_count == (1 if offset == 7 else 0)
 
 
 def test_what_was_available_before_it_is_not_fetched() -> None:
@@ -97,14 +97,33 @@ def test_locks_of_what_is_gone_are_gone() -> None:
     assert play.passes(1000) == "5 0 5-9:0*1"
 
 
-def test_the_start_moves_over_what_is_done_with_what_is_written_next() -> None:
+def test_a_window_of_which_only_what_is_done_is_left_is_over() -> None:
+    """It was full, and nobody had anything in it: nothing would ever have happened to it again."""
+    play = Play(locks=10)
+    play.take("a", "0-9")
+    play.ack("a", "5-9:1")
+    assert not play.core.can_acquire
+    assert play.log_begins(5) == "10 0"
+    assert play.ends == (10, 10)
+    assert play.core.can_acquire
+
+
+def test_the_start_is_written_where_nobody_has_anything_to_acknowledge() -> None:
+    play = Play()
+    assert play.log_begins(2) == ""
+    play.take("a", "2-9")
+    assert play.log_begins(5) == ""
+    assert play.ack("a", "5-7:2 8-9:1") == "5 2 5-7:0*1 8-9:2*1"
+    assert play.log_begins(6) == "6 2"
+
+
+def test_the_start_moves_over_what_is_done() -> None:
     play = Play()
     play.take("a", "0-4")
     play.ack("a", "1:1 3:1")
     play.log_begins(3)
-    assert play.ends == (3, 4)
-    assert play.passes(1000) == "3 1 4:0*1"
     assert play.ends == (4, 4)
+    assert play.passes(1000) == "4 0 4:0*1"
 
 
 class TestWhileSomethingIsWritten:

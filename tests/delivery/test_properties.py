@@ -117,12 +117,14 @@ class Deliveries(RuleBasedStateMachine):
     def delete_records(self, data: st.DataObject) -> None:
         self.log_start = data.draw(st.integers(self.log_start, self.log_end))
         self.log = [batch for batch in self.log if batch.last >= self.log_start]
-        assert self.core.log_start_moved(self.log_start) is None
+        change = self.core.log_start_moved(self.log_start)
         if self.log_start > self.start:
             self.start = self.log_start
             self.read_to = max(self.read_to, self.start)
             self.known = {offset: has for offset, has in self.known.items() if offset >= self.start}
             self.gaps = {offset for offset in self.gaps if offset >= self.start}
+        self.moved()
+        self.wrote(change, "nobody")
 
     # --- members ---
 
@@ -224,10 +226,13 @@ class Deliveries(RuleBasedStateMachine):
             acks.append(Acknowledged(first, last, types))
         self.say(member, acks)
 
-    @rule(member=st.sampled_from(MEMBERS), kind=st.integers(0, 4), most=st.integers(1, 6))
-    def acknowledge_held(self, member: str, kind: int, most: int) -> None:
+    @precondition(lambda self: self.core._window.held)
+    @rule(data=st.data(), kind=st.integers(0, 4), most=st.integers(1, 6), last=st.booleans())
+    def acknowledge_held(self, data: st.DataObject, kind: int, most: int, last: bool) -> None:
+        member = data.draw(st.sampled_from(sorted(self.core._window.held)))
         held = [each for each in sorted(self.known) if self.known[each].member == member]
-        self.say(member, [Acknowledged(each, each, (kind,)) for each in held[:most]])
+        some = held[-most:] if last else held[:most]
+        self.say(member, [Acknowledged(each, each, (kind,)) for each in some])
 
     def say(self, member: str, acks: list[Acknowledged]) -> None:
         expected, renewed, refused = self.judged(member, acks)
@@ -392,11 +397,13 @@ class Deliveries(RuleBasedStateMachine):
             assert each < self.start or self.known[each].state is state, f"{each} was {state} for good"
         self.moved()
         if self.log_start > self.start:
-            self.core.log_start_moved(self.log_start)
+            change = self.core.log_start_moved(self.log_start)
             self.start = self.log_start
             self.read_to = max(self.read_to, self.start)
             self.known = {each: has for each, has in self.known.items() if each >= self.start}
             self.gaps = {each for each in self.gaps if each >= self.start}
+            self.moved()
+            self.wrote(change, "nobody")
 
     # --- what always holds ---
 

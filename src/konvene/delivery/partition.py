@@ -197,10 +197,16 @@ class SharePartition:
         return self._change(decided) if decided.cells else None
 
     def log_start_moved(self, offset: int) -> Change | None:
-        """The log has nothing before this offset any more. It is written with what is written next."""
-        if offset > self.start_offset:
-            self._window.trim(offset)
-        return None
+        """The log has nothing before this offset any more.
+
+        That is written with what is written next, or now where no member has anything to acknowledge."""
+        window = self._window
+        if offset <= window.start_offset:
+            return None
+        was_empty = not window.cells
+        window.trim(offset)
+        window.settle()
+        return None if was_empty or window.held else self._change(Decided(can_fail=False))
 
     def finished(self, change: Change, error: Errors) -> Change | None:
         """Learn how the writing of a change went. What is to be written next, if anything.

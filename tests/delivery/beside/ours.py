@@ -47,7 +47,7 @@ class Ours:
             self.now_ms += int(words[0])
             self._finish(self.core.expire(self.now_ms), failed=words[1] == "fails")
         elif name == "begins":
-            self.core.log_start_moved(int(words[0]))
+            self._finish(self.core.log_start_moved(int(words[0])))
         if written is not None:
             self.writes.append(written)
         core = self.core
