@@ -9,7 +9,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from konvene.client import AcknowledgeType, Admin, Cluster, ShareConsumer
+from konvene.client import (
+    AcknowledgeType,
+    Admin,
+    Cluster,
+    ShareConsumer,
+    StreamsMember,
+    Subtopology,
+    Topology,
+)
 from konvene.client.admin import GROUP_CONFIG
 from konvene.testing import Konvene
 
@@ -83,3 +91,19 @@ def test_it_is_removed_with_the_others(konvene: Konvene) -> None:
     with worker(konvene, None):
         konvene.clean()
         assert konvene.group("workers").state in ("Dead", "Empty")
+
+
+@pytest.mark.konvene(topics={"lines": 1})
+def test_streams_groups_are_removed_as_well(konvene: Konvene) -> None:
+    """They, too, are described by an API of their own, and have members that nobody can remove by another."""
+
+    async def job() -> None:
+        async with Cluster(konvene.bootstrap) as cluster:
+            member = StreamsMember(cluster, "app", Topology((Subtopology("0", ("lines",)),)))
+            await member.ensure()
+            assert (await asyncio.to_thread(konvene.group, "app")).members
+            await asyncio.to_thread(konvene.clean)
+            assert not (await asyncio.to_thread(konvene.group, "app")).members
+            await member.leave()
+
+    asyncio.run(job())
