@@ -293,6 +293,16 @@ class TestCompaction:
         assert play.passes(1000) == "0 5 0-4:0*1 10-14:0*1"
         assert play.window == "0-4 free*1 | 5-9 gone*1 | 10-14 free*1"
 
+    def test_the_rest_of_what_is_being_given_back_is_nobodys_yet(self) -> None:
+        play = Play()
+        play.take("a", "0-9")
+        play.waits = True
+        play.ack("a", "0-9:2")
+        assert play.take("b", "6-9 10-14", at=0) == "10-14*1"
+        assert play.window == "0-5 gone*1 | 6-9 free?*1 | 10-14 b*1"
+        play.answer()
+        assert play.take("c", "6-9") == "6-9*2"
+
     def test_if_nobody_gets_anything_the_start_moves_at_once(self) -> None:
         play = Play()
         play.take("a", "0-9")
