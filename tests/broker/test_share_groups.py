@@ -114,6 +114,34 @@ def test_a_member_joins_and_has_all_partitions_once_they_have_begun(tmp_path: Pa
     told(tmp_path, story, AT_ONCE)
 
 
+def test_a_broker_that_stops_while_share_partitions_begin_goes_on_with_them(tmp_path: Path) -> None:
+    """SH11, SH14: members, epochs and assignments are there again, and what had to begin begins."""
+
+    async def first(client: Asking) -> None:
+        await ready(client)
+        assert (await client.ask(beats(0))).member_epoch == 2
+
+    async def second(client: Asking) -> None:
+        await client.broker.groups.loaded()
+        answer = await client.ask(beats(2))
+        while answer.assignment is None:
+            assert answer.error_code == Errors.NONE
+            await asyncio.sleep(0.005)
+            answer = await client.ask(beats(answer.member_epoch))
+        assert (answer.member_epoch, assigned(answer)) == (3, [0, 1, 2])
+
+    async def third(client: Asking) -> None:
+        await client.broker.groups.loaded()
+        quiet = await client.ask(beats(3))
+        assert (quiet.error_code, quiet.member_epoch, quiet.assignment) == (Errors.NONE, 3, None)
+        (group,) = (await client.ask(ShareGroupDescribeRequest(group_ids=("g",)))).groups
+        (member,) = group.members
+        assert [p for t in member.assignment.topic_partitions for p in t.partitions] == [0, 1, 2]
+
+    for story in (first, second, third):
+        told(tmp_path, story, AT_ONCE)
+
+
 # --- offsets ---------------------------------------------------------------------------------------
 
 
