@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from konvene.groups.classic.group import ClassicGroup, State
@@ -357,7 +358,7 @@ def _why_not(world: World) -> str:
 def _drained(world: World) -> bool:
     """All is read, and committed up to the end; where records are shared, each of them is done."""
     if world.share is not None:
-        return not world.share.left()
+        return next(world.share.left(), None) is None
     for members in _groups(world).values():
         for member in members:
             for tp in member.owned:
@@ -369,7 +370,7 @@ def _drained(world: World) -> bool:
 
 def _backlog(world: World) -> str:
     if world.share is not None:
-        return "; ".join(world.share.left()[:5])
+        return "; ".join(islice(world.share.left(), 5))
     left = [
         f"{m.name} {tp[0]}-{tp[1]} at {m.positions.get(tp)}, committed {m.committed.get(tp)},"
         f" end {world.ends.get(tp, 0)}"

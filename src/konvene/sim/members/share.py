@@ -161,6 +161,8 @@ class ShareMember(Member):
         share, now_ms = self.share, self.world.agenda.now_ms
         if share is None:
             return
+        if self.world.is_calm:
+            share.terms = FetchTerms()
         for node, request in share.requests(now_ms, fetching=not self.held):
             self.ask(request, VERSION, partial(self._brought, share, node))
         share.done.clear()

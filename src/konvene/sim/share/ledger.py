@@ -96,6 +96,7 @@ class Book:
         self.owner = owner
         self.entries, self._pending = {}, {}
         self.start = start
+        self._largest = max([self._largest, *(b.last_offset - b.first_offset + 1 for b in read.batches)])
         for first, last, state, count in read.batches:
             done = state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED, RecordState.ARCHIVING)
             for offset in range(first, last + 1):

@@ -42,7 +42,7 @@ from konvene.sim.share.shell import StateEvent, StateShell
 from konvene.sim.share.watched import WatchedSharing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from konvene.sim.agenda import Entry
     from konvene.sim.faults import Options
@@ -58,6 +58,8 @@ HANDLE: dict[type, Callable[[Any, Any, Call], Any]] = {
 Connection = tuple[str, int, int]
 """Whose, in which life, and which one."""
 
+LOOK_EVERY = 20
+"""Steps between two looks at all locks."""
 LATE_MS = 1_000
 """A lock that ended is noticed within this time."""
 
@@ -261,7 +263,8 @@ class ShareNode:
         for connection in gone:
             del deliveries.known[connection]
             world.agenda.after(world.latency_ms("latency.ms"), self._lost, deliveries, connection)
-        self._nothing_is_late()
+        if world.steps % LOOK_EVERY == 0:
+            self._nothing_is_late()
 
     def _lost(self, deliveries: Deliveries, connection: Connection) -> None:
         if deliveries.loop.alive:
@@ -437,10 +440,9 @@ class ShareNode:
             if served.loaded and ends_ms is not None and ends_ms < now_ms - LATE_MS:
                 raise Broken("LocksEnd", f"{key}: a lock ended at {ends_ms}, and it is {now_ms}")
 
-    def left(self) -> list[str]:
+    def left(self) -> Iterator[str]:
         """What is not read, by the groups whose members live."""
         world = self.world
-        found = []
         for group in sorted({member.group for member in world.living()}):
             names = {t for m in world.living() if m.group == group for t in m.topics}
             for topic in sorted(names & world.topics.by_name.keys()):
@@ -451,5 +453,4 @@ class ShareNode:
                     served = self.deliveries.sharing.served.get(key)
                     start = served.core.start_offset if served is not None and served.loaded else -1
                     if start < partition.high_watermark:
-                        found.append(f"{key} is at {start} of {partition.log!r}: {served and served.core!r}")
-        return found
+                        yield f"{key} is at {start} of {partition.log!r}: {served and served.core!r}"
