@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from konvene.broker.handlers.groups_call import share_groups_are_on
 from konvene.broker.later import Later
 from konvene.broker.share_partition import Told
-from konvene.cluster.features import SHARE_VERSION
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
 from konvene.delivery.sessions import Place
 from konvene.errors import Errors
@@ -43,11 +43,6 @@ class Batch(Protocol):
     def last_offset(self) -> int: ...
     @property
     def acknowledge_types(self) -> tuple[int, ...]: ...
-
-
-def share_groups_are_on(broker: Broker) -> bool:
-    """Whether the feature is at a level that has them. No list of protocols counts here, as in Kafka."""
-    return broker.level(SHARE_VERSION) >= 1
 
 
 def check(broker: Broker, request: Any) -> None:
