@@ -73,18 +73,17 @@ class Acquisition:
             # There is no room for more, but for what is in the window and was given back.
             self.most = min(max_records, window.end_offset - fetch_offset + 1)
             self.last = min(self.last, window.end_offset)
-        first = max(self.first, window.start_offset)
         frontier = window.frontier
-        if first < frontier:
-            self._window(first)
+        if self.first < frontier:
+            self._window()
         if self.count < self.most and self.last >= frontier:
-            self._new(max(first, frontier), self.last)
+            self._new(max(self.first, frontier), self.last)
 
     # --- what was read before ---
 
-    def _window(self, first: int) -> None:
+    def _window(self) -> None:
         """Go through the cells and the gaps that the batches cover."""
-        window = self.window
+        window, first = self.window, self.first
         cells = window.cells
         at = window.find(first)
         while self.count < self.most and at < len(cells) and cells[at].first <= self.last:
