@@ -262,6 +262,11 @@ def test_a_late_answer_does_not_bring_back_what_is_being_deleted() -> None:
     late = StateInitialized("g", (SharePartitionKey("g", ORDERS, 0),))
     room.take(room.shard.handle(late, room.context()))
     assert ORDERS not in room.share.state_topics.initialized
+    room.beat("m")
+    room.topics = topics(audit=2)
+    room.take(room.shard.handle(TopicsGone(frozenset((ORDERS,))), room.context()))
+    room.work()
+    assert ORDERS not in room.share.state_topics.initialized, "nor what is gone"
     gone = StateInitialized("nobody", (SharePartitionKey("nobody", ORDERS, 0),))
     assert not room.shard.handle(gone, room.context()._replace(waiter=0)).records
 

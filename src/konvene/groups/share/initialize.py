@@ -132,7 +132,8 @@ def initialized(group: ShareGroup | None, news: StateInitialized, context: Conte
     step = Step(group, context)
     done, failed = by_topic(news.done, context.topics), by_topic(news.failed, context.topics)
     before = step.state_topics
-    after = before.begun({t: some for t, some in done.items() if t not in before.deleting}).not_begun(failed)
+    begun = {t: some for t, some in done.items() if t in context.topics.by_id and t not in before.deleting}
+    after = before.begun(begun).not_begun(failed)
     if after != before:
         step.keep_state(after)
     heard = done.keys() | failed.keys()
