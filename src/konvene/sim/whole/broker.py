@@ -14,6 +14,7 @@ from typing import Any
 
 from konvene.broker.broker import Broker
 from konvene.broker.coordinator import Coordinator
+from konvene.broker.disk_threads import DiskThreads
 from konvene.broker.doors import Doors
 from konvene.broker.server import Server
 from konvene.configs import BrokerConfig
@@ -30,6 +31,17 @@ EPOCH_MS = 1_760_000_000_000
 STOPS_WITHIN_S = 60.0
 
 OnRelease = Callable[[Coordinator, Any], None]
+
+
+class SimThreads(DiskThreads):
+    """What waits for the disk, as the simulated loop does it: some time later, and no thread."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(0)
+        self._loop = loop
+
+    def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        return self._loop.run_in_executor(None, work)
 
 
 class BrokerHost:
@@ -101,6 +113,7 @@ class BrokerHost:
         directory = LogDirectory.open(disk, DATA, Identity("simulated-cluster", 1, "simulated-directory"))
         chance = Random(f"{self.seed} {self.lives}")
         broker = Broker(self.config, directory, self.loop, Doors.seeded(self.wall_ms, chance))
+        broker.disk = SimThreads(self.loop)
         self.broker, self.server = broker, Server(broker)
         self._stop = asyncio.Event()
         try:
