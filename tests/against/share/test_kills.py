@@ -130,6 +130,7 @@ def test_kills_lose_nothing_and_take_nothing_back(
     record_property("records", totals["sent"])
     record_property("delivered", ledger.delivered.total())
     record_property("accepted", ledger.accepted.total())
+    record_property("refused", dict(refusals(everybody)))
     record_property("kills", f"{of_broker} of the broker, {of_members} of members")
     for member in members:
         member.kill()
@@ -137,6 +138,11 @@ def test_kills_lose_nothing_and_take_nothing_back(
 
 def hire(queue: Queue, library: str, settings: dict[str, str]) -> Client:
     return queue.member(library, go=True, max_poll_records=50, linger_ms=40, **settings)
+
+
+def refusals(everybody: list[Client]) -> Counter[str]:
+    """Why acknowledgements were not taken."""
+    return Counter(event["error"]["name"] for m in everybody for event in m.of("acknowledge_failed"))
 
 
 def left(admin: Client, everybody: list[Client], written: int) -> tuple[int, int]:
