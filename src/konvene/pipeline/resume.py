@@ -10,8 +10,8 @@ that have just been read may be a step behind. Rows that come later than that, t
 spans that are filled, files that are others: then nothing is kept, and all is reduced anew. That is slower
 and says the same. So what stands here is never needed, and may be deleted.
 
-It was pickled by the code that reads it, and is not read by any other. Like all in a warehouse it is to be
-written by those alone whom who reads it trusts.
+It was pickled by the code that reads it and is not read by any other; nothing is read of it but the values
+that reducers are made of (`unpack`).
 """
 
 # Paths are text here, and each file is placed at one stroke:
@@ -33,6 +33,7 @@ from urllib.parse import quote
 
 import konvene
 from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.unpack import unpacked
 from konvene.pipeline.warehouse import DataFile
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Kept:
 
     def reducer(self, names: Mapping[str, str], audit: Iterable[Any]) -> PartitionReducer | None:
         """The reducer with what came since, or None where it would have told otherwise with that."""
-        reducer: PartitionReducer = pickle.loads(self.packed)
+        reducer: PartitionReducer = unpacked(self.packed)
         return reducer if reducer.learn(audit, names, self.reached.ends, self.reached.ms) else None
 
 
@@ -114,7 +115,7 @@ def kept(task: Task) -> Kept | None:
     """What the task can go on with, if there is anything."""
     try:
         with open(os.path.join(_folder(task), _name(task.before)), "rb") as file:
-            found = pickle.load(file)
+            found = unpacked(file.read())
     except (OSError, EOFError, pickle.UnpicklingError):  # None, or one that a crash cut off.
         return None
     return found if isinstance(found, Kept) and _follows(task, found) else None

@@ -36,6 +36,7 @@ from konvene.pipeline.reduce.holdings import Holdings
 from konvene.pipeline.reduce.track import Track
 from konvene.pipeline.reduce.units import Names
 from konvene.pipeline.reduce.why import Audit
+from konvene.pipeline.unpack import unpacked
 from konvene.records import classic as classic_records
 from konvene.records import consumer, share, streams
 from konvene.records.audit import RebalanceValue
@@ -337,5 +338,5 @@ def _thawed(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
 
 def _unpacked(packed: bytes) -> PartitionReducer:
     reducer = PartitionReducer.__new__(PartitionReducer)
-    reducer.__dict__.update(pickle.loads(packed))
+    reducer.__dict__.update(unpacked(packed))
     return reducer
