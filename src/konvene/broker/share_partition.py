@@ -88,8 +88,8 @@ class Served:
     """One share partition. `failed` is what fetches are told once it cannot be served; None while it can."""
 
     __slots__ = (
-        "_alarm", "_began_s", "_broker", "_drop", "_terms_of", "core", "failed", "key", "loaded", "partition",
-        "topic", "waiting", "was_loaded",
+        "_alarm", "_began_s", "_broker", "_drop", "_rings_ms", "_terms_of", "core", "failed", "key", "loaded",
+        "partition", "topic", "waiting", "was_loaded",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +106,7 @@ class Served:
         self.failed: Told | None = None
         self.waiting: dict[Waiting, None] = {}
         self._alarm: asyncio.TimerHandle | None = None
+        self._rings_ms = 0
         self._began_s = 0.0
         self._take_terms()
 
@@ -339,8 +340,12 @@ class Served:
 
     def _set_alarm(self) -> None:
         ends = self.core.lock_end_ms
-        if self._alarm is None and ends is not None:
-            self._alarm = self._broker.loop.call_at(ends / 1000, self._ring)
+        if ends is None or (self._alarm is not None and self._rings_ms <= ends):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()  # Locks are shorter by now than they were.
+        self._rings_ms = ends
+        self._alarm = self._broker.loop.call_at(ends / 1000, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
