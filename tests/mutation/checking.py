@@ -78,6 +78,8 @@ class Scope:
     """The kinds of groups that show the bugs of consumer groups."""
     transactional: str = "transactional"
     """Those that show the bugs of transactions."""
+    sharing: str = "share"
+    """Those that show the bugs of share groups."""
 
     def command(self, level: int) -> list[str]:
         if level == 4:
@@ -85,7 +87,7 @@ class Scope:
         if level == 6:
             return [*self.command(2), "--groups", "transactional"]
         told = {
-            "groups": {3: self.consumers, 5: self.transactional}.get(level, self.groups),
+            "groups": {3: self.consumers, 5: self.transactional, 7: self.sharing}.get(level, self.groups),
             "seeds": self.seeds,
             "steps": str(self.steps),
             "whole_seeds": self.whole_seeds,

@@ -14,6 +14,9 @@ CLASSIC = "groups/classic/"
 CONSUMER = "groups/consumer/"
 OFFSETS = "groups/offsets/"
 TRANSACTIONS = "transactions/"
+DELIVERY = "delivery/"
+SHARE = "groups/share/"
+SHARE_STATE = "share_state/"
 BROKER = "broker/"
 LOG = "log/"
 
@@ -38,7 +41,8 @@ class Mutant:
     level: int = 1
     """1: coordinators and members show it. 2: only a run of a whole broker can, and so no other is made.
     3: members of consumer groups show it. 4: random lives of the core of streams groups do. 5: members that
-    transact show it. 6: a whole broker with clients that transact does."""
+    transact show it. 6: a whole broker with clients that transact does. 7: members of share groups show
+    it."""
     would_be_caught_by: str = ""
     """Of a survivor: what would have to be checked, or done, to find it."""
 

@@ -12,13 +12,14 @@ from tests.mutation.mutant import Mutant
 from tests.mutation.offsets import OFFSETS_OF_GROUPS
 from tests.mutation.rebalances import REBALANCES
 from tests.mutation.runtime import RUNTIME
+from tests.mutation.share import SHARE_GROUPS
 from tests.mutation.storage import STORAGE
 from tests.mutation.streams import STREAMS
 from tests.mutation.transactions import TRANSACTIONS_OF_MEMBERS
 
 MUTANTS: tuple[Mutant, ...] = (
     *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS, *STREAMS,
-    *TRANSACTIONS_OF_MEMBERS,
+    *TRANSACTIONS_OF_MEMBERS, *SHARE_GROUPS,
 )  # fmt: skip
 
 INVARIANTS = frozenset(
@@ -34,11 +35,12 @@ INVARIANTS = frozenset(
         ("L", 1, 1),
         ("T", 1, 16),
         ("TX", 1, 7),
+        ("SH", 1, 15),
     )
     for number in range(first, last + 1)
 )
 """The promises by their numbers: log and state, classic groups, static members, offsets, liveness;
-consumer groups, migration, streams groups, transactions."""
+consumer groups, migration, streams groups, transactions, share groups."""
 
 KNOWN_BUGS = frozenset(
     {

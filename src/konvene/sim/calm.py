@@ -34,7 +34,7 @@ from konvene.groups.streams.configure import KIP, Status, configure
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology import sources
-from konvene.sim.chaos import CONSUMER_SETTINGS, SHARE_SETTINGS, STREAMS_SETTINGS
+from konvene.sim.chaos import CONSUMER_SETTINGS, SHARE_SETTINGS, STREAMS_SETTINGS, topic_back
 from konvene.sim.event import Broken
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.members import assigns
@@ -164,6 +164,8 @@ def _heal(world: World) -> None:
             member.go_on()
     for other in world.others:
         other.die()
+    if world.share is not None and world.counts["fault topic_gone"]:
+        topic_back(world, "extra")
     if "streams" in world.kinds:
         world.internal_topics.mend()
     if world.options["twins"]:

@@ -342,10 +342,10 @@ def _topic_gone(world: World) -> None:
     if name in world.topics.by_name:
         forget(world, name)
         world.delete_topic(name)
-        world.agenda.after(log_uniform_ms(world, 100, 30_000), _topic_back, world, name)
+        world.agenda.after(log_uniform_ms(world, 100, 30_000), topic_back, world, name)
 
 
-def _topic_back(world: World, name: str) -> None:
+def topic_back(world: World, name: str) -> None:
     if name not in world.topics.by_name:
         world.set_topic(name, world.random.randint(1, 4))
 

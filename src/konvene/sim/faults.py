@@ -184,6 +184,7 @@ SHARE_KNOBS: tuple[Knob, ...] = (
     Knob("stall", 0.0, _often_none(0.3, 0.5), "part of the times that this takes longer than the locks last"),
     Knob("refuses", 0.0, _often_none(0.8, 0.3), "part of the records that are not accepted"),
     Knob("mixed.acks", 0.0, _often_none(0.5, 0.5), "part of the records with a verdict of their own"),
+    Knob("write.fails", 0.0, _often_none(0.1, 0.4), "part of the writes of share state that come to nothing"),
     Knob("dead.letters", 0, _one_of(0, 0, 1), "whether records that are given up are copied first"),
 )  # fmt: skip
 """Of members that share partitions, drawn behind all else."""

@@ -24,6 +24,7 @@ from konvene.delivery.contract import (
     AcquireMode,
     Change,
     DeliveryError,
+    InFlight,
     RecordState,
     Terms,
 )
@@ -130,7 +131,7 @@ class Book:
         if mode is AcquireMode.RECORD_LIMIT and total > max_records:
             self._wrong("InFlightIsBounded", f"{member} asked for {max_records} and got {total}")
         self._largest = max([self._largest, *(last - first + 1 for first, last, _ in got)])
-        if total >= max_records + self._largest:
+        if total >= max_records + self._largest + MOST_IN_A_BATCH:
             self._wrong("InFlightIsBounded", f"{member} asked for {max_records} and got {total}")
         held = sum(entry.state == HELD for entry in self.entries.values()) if total else 0
         if held >= self.terms.max_record_locks + self._largest:
@@ -199,6 +200,17 @@ class Book:
         for offset, entry in self.entries.items():
             if entry.state == HELD and entry.end_ms < now_ms:
                 return offset
+        return None
+
+    def differs(self, rows: Iterable[InFlight]) -> str | None:
+        """Where somebody has what, by the books, another one has, or nobody."""
+        for row in rows:
+            if row.state is not RecordState.ACQUIRED:
+                continue
+            for offset in range(row.first_offset, row.last_offset + 1):
+                entry = self.entries.get(offset)
+                if entry is None or entry.state != HELD or entry.holder != row.member_id:
+                    return f"{offset} is {row.member_id}'s, by the books {entry!r}"
         return None
 
     def held_by(self, member: str) -> int | None:

@@ -31,7 +31,14 @@ from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
 from konvene.messages.share_fetch import ShareFetchRequest
 from konvene.shard.contract import Effect
-from konvene.share_state.requests import Delete, Initialize, SharePartitionKey, TopicsDeleted
+from konvene.share_state.requests import (
+    Answer,
+    Delete,
+    Initialize,
+    SharePartitionKey,
+    TopicsDeleted,
+    Write,
+)
 from konvene.sim import chaos
 from konvene.sim.event import Broken
 from konvene.sim.journal import Log
@@ -237,7 +244,14 @@ class ShareNode:
 
     def submit(self, request: Any, call: Call) -> Later[Any]:
         """What the share coordinator is asked, by whoever delivers or by a group's coordinator."""
-        chaos.append_faults(self.world, self.shell)
+        world = self.world
+        fails = world.trouble["write.fails"]
+        if isinstance(request, Write) and fails and world.random.random() < fails:
+            answer: Later[Any] = Later()
+            failed = Answer(Errors.UNKNOWN_SERVER_ERROR, "the write came to nothing")
+            world.agenda.after(world.latency_ms("sync.ms"), answer.resolve, failed)
+            return answer
+        chaos.append_faults(world, self.shell)
         return self.shell.submit(request, call)
 
     @property
@@ -433,12 +447,18 @@ class ShareNode:
         return [str(key) for key in self.shell.core.states if key.topic_id not in known]
 
     def _nothing_is_late(self) -> None:
-        """SH2: a lock that ended is taken off."""
+        """SH2: a lock that ended is taken off; and who has what is what the books say."""
         now_ms = self.world.agenda.now_ms
         for key, served in self.deliveries.sharing.served.items():
-            ends_ms = served.core.lock_end_ms
-            if served.loaded and ends_ms is not None and ends_ms < now_ms - LATE_MS:
-                raise Broken("LocksEnd", f"{key}: a lock ended at {ends_ms}, and it is {now_ms}")
+            if not served.loaded:
+                continue
+            book = self.book(key)
+            late = book.late(now_ms - LATE_MS)
+            if late is not None:
+                raise Broken("LocksEnd", f"{key}: the lock of {late} has ended: {book.entries[late]!r}")
+            wrong = book.differs(served.core.in_flight())
+            if wrong is not None:
+                raise Broken("RecordsAreHeldOnce", f"{key}: {wrong}")
 
     def left(self) -> Iterator[str]:
         """What is not read, by the groups whose members live."""

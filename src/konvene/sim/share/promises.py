@@ -83,7 +83,7 @@ class ShareEpochsRise(StatePromise):
 
 class ShareWritesAreKept(StatePromise):
     """SH6: what is answered NONE is in what is known: each offset in the state that was told, or behind the
-    start; and it is in the log."""
+    start; so is what was known before; and it is in the log."""
 
     def after(self, event: StateEvent) -> None:
         asked = event.request
@@ -94,7 +94,7 @@ class ShareWritesAreKept(StatePromise):
         now = event.after[asked.key]
         assert now.start_offset >= asked.start_offset, f"{asked}: the start is {now.start_offset}"
         assert event.batch is not None, f"{asked} is answered, and not written"
-        for told in asked.batches:
+        for told in (*asked.batches, *event.before[asked.key].batches):
             for offset in range(max(told.first_offset, now.start_offset), told.last_offset + 1):
                 found = next((b for b in now.batches if b.first_offset <= offset <= b.last_offset), None)
                 assert found is not None, f"{asked}: nothing is known of {offset}: {now}"
