@@ -18,7 +18,8 @@ from konvene.cli.serve import serve
 from konvene.configs.broker import BROKER, SINGLE_COPY
 from konvene.configs.group import GROUP, LIMITS
 from konvene.configs.topic import TOPIC
-from konvene.transactions.expiry import EVERY
+from konvene.share_state import keeping
+from konvene.transactions import expiry
 
 README = ROOT / "README.md"
 DIFFERENCES = ROOT / "docs" / "differences.md"
@@ -122,7 +123,7 @@ def obeyed() -> set[str]:
     for path in sorted((ROOT / "src").rglob("*.py")):
         if path.parent.name != "configs":
             read |= set(re.findall(r'\["([a-z0-9]+(?:\.[a-z0-9]+)*)"\]', path.read_text("utf-8")))
-    read |= set(EVERY.values())
+    read |= {*expiry.EVERY.values(), *keeping.EVERY.values()}
     groups = {name for name in read if name in GROUP}
     synonyms = {name: row.synonyms for name, row in (TOPIC | GROUP).items() if name in read}
     limits = {limit for name in groups for limit in LIMITS.get(name, ()) if limit is not None}

@@ -89,7 +89,7 @@ class DeadLetters:
             if not broker.config["errors.deadletterqueue.auto.create.topics.enable"]:
                 raise NoQueue(f"there is no topic {name!r}, and the broker may not create it")
             await self._create(name)
-        elif not topic_values(broker.config, broker.settings_of(ResourceType.TOPIC, name))[ENABLED]:
+        elif not self._is_for_dead_letters(name):
             raise NoQueue(f"the topic {name!r} does not have {ENABLED}")
         topic = broker.topics.by_name.get(name)
         index = served.key.partition % topic.partitions if topic is not None else 0
@@ -97,6 +97,10 @@ class DeadLetters:
         if queue is None:
             raise NoQueue(f"{name}-{index} is not there")
         return queue
+
+    def _is_for_dead_letters(self, topic: str) -> bool:
+        told = self._broker.settings_of(ResourceType.TOPIC, topic)
+        return bool(topic_values(self._broker.config, told)["errors.deadletterqueue.group.enable"])
 
     async def _create(self, name: str) -> None:
         configs = (

@@ -132,10 +132,10 @@ def _portion(shard: ShareStateShard, keys: Iterable[SharePartitionKey]) -> list[
 
 
 def _again(key: tuple[str], context: Context) -> Arm:
-    return Arm(key, context.config[_INTERVALS[key]])
+    return Arm(key, context.config[EVERY[key]])
 
 
-_INTERVALS = {
+EVERY = {
     COLD: "share.coordinator.cold.partition.snapshot.interval.ms",
     PRUNE: "share.coordinator.state.topic.prune.interval.ms",
 }
