@@ -413,7 +413,7 @@ def test_each_file_speaks_for_its_kinds() -> None:
     assert files == {"classic", "generations", "log", "offsets", "rebalances"}
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {
         "static", "consumer", "consumer_steps", "consumer_targets", "migration",
-        "streams", "streams_steps", "streams_targets", "streams_told",
+        "streams", "streams_steps", "streams_targets", "streams_told", "share",
     }  # fmt: skip
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of(["no such kind"])} == {"log", "offsets"}
     first, second = promises_of(["static"]), promises_of(["static"])
@@ -421,7 +421,7 @@ def test_each_file_speaks_for_its_kinds() -> None:
     assert not any(a is b for a, b in zip(first, second, strict=True))
 
 
-NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L", "T")
+NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L", "T", "SH")
 
 
 def test_each_promise_says_which_it_is() -> None:
