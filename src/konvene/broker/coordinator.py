@@ -37,7 +37,6 @@ from konvene.shard.contract import (
     Core,
     Disarm,
     Effect,
-    Ending,
     Outcome,
     Rebalance,
     Reply,
