@@ -142,7 +142,7 @@ def test_a_whole_broker_is_run_at_level_2() -> None:
         (("--seeds", "one"), "write A..B"),
         (("--seeds", "5.."), "has no end"),
         (("--seeds", "0..1", "--trace", "x"), "--trace is for a single seed"),
-        (("--groups", "share"), "no groups of the kind share; there are classic, static"),
+        (("--groups", "shares"), "no groups of the kind shares; there are classic, static"),
         (("--groups", ","), "name at least one kind"),
         (("--set", "members"), "write NAME=VALUE"),
         (("--set", "colour=red"), "colour is no knob of the simulator"),
@@ -293,7 +293,7 @@ def test_the_promises_are_printed() -> None:
     rows = call(None, "sim", "promises", "--json").json
     assert {row["promise"] for row in rows} >= {"ReplayEqualsLive", "GroupsBecomeStable"}
     assert all(row["sentence"] for row in rows)
-    assert call(None, "sim", "promises", "--groups", "share").code == 2
+    assert call(None, "sim", "promises", "--groups", "shares").code == 2
 
 
 # what-if ------------------------------------------------------------------------------------------

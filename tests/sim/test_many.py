@@ -83,7 +83,7 @@ def test_totals_are_sums() -> None:
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        (Run(0, ("share",)), "there are no groups of the kind share; there are classic, static"),
+        (Run(0, ("shares",)), "there are no groups of the kind shares; there are classic, static"),
         (Run(0, sets=(("assignor", "sticky"),)), "sticky is no assignor"),
         (Run(0, sets=(("losses", "1"),)), "losses is no knob"),
         (Run(0, sets=(("members", "many"),)), "this is not a number"),

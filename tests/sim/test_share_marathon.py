@@ -18,8 +18,8 @@ def test_none_is_lost_and_none_is_held_twice(monkeypatch: pytest.MonkeyPatch) ->
     for seed in range(5):
         Way(seed, counts).go()
     assert counts["acquired"] > 100_000
-    assert counts["again"] > 1_000
-    assert counts["restarts"] > 3
+    assert counts["again"] > 500
+    assert counts["restarts"] > 0
 
 
 def test_it_sees_what_is_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
