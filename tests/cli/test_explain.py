@@ -234,7 +234,8 @@ def test_the_audit_can_be_left_out(tmp_path: Path) -> None:
          "are known: 2, 3,"),
         ([CONSUMER, "--since", "1h"], "konvene: no group rebalanced, as far as these logs tell\n  "
                                       "Leave out --since"),
-        ([SHARE], "konvene: no group rebalanced, as far as these logs tell\n  They tell of commits, and of"),
+        ([f"{SHARE}/__share_group_state-0"],
+         "konvene: no group rebalanced, as far as these logs tell\n  They tell of commits, or of"),
         (["localhost:1"], "konvene: cannot connect to localhost:1: connection refused\n  Name "
                           "host:port of a Kafka"),
         (["--warehouse", "/nowhere"], "konvene: there is no warehouse /nowhere\n  Name logs too"),

@@ -52,9 +52,6 @@ def log_uniform_ms(world: World, low: float, high: float) -> int:
     return round(math.exp(world.random.uniform(math.log(low), math.log(high))))
 
 
-# --- clients -------------------------------------------------------------------------------------
-
-
 def maybe_restart(world: World, member: Member) -> None:
     """Who died comes back after a while, as a rule."""
     if not world.is_calm and world.random.random() < 0.8:
