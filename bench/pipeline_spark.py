@@ -327,7 +327,8 @@ def _worker_mib() -> float:
 
 def _peak_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    told = status.partition("VmHWM:")[2]  # A process that has just ended has none.
+    return int(told.split()[0]) / 1024 if told else 0.0
 
 
 if __name__ == "__main__":

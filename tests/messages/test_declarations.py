@@ -35,7 +35,7 @@ ALL = {
 }
 
 INTEGERS = ("int8", "int16", "uint16", "int32", "int64")
-OURS_ALONE = {"RebalanceKey", "RebalanceValue", "HeartbeatNotes", "StreamsNotes"}
+OURS_ALONE = {"RebalanceKey", "RebalanceValue", "HeartbeatNotes", "StreamsNotes", "InFlightNotes"}
 """Declared here and not by Kafka: the audit's records, and what is told beside descriptions of groups."""
 
 

@@ -35,7 +35,8 @@ CANNOT = {
     "DeleteAcls", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "CreatePartitions",
     "DeleteGroups", "IncrementalAlterConfigs", "DescribeProducers", "ConsumerGroupDescribe",
     "ShareGroupDescribe", "StreamsGroupDescribe", "DescribeTopicPartitions", "DescribeTransactions",
-    "WriteTxnMarkers",
+    "WriteTxnMarkers", "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",
+    "DeleteShareGroupState", "ReadShareGroupStateSummary", "DescribeShareGroupOffsets",
 }  # fmt: skip
 """They say errors row by row, and are no business of members."""
 
