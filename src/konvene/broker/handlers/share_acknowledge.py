@@ -55,7 +55,6 @@ class _Answer:
             for partition in topic.partitions
         ]
         self.acknowledging.take(broker, request, call, places)
-        self.acknowledging.all_taken()
 
     def _done(self) -> None:
         request, broker = self.request, self.broker

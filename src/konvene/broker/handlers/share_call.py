@@ -72,11 +72,13 @@ class Acknowledging:
 
     def __init__(self, done: Callable[[], None]) -> None:
         self.results: dict[Place, Told] = {}
-        self._missing = 1
+        self._missing = 1  # The taking itself: nothing is done before all partitions were taken.
         self._done = done
 
     def take(self, broker: Broker, request: Any, call: Call, places: Iterable[tuple[Place, Any]]) -> None:
-        """Do what the request says of these partitions, each of which has an answer of its own."""
+        """Do what the request says of these partitions, each of which has an answer of its own.
+
+        To be called once; `done` may be called in it."""
         group_id, member_id = request.group_id, request.member_id
         renews = call.api_version >= FIRST_VERSION_WITH_RENEW
         for place, batches in places:
@@ -94,6 +96,7 @@ class Acknowledging:
                     continue
                 acks = [Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches]
                 self._wait(place, served.acknowledge(member_id, acks))
+        self._one_less()
 
     def _wait(self, place: Place, answer: Later[Told]) -> None:
         self._missing += 1
@@ -101,10 +104,9 @@ class Acknowledging:
 
     def _answered(self, place: Place, told: Told) -> None:
         self.results[place] = told
-        self.all_taken()
+        self._one_less()
 
-    def all_taken(self) -> None:
-        """To be called once, when all partitions were taken; `done` may be called in it."""
+    def _one_less(self) -> None:
         self._missing -= 1
         if not self._missing:
             self._done()

@@ -120,7 +120,6 @@ class _Fetch:
         self.acknowledging = Acknowledging(self._acknowledged)
         if said:
             self.acknowledging.take(broker, request, call, said)
-            self.acknowledging.all_taken()
         renews = call.api_version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
         self._begin(() if renews else self.turn.places)
 

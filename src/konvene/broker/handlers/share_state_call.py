@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from konvene.broker.share_states import MESSAGES
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.share_state.requests import SharePartitionKey
@@ -22,12 +23,7 @@ if TYPE_CHECKING:
 MANY = 200
 """After so many others have their turn."""
 
-MESSAGES = {
-    Errors.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
-    Errors.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    Errors.NOT_COORDINATOR: "This is not the correct coordinator.",
-    Errors.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
-}
+WORDS = MESSAGES | {Errors.NOT_COORDINATOR: "This is not the correct coordinator."}
 """Kafka's own words for its errors."""
 
 Results = dict[Uuid, dict[int, Any]]
@@ -65,6 +61,6 @@ async def ask(
     for topic_id, index, answer in waiting:
         told = await answer
         if isinstance(told, Errors):
-            told = Failed(told, f"Unable to {verb}: {MESSAGES.get(told, told.name)}")
+            told = Failed(told, f"Unable to {verb}: {WORDS.get(told, told.name)}")
         results.setdefault(topic_id, {})[index] = told
     return results
