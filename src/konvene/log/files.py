@@ -82,6 +82,9 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int:
         """When a file was last written."""
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Let a file have been written last at another time than it was."""
+
     def stamp(self, path: str) -> tuple[int, int]:
         """Size and time of the last change, in nanoseconds: the same again where nothing was changed."""
 
@@ -105,6 +108,9 @@ class Disk(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file."""
+
+    def link(self, source: str, target: str) -> None:
+        """Let a file have a second name. `FileExistsError` if that is taken, OSError where files cannot."""
 
     def sync_directory(self, path: str) -> None:
         """Make what was created, renamed and removed in this directory durable."""
@@ -198,6 +204,9 @@ class RealDisk:
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
     def stamp(self, path: str) -> tuple[int, int]:
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns
@@ -223,6 +232,9 @@ class RealDisk:
 
     def remove(self, path: str) -> None:
         os.remove(path)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

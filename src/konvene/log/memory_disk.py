@@ -30,12 +30,14 @@ class PowerCut(BaseException):
 
 
 class _Inode:
-    __slots__ = ("changed", "data", "durable", "pending")
+    __slots__ = ("changed", "data", "durable", "modified_ms", "pending")
 
     def __init__(self) -> None:
         self.data = bytearray()
         #: Stands for the time of the last change.
         self.changed = 0
+        #: When it was written last, if somebody said so.
+        self.modified_ms: int | None = None
         self.durable = bytearray()
         #: Since the last sync: appended bytes, or the size of a truncation.
         self.pending: list[bytes | int] = []
@@ -111,7 +113,7 @@ class MemoryDisk:
                 twin = _Inode()
                 twin.data = bytearray(inode.data)
                 twin.durable = bytearray(inode.data)
-                twin.changed = inode.changed
+                twin.changed, twin.modified_ms = inode.changed, inode.modified_ms
                 found._names[name] = twin
         found._durable_names = dict(found._names)
         found._continue(self)
@@ -149,8 +151,12 @@ class MemoryDisk:
         return len(self._inode(path).data)
 
     def modified_ms(self, path: str) -> int:
-        self._inode(path)
-        return self.now_ms
+        told = self._inode(path).modified_ms
+        return self.now_ms if told is None else told
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._operation("set_modified_ms", path)
+        self._inode(path).modified_ms = modified_ms
 
     def stamp(self, path: str) -> tuple[int, int]:
         if path in self._names and self._names[path] is None:
@@ -204,6 +210,13 @@ class MemoryDisk:
         self._operation("remove", path)
         self._inode(path)
         self._change(path, [(path, False)])
+
+    def link(self, source: str, target: str) -> None:
+        self._operation("link", source)
+        if target in self._names:
+            raise FileExistsError(target)
+        self._parent(target)
+        self._change(target, [(target, self._inode(source))])
 
     def sync_directory(self, path: str) -> None:
         self._operation("sync_directory", path)
@@ -287,6 +300,7 @@ class MemoryFile:
         half = self._disk._operation("append", self.path)
         kept = bytes(data[: len(data) // 2] if half else data)
         self._inode.data += kept
+        self._inode.modified_ms = None
         self._inode.changed = self._disk._clock
         self._inode.pending.append(kept)
         if half:
@@ -344,5 +358,5 @@ def _survivor(inode: _Inode, choose: Choose) -> _Inode:
             data += torn[: choose(len(torn) + 1)]
     found.data = data
     found.durable = bytearray(data)
-    found.changed = inode.changed
+    found.changed, found.modified_ms = inode.changed, inode.modified_ms
     return found

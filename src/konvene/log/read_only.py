@@ -68,6 +68,12 @@ class ReadOnlyDisk:
     def remove(self, path: str) -> None:
         _refuse(path)
 
+    def link(self, source: str, target: str) -> None:
+        _refuse(target)
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        _refuse(path)
+
     def sync_directory(self, path: str) -> None:
         _refuse(path)
 
