@@ -165,7 +165,7 @@ class Deliveries:
         self.loop = _Loop(node)
         self._config: Any = None
         self._group_configs: Any = None
-        self.sharing = WatchedSharing(self)
+        self.sharing = WatchedSharing(self, node.book, node.has_nothing)
         if node.world.options["dead.letters"]:
             self.sharing.dead_letters = cast("Any", _DeadLetters(node, self.loop))
         self.share_states = _States(self)

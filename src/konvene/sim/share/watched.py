@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from konvene.broker.later import Later
 from konvene.broker.share_partition import Served, Told
@@ -14,10 +14,15 @@ from konvene.delivery.partition import Acquisitions, SharePartition
 from konvene.errors import Errors
 from konvene.share_state.requests import SharePartitionKey, StateAnswer
 from konvene.sim.share.ledger import Book
-from konvene.sim.share.logs import ReadPartition
 
-if TYPE_CHECKING:
-    from konvene.sim.share.node import Deliveries
+
+class Ends(Protocol):
+    """As much of a log as the books ask for."""
+
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
 
 
 class WatchedPartition(SharePartition):
@@ -25,10 +30,10 @@ class WatchedPartition(SharePartition):
 
     __slots__ = ("book", "log")
 
-    def __init__(self, key: SharePartitionKey, terms: Terms, book: Book, partition: ReadPartition) -> None:
+    def __init__(self, key: SharePartitionKey, terms: Terms, book: Book, log: Ends) -> None:
         super().__init__(key, terms)
         self.book = book
-        self.log = partition.log
+        self.log = log
 
     @property
     def _serves(self) -> bool:
@@ -117,26 +122,34 @@ class WatchedServed(Served):
 
 
 class WatchedSharing(Sharing):
-    """Makes share partitions that are watched."""
+    """Makes share partitions that are watched.
 
-    def __init__(self, broker: Deliveries) -> None:
-        super().__init__(broker)  # type: ignore[arg-type]  # As much of one as deliveries need.
-        self._deliveries = broker
+    `book_of` has the book of each, which outlives it; `gone` hears which member (of a group) has left."""
+
+    def __init__(
+        self,
+        broker: Any,
+        book_of: Callable[[SharePartitionKey], Book],
+        gone: Callable[[str, str], None] = lambda group_id, member_id: None,
+    ) -> None:
+        super().__init__(broker)
+        self._book_of = book_of
+        self._gone = gone
 
     def member_left(self, group_id: str, member_id: str) -> None:
         super().member_left(group_id, member_id)
-        self._deliveries.node.has_nothing(group_id, member_id)
+        self._gone(group_id, member_id)
 
     def serve(self, key: SharePartitionKey, topic: str) -> Served | Told:
         served = self.served.get(key)
         if served is not None:
             return served
-        broker = self._deliveries
+        broker = self._broker
         partition = broker.partitions.get(topic, key.partition)
         if partition is None:
-            return Errors.UNKNOWN_TOPIC_OR_PARTITION, None
-        served = self.served[key] = WatchedServed(broker, key, partition, self._drop)  # type: ignore[arg-type]
-        served.core = WatchedPartition(key, served.core.terms, broker.node.book(key), partition)
+            return broker.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION), None
+        served = self.served[key] = WatchedServed(broker, key, partition, self._drop)
+        served.core = WatchedPartition(key, served.core.terms, self._book_of(key), partition.log)
         self._by_group.setdefault(key.group_id, {})[key] = None
         served.load()
         return served
