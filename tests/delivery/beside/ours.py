@@ -24,6 +24,8 @@ class Ours:
         self.core = SharePartition(KEY, Terms())
         self.now_ms = 0
         self.writes: list[Change | None] = []
+        self.holes: list[tuple[int, int]] = []
+        """Where was read, and the first offset that the log had there: between them it has none."""
 
     def run(self, line: str) -> tuple[str, str, str, str]:
         """What was said, what was written, where the window is, and each offset in it."""
@@ -75,10 +77,12 @@ class Ours:
         self.core.load(StateAnswer(3, batches=state_batches(" ".join(words[4:]))), 2, start)
         self.now_ms = 0
         self.writes = []
+        self.holes = []
         self._copy(self.core.dead_letters)
 
     def _take(self, words: list[str]) -> str:
         member, mode, size, most, offset = words[:5]
+        self.holes.append((int(offset), offsets(words[5])[0]))
         acquired, change = self.core.acquire(
             member,
             [header(*offsets(word)) for word in words[5:]],

@@ -7,6 +7,8 @@ start, wants to read there, or counts other records than it has. A story ends wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 Heard = tuple[str, str, str, str]
 """What was said, what was written, where the window is, and each offset in it."""
 
@@ -14,8 +16,10 @@ DONE = "24"
 ARCHIVED = "4"
 
 
-def contradiction(line: str, before: Heard | None, kafka: Heard) -> str:
-    """What is wrong in Kafka's answer, whatever ours is; nothing where it is sound."""
+def contradiction(line: str, before: Heard | None, kafka: Heard, holes: Iterable[tuple[int, int]]) -> str:
+    """What is wrong in Kafka's answer, whatever ours is; nothing where it is sound.
+
+    `holes`: where was read so far, and the first offset that the log had there."""
     said, _, place, window = kafka
     next_offset, start, _, complete, _ = place.split()
     states = _states(window, int(start))
@@ -29,12 +33,11 @@ def contradiction(line: str, before: Heard | None, kafka: Heard) -> str:
         was = _states(before[3])
         if any(was[offset].endswith("?") and not state.endswith("?") for offset, state in states.items()):
             return "a write under way was forgotten"
-    if line.startswith("take"):
-        if before is not None and before[3] and not _states(before[3], int(before[2].split()[1])):
-            return "a window of which nothing is left counts as one record"
-        _, _, _, _, _, asked, first, *_ = line.replace("-", " ").split()
-        if int(asked) <= int(next_offset) < int(first):
-            return "a gap that the log does not have is read again"
+    emptied = before is not None and before[3] and not _states(before[3], int(before[2].split()[1]))
+    if line.startswith("take") and emptied:
+        return "a window of which nothing is left counts as one record"
+    if any(asked <= int(next_offset) < first for asked, first in holes):
+        return "a gap that the log does not have is read again"
     return ""
 
 

@@ -25,6 +25,8 @@ KEPT = HERE / "stories.txt.gz"
 KEPT_STORIES = 60
 STEPS = 60
 STORIES = int(os.environ.get("KONVENE_DELIVERY_STORIES", "200"))
+TOLD_APART = (9774,)
+"""Kafka reads a gap again that it had read two steps before."""
 
 
 class Kafka:
@@ -76,7 +78,7 @@ def compared(
     theirs = heard(answer, line)
     if line.startswith(("ack", "release")) and answer.split(" |")[1].strip() and not mine[1]:
         ours.pass_over()  # Kafka writes of what lies before the start.
-    wrong = contradiction(line, before[1] if before is not None else None, theirs)
+    wrong = contradiction(line, before[1] if before is not None else None, theirs, ours.holes)
     if wrong:
         return wrong
     what = difference(mine, theirs)
@@ -90,7 +92,7 @@ def compared(
 def test_both_say_the_same(kafka: Kafka) -> None:
     ends: Counter[str] = Counter()
     kept: list[str] = []
-    for seed in range(STORIES):
+    for seed in (*range(STORIES), *TOLD_APART):
         script = Script(seed)
         told: list[str] = []
         line, before, end = script.first(), None, "agreed"
