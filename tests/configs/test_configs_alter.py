@@ -179,3 +179,41 @@ def test_a_brokers_change_gives_the_configuration_after_it() -> None:
         cluster, {"message.max.bytes": "3", "listener.name.a.ssl.keystore.location": "/k"}, per_broker=True
     )
     assert (both["message.max.bytes"], both.cluster, warnings) == (3, {"message.max.bytes": "2"}, ())
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted", "refusal"),
+    [
+        ("4", "2", None),
+        ("4", "8", None),
+        ("1", "2", None),
+        ("4", "0", "Log cleaner threads should be at least 1"),
+        ("4", "1", "Log cleaner threads cannot be reduced to less than half the current value 4"),
+        ("4", "9", "Log cleaner threads cannot be increased to more than double the current value 4"),
+    ],
+)
+def test_a_running_cleaner_has_at_most_twice_or_half_as_many_threads(
+    now: str, wanted: str, refusal: str | None
+) -> None:
+    """In Kafka's words; where no cleaner runs, nobody minds."""
+    change: dict[str, str | None] = {"log.cleaner.threads": wanted}
+    running, _ = BrokerConfig.load(f"log.cleaner.threads={now}")
+    if refusal is None:
+        assert validate_broker(running, change, per_broker=False)[0]["log.cleaner.threads"] == int(wanted)
+        return
+    with pytest.raises(RefusedForBroker) as refused:
+        validate_broker(running, change, per_broker=False)
+    assert str(refused.value) == refusal
+    off, _ = BrokerConfig.load(f"log.cleaner.threads={now}\nlog.cleaner.enable=false")
+    assert validate_broker(off, change, per_broker=False)[0]["log.cleaner.threads"] == int(wanted)
+
+
+def test_each_cleaner_has_memory() -> None:
+    """More than a mebibyte each: at the start, and when either is altered."""
+    words = r"log\.cleaner\.dedupe\.buffer\.size must be at least 1MB per cleaner thread\."
+    with pytest.raises(ConfigError, match=words):
+        BrokerConfig.load("log.cleaner.threads=2\nlog.cleaner.dedupe.buffer.size=2097153")
+    running, _ = BrokerConfig.load("log.cleaner.dedupe.buffer.size=2097153")
+    with pytest.raises(RefusedForBroker, match=words):
+        validate_broker(running, {"log.cleaner.threads": "2"}, per_broker=False)
+    assert validate_broker(running, {"log.cleaner.backoff.ms": "1"}, per_broker=False)[1] == ()

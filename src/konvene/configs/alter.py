@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from konvene.configs.broker import BROKER, PLUGIN_PREFIXES, REMOVED
-from konvene.configs.checks import conflicts
+from konvene.configs.checks import conflicts, wrong_cleaners
 from konvene.configs.config import CLAMPED, BrokerConfig, base_name, nearest_names
 from konvene.configs.effective import limits, topic_values
 from konvene.configs.errors import (
@@ -198,6 +198,9 @@ def validate_broker(
     judged = {**changed.values, **{name: values[name] for name in CLAMPED if name in values}}
     for words in conflicts(judged):
         raise RefusedForBroker(words)
+    refusal = wrong_cleaners(broker.values, changed.values)
+    if refusal is not None:
+        raise RefusedForBroker(refusal)
     return changed, warnings
 
 

@@ -25,6 +25,21 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
             "Whether records of other topics are on disk before a write is answered and a reader sees them.",
             note="Off, they are left to the page cache and to the flush settings, as in Kafka."),
 
+    # The archive: finished segments, before cleaning or retention takes them
+    Setting("konvene.log.archive.dir", STRING, "",
+            "Where finished segments are kept before cleaning or retention takes them; empty: nowhere.",
+            note="They are linked, or copied where files cannot be. While it cannot take them, the logs of "
+            "these topics are neither cleaned nor shortened."),
+    Setting("konvene.log.archive.topics", LIST,
+            ("__consumer_offsets", "__transaction_state", "__share_group_state", "__konvene_audit"),
+            "The topics whose finished segments are handed over."),
+
+    # Compaction
+    Setting("konvene.log.cleaner.process.min.bytes", LONG, 4_194_304,
+            "How many bytes a log has that is compacted in a process of its own rather than beside requests.",
+            at_least=0, dynamic="cluster-wide",
+            note="The process is started when it is needed and ends when there is nothing more to do."),
+
     # Streams groups
     Setting("konvene.streams.mode", STRING, "kafka",
             "What streams groups do where KIP-1071 says more than Apache Kafka does.",

@@ -1,8 +1,8 @@
 """What a broker is told about logs: directories, topics, segments, retention, batches, compaction.
 
 Most rows are what a topic falls back to (`topic.py` names them as synonyms). Where one length of
-time can be said in several units, the finest unit that is set counts. Compaction runs on one thread
-with memory of its own, so the rows that divide Kafka's cleaner among threads change nothing.
+time can be said in several units, the finest unit that is set counts. What Kafka's cleaner calls a
+thread is here a cleaning that goes on beside others; memory and speed are divided among them as there.
 """
 
 from __future__ import annotations
@@ -172,19 +172,19 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
             at_least=0, dynamic="cluster-wide"),
     Setting("log.cleaner.dedupe.buffer.size", LONG, 134_217_728,
             "Memory for the map of keys, over all cleaner threads.",
-            dynamic="cluster-wide", unused=True),
+            dynamic="cluster-wide"),
     Setting("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9,
             "How full the map of keys may become.",
-            dynamic="cluster-wide", unused=True),
+            dynamic="cluster-wide"),
     Setting("log.cleaner.io.buffer.size", INT, 524_288,
-            "Memory for reading and writing, over all cleaner threads.",
+            "Memory for reading and writing, over all cleaner threads; here each takes what it needs.",
             at_least=0, dynamic="cluster-wide", unused=True),
     Setting("log.cleaner.io.max.bytes.per.second", DOUBLE, 1.7976931348623157e+308,
             "Limit on what the cleaner reads and writes each second.",
             dynamic="cluster-wide"),
     Setting("log.cleaner.threads", INT, 1,
-            "How many threads compact.",
-            at_least=0, dynamic="cluster-wide", unused=True),
+            "How many logs are compacted at a time.",
+            at_least=0, dynamic="cluster-wide"),
 
     # Directories as a machine has them
     Setting("log.dir.failure.timeout.ms", LONG, 30_000,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-__all__ = ["NEEDS", "ORDERS", "Need", "Order", "conflicts"]
+__all__ = ["CLEANERS", "NEEDS", "ORDERS", "Need", "Order", "conflicts", "wrong_cleaners"]
 
 Values: TypeAlias = Mapping[str, Any]
 
@@ -58,6 +58,7 @@ ORDERS: Final[tuple[Order, ...]] = (
 )
 
 CODECS: Final = range(5)
+MIB: Final = 1_048_576
 RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 
 SHARE_ASSIGNORS: Final = frozenset(
@@ -98,6 +99,12 @@ NEEDS: Final[tuple[Need, ...]] = (
         lambda values: _finest(values, "log.roll.jitter.ms", "log.roll.jitter.hours") >= 0,
     ),
     (
+        "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+        lambda values: (
+            values["log.cleaner.dedupe.buffer.size"] // max(values["log.cleaner.threads"], 1) > MIB
+        ),
+    ),
+    (
         "queued.max.request.bytes must be at least socket.request.max.bytes, or not above 0",
         lambda values: (
             values["queued.max.request.bytes"] <= 0
@@ -123,6 +130,32 @@ NEEDS: Final[tuple[Need, ...]] = (
         for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec")
     ),
 )
+
+
+CLEANERS: Final = (
+    "log.cleaner.threads",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.io.buffer.size",
+    "message.max.bytes",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.backoff.ms",
+)
+"""What Kafka's cleaner can be told while it runs: to tell it one of these is to tell it all of them."""
+
+
+def wrong_cleaners(before: Values, after: Values) -> str | None:
+    """Why a running cleaner cannot be told this, in Kafka's words; None where it can."""
+    if not before["log.cleaner.enable"] or all(before[name] == after[name] for name in CLEANERS):
+        return None
+    now, wanted = before["log.cleaner.threads"], after["log.cleaner.threads"]
+    if wanted < 1:
+        return "Log cleaner threads should be at least 1"
+    if wanted < now // 2:
+        return f"Log cleaner threads cannot be reduced to less than half the current value {now}"
+    if wanted > now * 2:
+        return f"Log cleaner threads cannot be increased to more than double the current value {now}"
+    return None
 
 
 def conflicts(values: Values) -> Iterator[str]:
