@@ -29,6 +29,7 @@ class DamagedLog(LogError):
         super().__init__(f"{path} is damaged at byte {position}: {why}")
         self.path = path
         self.position = position
+        self.why = why
 
 
 class LogGone(LogError):
