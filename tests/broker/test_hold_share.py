@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.broker.holds import responsive
+from tests.broker.holds import hold_left, responsive
 from tests.broker.lines import Line, until
 
 from konvene.broker.broker import Broker
@@ -40,8 +40,6 @@ async def held(broker: Broker, line: Line, member: str = "a") -> int:
         told = await line.ask(SHARE_HEARTBEAT, 1, says(member, told.member_epoch))
         await asyncio.sleep(0.005)
     assert (told.member_epoch, told.heartbeat_interval_ms) == (3, 5000)
-    quiet = await line.ask(SHARE_HEARTBEAT, 1, says(member, 3))
-    assert quiet.assignment is None
     line.send(SHARE_HEARTBEAT, 1, says(member, 3))
     await until(lambda: len(broker.holding) == before + 1)
     return 3
@@ -61,6 +59,39 @@ def test_a_member_hears_at_once_who_joined(tmp_path: Path) -> None:
             _, told = await a.answer()
             assert (told.error_code, told.member_epoch, len(partitions(told))) == (0, 4, 1)
             assert partitions(joined) != partitions(told)
+
+    asyncio.run(main())
+
+
+def test_a_member_that_has_just_heard_of_one_change_hears_at_once_of_the_next(tmp_path: Path) -> None:
+    """The first heartbeat after news is held as well, for less than was told with the news."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, **AT_ONCE) as broker:
+            a, b = await Line.to(broker), await Line.to(broker)
+            await held(broker, a)
+            assert (await b.ask(SHARE_HEARTBEAT, 1, says("b", 0, "orders"))).member_epoch == 4
+            _, told = await a.answer()
+            assert told.member_epoch == 4
+            a.send(SHARE_HEARTBEAT, 1, says("a", 4))
+            await until(lambda: len(broker.holding) == 1)
+            assert 3.5 < hold_left(broker) <= 4.0
+            assert (await b.ask(SHARE_HEARTBEAT, 1, says("b", -1))).error_code == 0
+            _, told = await a.answer()
+            assert (told.member_epoch, len(partitions(told))) == (5, 2)
+
+    asyncio.run(main())
+
+
+def test_on_a_new_connection_the_first_heartbeat_is_answered(tmp_path: Path) -> None:
+    """What was told before may have been lost with the other one."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, **AT_ONCE) as broker:
+            a = await Line.to(broker)
+            await held(broker, a)
+            again = await Line.to(broker)
+            assert (await again.ask(SHARE_HEARTBEAT, 1, says("a", 3))).error_code == 0
 
     asyncio.run(main())
 

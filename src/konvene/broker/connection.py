@@ -33,7 +33,8 @@ log = logging.getLogger("konvene.connection")
 
 PRODUCE = b"\0\0"
 
-REMEMBERED = frozenset((12, 68, 76, 88, API_VERSIONS))
+SHARE_HEARTBEAT = 76
+REMEMBERED = frozenset((12, 68, SHARE_HEARTBEAT, 88, API_VERSIONS))
 """The keys of those APIs whose requests may be answered unread: heartbeats of members and ApiVersions."""
 
 TOLD_ONCE = "assignment", "active_tasks", "partitions_by_user_endpoint"
@@ -56,8 +57,9 @@ class Connection(asyncio.BufferedProtocol):
     """Speaks with one client."""
 
     __slots__ = (
-        "_ahead", "_at", "_broker", "_busy", "_filled", "_filling", "_going", "_holds", "_host", "_need",
-        "_paused", "_software", "_spacing", "_task", "_told", "_transport", "_write_full", "active_at",
+        "_ahead", "_at", "_broker", "_busy", "_filled", "_filling", "_going", "_heard", "_holds", "_host",
+        "_need", "_paused", "_software", "_spacing", "_task", "_told", "_transport", "_write_full",
+        "active_at",
     )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
@@ -75,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._holds = False  # The answer to a heartbeat is kept (`holding`).
         self._software = ("", "")  # Name and version, as the client told in ApiVersions.
         self._told: Known | None = None  # The heartbeat that was answered here last.
+        self._heard: tuple[str, int] | None = None  # A member of a share group, and the interval it was told.
         self._spacing: Spacing | None = None  # Of a member of a classic group.
         self._task: asyncio.Task[None] | None = None
         self.active_at = 0.0
@@ -298,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._spacing is not None:
             self._spacing.answered(int(self._broker.loop.time() * 1000))
         if not known.again(before=True):
-            self._told = None
+            self._told = self._heard = None
             self._decide(frame, len(frame))
             return
         if self._broker.meter is not None:
@@ -338,9 +341,29 @@ class Connection(asyncio.BufferedProtocol):
                 self._send_later(route, version, head.correlation_id, answer)
             )
         else:
-            self._send(route, version, head.correlation_id, answer)
             if head.api_key in REMEMBERED and not answer.error_code:
                 self._remember(bytes(frame), route, request, answer)
+                if head.api_key == SHARE_HEARTBEAT and self._holds_the_first(bytes(frame)):
+                    return
+            self._send(route, version, head.correlation_id, answer)
+
+    def _holds_the_first(self, frame: bytes) -> bool:
+        """Keep the answer to the first heartbeat after news as well.
+
+        It says what the member was told here just before, so it has come; and a member of a share group has
+        nothing to say of it. Without that, who has just heard of one change would hear late of the next."""
+        known, heard = self._told, self._heard
+        if known is None or heard is None or heard[0] != known.member_id or len(self._ahead) > self._at:
+            return False
+        held_ms = min(known.hold_ms, hold_ms(heard[1], is_static=False))
+        if not held_ms or not may_be_held(
+            self._software, self._broker.config["konvene.heartbeat.hold.clients"]
+        ):
+            return False
+        self._holds = self._broker.holding.hold(self, known, frame, held_ms)
+        if self._holds and self._broker.meter is not None:
+            self._broker.meter.held += 1
+        return self._holds
 
     def _remember(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
         """The same request may be answered alike next time."""
@@ -393,6 +416,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.writelines(parts)
         if self._broker.meter is not None:
             self._broker.meter.answered(route.api.key, response)
+        if route.api.key == SHARE_HEARTBEAT:
+            self._heard = (response.member_id or "", response.heartbeat_interval_ms)
         self._busy = False
         if self._ahead and not self._going:
             self._go_on()
