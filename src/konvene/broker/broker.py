@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from konvene.broker.admission import Admission
+from konvene.broker.archive import Archive
 from konvene.broker.assignors import load_assignors, load_task_assignors
 from konvene.broker.audit import Audit
 from konvene.broker.coordinator import Call, Coordinator
@@ -133,6 +134,7 @@ class Broker:
         self.intake = Intake(
             config["queued.max.request.bytes"] if config["queued.max.request.bytes"] > 0 else MOST_COMING
         )
+        self.archive = Archive.of(config, directory)
         self.audit = Audit(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
