@@ -7,6 +7,7 @@ business of `partition`; what the directory writes down of all its logs together
 
 from __future__ import annotations
 
+from konvene.log.cleaner.completing import remove_drafts
 from konvene.log.partition import PartitionLog
 from konvene.log.segment import segment_name
 
@@ -38,6 +39,19 @@ def write_down(log: PartitionLog, *, durably: bool = True) -> None:
             stray = f"{log.directory}/{segment_name(old, '.snapshot')}"
             if log._disk.exists(stray):
                 log._disk.remove(stray)
+    except OSError as error:
+        log.health.fail(f"cannot close {log.directory}", error)
+
+
+def tidy(log: PartitionLog) -> None:
+    """Remove what a cleaning has replaced, or left half done. `LogOffline` where the disk fails."""
+    try:
+        if log.cleaning is not None:
+            remove_drafts(log._disk, log.directory)
+            log.cleaning = None
+        for segment in list(log.aside):
+            segment.remove()
+            del log.aside[segment]
     except OSError as error:
         log.health.fail(f"cannot close {log.directory}", error)
 

@@ -22,6 +22,11 @@ class LogConfig:
     retention_bytes: int = -1
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     delete_retention_ms: int = 24 * 3600 * 1000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    file_delete_delay_ms: int = 60_000
+    """So long do files stay, under another name, that a cleaning has replaced."""
     max_message_bytes: int = 1024 * 1024 + 12
     max_decompressed_message_bytes: int = 2**31 - 9
     compression: Compression | None = None
@@ -48,3 +53,10 @@ class LogConfig:
     @property
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """How long a segment may grow: no longer than a record may wait, as it waits there."""
+        if self.compacts and self.max_compaction_lag_ms > 0:
+            return min(self.max_compaction_lag_ms, self.segment_ms)
+        return self.segment_ms

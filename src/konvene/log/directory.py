@@ -1,10 +1,10 @@
 """Everything under one `log.dir`: whose it is, which partitions it holds, how it was left.
 
 Decides who may use the directory (one process at a time, of one cluster and node), whether it
-was closed properly, and where each log's recovery and start lie. The files are Kafka's:
-`.lock`, `meta.properties`, `.kafka_cleanshutdown`, `recovery-point-offset-checkpoint`,
-`log-start-offset-checkpoint`, and a folder `topic-N` for each partition, which a deletion
-first renames to `topic-N.<token>-delete`, so that a crash leaves it whole or doomed.
+was closed properly, where each log's recovery and start lie, and how far it was cleaned. The
+files are Kafka's: `.lock`, `meta.properties`, `.kafka_cleanshutdown`, those of `checkpoints`,
+and a folder `topic-N` for each partition, which a deletion first renames to
+`topic-N.<token>-delete`, so that a crash leaves it whole or doomed.
 
 The order that makes this safe: the mark of a clean close is removed before anything is
 written, and written after everything else is durable; a recovery point is written after
@@ -21,10 +21,17 @@ import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from konvene.codec.errors import Malformed
 from konvene.log import summary
+from konvene.log.checkpoints import (
+    CLEANED_OFFSETS,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    TopicPartition,
+    encode_checkpoint,
+    read_checkpoint,
+)
 from konvene.log.closing import forget_written, is_written_down, write_down
 from konvene.log.config import LogConfig
 from konvene.log.errors import DamagedLog, LogError, LogGone, LogOffline, WrongDirectory
@@ -33,12 +40,17 @@ from konvene.log.opening import open_log
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.recovery import Recovered
 from konvene.log.summary import LeftLog, leave
+from konvene.log.truncating import end_if_cut
+
+__all__ = [
+    "CLEANED_OFFSETS", "CLEAN_MARK", "LOCK_NAME", "META_NAME", "RECOVERY_POINTS", "START_OFFSETS",
+    "TOPIC_ID_NAME", "ConfigOf", "Identity", "LogDirectory", "TopicPartition", "encode_checkpoint",
+    "read_checkpoint",
+]  # fmt: skip
 
 CLEAN_MARK = ".kafka_cleanshutdown"
 LOCK_NAME = ".lock"
 META_NAME = "meta.properties"
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-START_OFFSETS = "log-start-offset-checkpoint"
 TOPIC_ID_NAME = "partition.metadata"
 
 MANY = 64
@@ -47,16 +59,6 @@ MANY = 64
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
 _DOOMED = re.compile(r".+\.[0-9a-zA-Z]+-delete\Z")
-
-
-class TopicPartition(NamedTuple):
-    """One partition, as a name on disk."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class LogDirectory:
         self._lock = lock
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
+        self._cleaned: dict[TopicPartition, int] = {}
         #: Hears of each partition that was opened, or could not be.
         self.told: Callable[[TopicPartition], None] = lambda _partition: None
         self._left: dict[str, LeftLog] = {}
@@ -146,6 +149,8 @@ class LogDirectory:
         directory._left = left
         directory._recovery_points = read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
         directory._start_offsets = read_checkpoint(disk, f"{path}/{START_OFFSETS}")
+        with contextlib.suppress(DamagedLog):  # It saves work and decides nothing.
+            directory._cleaned = read_checkpoint(disk, f"{path}/{CLEANED_OFFSETS}")
         folders = disk.folders(path)
         for name in folders:
             if _DOOMED.match(name):
@@ -180,6 +185,7 @@ class LogDirectory:
                 now_ms=now_ms,
                 start_offset=self._start_offsets.get(partition, 0),
                 recovery_point=self._recovery_points.get(partition, 0),
+                cleaned_to=self._cleaned.get(partition, 0),
                 settled=self._settled,
                 left=self._left.pop(str(partition), None),
                 health=self.health,
@@ -264,6 +270,8 @@ class LogDirectory:
         self.checkpoint(without=partition)
         doomed = f"{str(partition)[: 255 - len(token) - 8]}.{token}-delete"
         try:
+            if partition in self._cleaned:
+                self._say_cleaned(partition, None)
             if log is not None:
                 log.abandon()
             self.disk.rename(folder, f"{self.path}/{doomed}")
@@ -278,16 +286,52 @@ class LogDirectory:
         if offset >= log.end_offset:
             return
         points = self._points()
-        points[partition] = min(points.get(partition, 0), max(offset, log.start_offset))
-        # The batch that holds the offset goes whole: its beginning is what stays durable.
-        for header, _ in log.batches_from(max(offset, log.start_offset), offset + 1):
-            points[partition] = min(points[partition], header.base_offset)
         try:
+            end = end_if_cut(log, max(offset, log.start_offset))[2]
+            points[partition] = min(points.get(partition, 0), end)
             self._write(RECOVERY_POINTS, points)
+            if self._cleaned.get(partition, 0) > end:
+                self._say_cleaned(partition, end)
         except OSError as error:
             self.health.fail(f"cannot checkpoint {self.path}", error)
         self._recovery_points = points
         log.truncate_to(offset)
+
+    # what was cleaned --------------------------------------------------------------------------
+
+    def cleaned_to(self, partition: TopicPartition) -> int | None:
+        """Where the last cleaning of a log ended; None where there was none."""
+        return self._cleaned.get(partition)
+
+    def note_cleaned(self, partition: TopicPartition, offset: int) -> None:
+        """All before `offset` has been cleaned, and is in place. `LogOffline` if that cannot be written."""
+        if self.health.failure is not None:
+            raise self.health.refusal()
+        if partition in self.logs and self._cleaned.get(partition) != offset:
+            try:
+                self._say_cleaned(partition, offset)
+            except OSError as error:
+                self.health.fail(f"cannot checkpoint {self.path}", error)
+
+    def reach(self, partition: TopicPartition, offset: int) -> None:
+        """Let the recovery point on the disk be at `offset` or behind, which is durable. `LogOffline`."""
+        known, durable = self._recovery_points.get(partition, 0), self.logs[partition].synced_offset
+        if durable < offset:
+            raise ValueError(f"{partition} is durable only up to {durable}, not to {offset}")
+        if known < offset:
+            points = {**self._recovery_points, partition: durable}
+            try:
+                self._write(RECOVERY_POINTS, points)
+            except OSError as error:
+                self.health.fail(f"cannot checkpoint {self.path}", error)
+            self._recovery_points = points
+
+    def _say_cleaned(self, partition: TopicPartition, offset: int | None) -> None:
+        cleaned = {known: at for known, at in self._cleaned.items() if known != partition}
+        if offset is not None:
+            cleaned[partition] = offset
+        self._write(CLEANED_OFFSETS, cleaned)
+        self._cleaned = cleaned
 
     # how it is left ----------------------------------------------------------------------------
 
@@ -371,7 +415,11 @@ class LogDirectory:
     def _forget_the_gone(self) -> None:
         """Say nothing of folders that are not there: one made under such a name begins anew."""
         there = set(self.partitions())
-        for name, offsets in ((RECOVERY_POINTS, self._recovery_points), (START_OFFSETS, self._start_offsets)):
+        for name, offsets in (
+            (RECOVERY_POINTS, self._recovery_points),
+            (START_OFFSETS, self._start_offsets),
+            (CLEANED_OFFSETS, self._cleaned),
+        ):
             gone = [partition for partition in offsets if partition not in there]
             for partition in gone:
                 del offsets[partition]
@@ -443,26 +491,3 @@ def _identify(disk: Disk, path: str, wanted: Identity) -> Identity:
             f"not to node {wanted.node_id} of cluster {wanted.cluster_id}"
         )
     return found
-
-
-def encode_checkpoint(offsets: dict[TopicPartition, int]) -> bytes:
-    """Kafka's checkpoint: a version, a count and a row for each partition."""
-    rows = [f"{partition.topic} {partition.partition} {at}" for partition, at in sorted(offsets.items())]
-    return "\n".join(["0", str(len(rows)), *rows, ""]).encode()
-
-
-def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """A checkpoint that is missing says nothing; a damaged one says so (it is replaced whole, never torn).
-
-    An empty one says nothing either: so Kafka makes it, before it has something to write."""
-    data = disk.read(path) if disk.exists(path) else b""
-    if not data:
-        return {}
-    try:
-        lines = data.decode("ascii").split("\n")
-        rows = [line.split(" ") for line in lines[2:] if line]
-        if int(lines[0]) != 0 or int(lines[1]) != len(rows):
-            raise ValueError("wrong version or count")
-        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
-    except (ValueError, IndexError) as error:
-        raise DamagedLog(path, 0, str(error)) from None

@@ -1,9 +1,9 @@
 """How the log of one partition comes back: from its files to a `PartitionLog` that may be written.
 
-The steps, in order: clear away what an interrupted deletion left; find the segments; find
-where the log ends (after a clean close from the indexes, otherwise by reading everything from
-the recovery point on with checksums); cut a torn tail; read the leader epochs; rebuild the
-producers from the newest snapshot that can be trusted and the batches behind it.
+The steps, in order: clear away what an interrupted deletion left; end what an interrupted cleaning began
+(`cleaner.completing`); find the segments; find where the log ends (after a clean close from the indexes,
+otherwise by reading everything from the recovery point on with checksums); cut a torn tail; read the leader
+epochs; rebuild the producers from the newest snapshot that can be trusted and the batches behind it.
 
 Nothing is repaired that would hide a loss: see `recovery`. What was read after a crash may
 still be in the system's memory only, so it is synced before it counts as durable.
@@ -11,8 +11,11 @@ still be in the system's memory only, so it is synced before it counts as durabl
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from konvene.codec.batches import NO_PRODUCER_ID, BatchHeader
 from konvene.codec.errors import CodecError, Malformed
+from konvene.log.cleaner.completing import complete, is_interrupted
 from konvene.log.config import LogConfig
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
@@ -37,6 +40,7 @@ def open_log(
     now_ms: int,
     start_offset: int = 0,
     recovery_point: int = 0,
+    cleaned_to: int = 0,
     settled: bool = False,
     left: LeftLog | None = None,
     health: Health | None = None,
@@ -45,12 +49,13 @@ def open_log(
 
     `clean`: it was closed properly, so nothing needs to be read, and hardly anything where `left`
     still says what is there. Otherwise everything from the segment of `recovery_point` on is read
-    with checksums; it is durable already where the disk is `settled`. `DamagedLog` where more than
-    a torn tail would be lost; `LogOffline` where the disk fails.
+    with checksums; it is durable already where the disk is `settled`. Up to `cleaned_to`, and to the
+    recovery point, a cleaning may have left gaps. `DamagedLog` where more than a torn tail would be
+    lost; `LogOffline` where the disk fails.
     """
     log = PartitionLog(disk, directory, config, health or Health())
     try:
-        found = Opening(log, recovery_point, settled).open(clean, now_ms, start_offset, left)
+        found = Opening(log, recovery_point, cleaned_to, settled).open(clean, now_ms, start_offset, left)
     except OSError as error:
         log.health.fail(f"cannot open {directory}", error)
     return log, found
@@ -59,12 +64,15 @@ def open_log(
 class Opening:
     """One opening of one log. `open` is called once."""
 
-    def __init__(self, log: PartitionLog, recovery_point: int, settled: bool) -> None:
+    def __init__(self, log: PartitionLog, recovery_point: int, cleaned_to: int, settled: bool) -> None:
         self._log = log
         self._disk = log._disk
         self._directory = log.directory
         self._interval = log.config.index_interval_bytes
         self._recovery_point = recovery_point
+        self._cleaned_to = cleaned_to
+        #: Of the segment that was read last: whether offsets are missing in it, as they are after a cleaning.
+        self._has_gaps = False
         self._settled = settled
         #: Whether a batch of an idempotent producer was read, or may be among those that were not.
         self._producers_wrote = True
@@ -81,8 +89,7 @@ class Opening:
         bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
         log.segments = [Segment.found(self._disk, self._directory, base, self._interval) for base in bases]
         self._read_epochs(names)
-        for segment, following in zip(log.segments, log.segments[1:], strict=False):
-            segment.next_offset = following.base_offset
+        self._meet(log.segments)
         recovered = Recovered(clean)
         read_from = None
         if log.segments and not (clean and self._trust_last()):
@@ -115,12 +122,13 @@ class Opening:
         except FileNotFoundError:
             disk.mkdir(directory)
             names = []
+        if is_interrupted(names):
+            self._cleaned_to = max(self._cleaned_to, complete(disk, directory, names) or 0)
+            names = disk.listdir(directory)
         kept = []
         logs = {name[:20] for name in names if name.endswith(".log")}
         for name in names:
             ending = name[name.rfind(".") :]
-            if ending == ".swap":
-                raise DamagedLog(f"{directory}/{name}", 0, "an interrupted compaction of another broker")
             if ending in _LEFTOVERS or (ending in _BESIDE_A_LOG and name[:20] not in logs):
                 disk.remove(f"{directory}/{name}")
             else:
@@ -160,7 +168,8 @@ class Opening:
             segment = segments[at]
             fault = None
             if at > first and (
-                segment.base_offset < expected or (expected >= point and segment.base_offset > expected)
+                segment.base_offset < expected
+                or (segment.base_offset > expected >= point and not self._was_cleaned(expected))
             ):
                 # The file before ends too early (or too late): that is where the log ends.
                 at -= 1
@@ -170,6 +179,7 @@ class Opening:
             else:
                 size = segment.size
                 segment.start_over()
+                self._has_gaps = not size
                 end = scan(segment.file, size, segment.base_offset, self._noting(segment))
                 scanned += end.position
                 fault, expected = end.fault, end.next_offset
@@ -184,11 +194,24 @@ class Opening:
             self._disk.sync_directory(self._directory)
         for segment in segments[first:-1]:
             segment.write_indexes()
+        self._meet(segments[first:])
         found = Recovered(False, scanned, rebuilt_indexes=len(segments) - first)
         if where is not None:
             offset, path, why = where
             found = found._replace(cut_bytes=cut, cut_at_offset=offset, cut_file=path, why=why)
         return found, segments[first].base_offset
+
+    def _was_cleaned(self, offset: int) -> bool:
+        """Whether a gap from `offset` to the next segment is a cleaning's, and no loss.
+
+        It was written down, or the segment before it shows others: Kafka replaces first and writes later."""
+        return offset < self._cleaned_to or (self._has_gaps and self._log.config.compacts)
+
+    @staticmethod
+    def _meet(segments: list[Segment]) -> None:
+        """A segment ends where the next one begins, also where a cleaning took its last batches."""
+        for segment, following in pairwise(segments):
+            segment.next_offset = following.base_offset
 
     def _cut(self, segments: list[Segment], at: int, position: int) -> int:
         """Segment `at` ends at `position` and is the last: the later ones go first. Bytes that went."""
@@ -207,6 +230,8 @@ class Opening:
         epochs = self._log.epochs
 
         def note(header: BatchHeader, _view: memoryview) -> None:
+            if header.base_offset != segment.next_offset:
+                self._has_gaps = True
             segment.note(header.last_offset, header.max_timestamp, header.size)
             if header.partition_leader_epoch > epochs.latest:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from konvene.codec.batches import (
     NO_PRODUCER_EPOCH,
@@ -43,6 +43,7 @@ from konvene.codec.batches import (
 )
 from konvene.codec.compression import Buffer
 from konvene.codec.errors import CodecError
+from konvene.log.cleaner.completing import remove_drafts
 from konvene.log.config import LogConfig
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
@@ -57,7 +58,11 @@ from konvene.log.errors import (
 from konvene.log.files import Disk, replace
 from konvene.log.producers import AbortedTransaction, Origin, Producers
 from konvene.log.segment import Segment
+from konvene.log.truncating import truncate
 from konvene.log.validation import too_large, validate, validate_batch
+
+if TYPE_CHECKING:
+    from konvene.log.cleaner.contract import Task
 
 _INDEX_ENTRY_BYTES = 8
 
@@ -113,6 +118,8 @@ class PartitionLog:
         "_sync_lock",
         "_unsynced",
         "aborted",
+        "aside",
+        "cleaning",
         "config",
         "directory",
         "end_offset",
@@ -140,6 +147,10 @@ class PartitionLog:
         #: Where the newest snapshot of the producers stands that the last close left.
         self.snapshot_offset: int | None = None
         self.aborted: list[AbortedTransaction] = []
+        #: The cleaning of this log that is going on: `retain` waits, cutting the log ends it.
+        self.cleaning: Task | None = None
+        #: Segments that a cleaning has replaced, and since when: who reads them may go on for a while.
+        self.aside: dict[Segment, int | None] = {}
         self._active: Segment
         #: Segments that are finished and whose data or indexes are not yet durable.
         self._unsynced: list[Segment] = []
@@ -345,7 +356,7 @@ class PartitionLog:
         except OSError as error:  # The first use of a log that was taken up as it was left.
             self.health.fail(f"cannot read the index of {segment.path}", error)
         return (
-            waited > self.config.segment_ms
+            waited > self.config.max_segment_ms
             or index_bytes >= self.config.segment_index_bytes
             or last.last_offset - segment.base_offset > 0x7FFF_FFFF
         )
@@ -457,12 +468,14 @@ class PartitionLog:
 
         Not `clean`: only give the files back, as after a failure.
         """
-        from konvene.log.closing import is_written_down, write_down  # they read what only this file sets
+        from konvene.log import closing  # it reads what only this file sets
 
-        if clean and self.health.failure is None and not is_written_down(self):
-            self.sync()
-            write_down(self)
-        for segment in self.segments:
+        if clean and self.health.failure is None:
+            if not closing.is_written_down(self):
+                self.sync()
+                closing.write_down(self)
+            closing.tidy(self)
+        for segment in (*self.segments, *self.aside):
             segment.file.close()
 
     def abandon(self) -> None:
@@ -516,26 +529,28 @@ class PartitionLog:
         """Each batch from the one that contains `offset` (default: start) up to `upto` (default: end).
 
         For loaders: read a megabyte at a time, checksums not looked at. A view is good until the next step.
+        Where a cleaning has taken a segment away meanwhile, it goes on in the one that has its place.
         """
         start = self.start_offset if offset is None else offset
         end = self.end_offset if upto is None else min(upto, self.end_offset)
         if start < self.start_offset or start > self.end_offset:
             raise OffsetOutOfRange(f"{start} is not within {self.start_offset} .. {self.end_offset}")
         try:
-            for segment in self._segments_from(start):
-                if segment.base_offset >= end:
-                    return
-                found = segment.locate(start)
-                if found is None:
-                    continue
-                for header, view in segment.scan(found[0]):
-                    if header.base_offset >= end:
-                        return
-                    yield header, view
-        except FileNotFoundError as error:
-            if segment in self.segments:
-                self.health.fail(f"cannot read {self.directory}", error)
-            raise OffsetOutOfRange(f"{segment} was deleted while it was read") from None
+            while start < end:
+                segment = self._segments_from(start)[0]
+                if segment.base_offset > start:
+                    raise OffsetOutOfRange(f"{start} was deleted while it was read")
+                try:
+                    found = segment.locate(start)
+                    for header, view in segment.scan(found[0]) if found is not None else ():
+                        if header.base_offset >= end:
+                            return
+                        start = header.next_offset
+                        yield header, view
+                    start = max(start, segment.next_offset)
+                except FileNotFoundError:
+                    if segment in self.segments:
+                        raise
         except OSError as error:
             self.health.fail(f"cannot read {self.directory}", error)
 
@@ -619,12 +634,15 @@ class PartitionLog:
     def retain(self, now_ms: int) -> list[int]:
         """Delete segments that are too old, too many or before the start; their base offsets.
 
-        Always from the oldest on, and none that is being synced. The active segment goes only where all
-        its records are too old, and then a new one is begun first, as in Kafka.
+        Always from the oldest on, none that is being synced, and none while the log is being cleaned. The
+        active segment goes only where all its records are too old, and then a new one is begun first, as in
+        Kafka.
         """
         if self.health.failure is not None:
             raise self.health.refusal()
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        if self.cleaning is not None:
+            return []
         try:
             doomed = self._expired(now_ms)
         except OSError as error:
@@ -667,7 +685,7 @@ class PartitionLog:
             before_start = not active and segments[at + 1].base_offset <= self.start_offset
             too_old = (
                 config.deletes
-                and segment.size > 0
+                and (segment.size > 0 or not active)
                 and 0 <= config.retention_ms < now_ms - segment.largest_timestamp
             )
             too_many = config.deletes and not active and excess - segment.size >= 0
@@ -680,48 +698,19 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Cut every record at or behind `offset` away (at a batch's border: the batch with it goes whole).
 
-        The caller first lowers the directory's recovery point: see `LogDirectory.truncate`.
+        A cleaning that runs is given up. The caller first lowers the directory's recovery point: see
+        `LogDirectory.truncate`.
         """
         if offset >= self.end_offset:
             return
         with self._sync_lock:
             try:
-                self._truncate(max(offset, self.start_offset))
+                if self.cleaning is not None:
+                    self.cleaning = None
+                    remove_drafts(self._disk, self.directory)
+                truncate(self, max(offset, self.start_offset))
             except OSError as error:
                 self.health.fail(f"cannot truncate {self.directory}", error)
-
-    def _truncate(self, offset: int) -> None:
-        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
-            dropped = self.segments.pop()
-            if dropped in self._unsynced:
-                self._unsynced.remove(dropped)
-            dropped.remove()
-        # Gone for good before an earlier segment is cut, or a crash would leave a gap.
-        self._disk.sync_directory(self.directory)
-        self._active = active = self.segments[-1]
-        if active in self._unsynced:
-            self._unsynced.remove(active)
-        found = active.locate(offset)
-        end = active.next_offset
-        if found is not None:
-            end = read_header(active.file.pread(61, found[0])).base_offset
-            active.truncate(found[0], end)
-        active.file.sync()
-        self.end_offset = end
-        self.synced_offset = min(self.synced_offset, end)
-        self.epochs.truncate_end(end)
-        self.aborted = [gone for gone in self.aborted if gone.last_offset < end]
-        self.snapshot_offset = None
-        for name in self._disk.listdir(self.directory):
-            if name.endswith(".snapshot") and int(name[:20]) > end:
-                self._disk.remove(f"{self.directory}/{name}")
-        self.producers = Producers()
-        for segment in self.segments:
-            kept, segment.aborted = segment.aborted, []
-            for header, view in segment.scan(0):
-                if header.producer_id > NO_PRODUCER_ID:
-                    self._replay(header, view)
-            segment.aborted = kept
 
     def _replay(self, header: BatchHeader, view: memoryview) -> AbortedTransaction | None:
         """Only the producers, as `_note_producer`; the aborted transaction is given back."""

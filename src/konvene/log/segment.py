@@ -49,6 +49,7 @@ class Segment:
         "_interval",
         "_offsets",
         "_prefix",
+        "_suffix",
         "_times",
         "_unindexed",
         "aborted",
@@ -66,6 +67,8 @@ class Segment:
     def __init__(self, disk: Disk, directory: str, base_offset: int, interval: int, now_ms: int) -> None:
         self._disk = disk
         self._prefix = f"{directory}/{base_offset:020d}"
+        #: Behind the names of all files, once another segment has taken this one's place.
+        self._suffix = ""
         self._interval = interval
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -90,7 +93,7 @@ class Segment:
 
     @property
     def path(self) -> str:
-        return self._prefix + ".log"
+        return f"{self._prefix}.log{self._suffix}"
 
     # making one ------------------------------------------------------------------------------
 
@@ -125,8 +128,8 @@ class Segment:
     def load_indexes(self) -> bool:
         """Read both index files; False if either is missing or cannot be this segment's."""
         try:
-            offsets = self._disk.read(self._prefix + ".index")
-            times = self._disk.read(self._prefix + ".timeindex")
+            offsets = self._disk.read(f"{self._prefix}.index{self._suffix}")
+            times = self._disk.read(f"{self._prefix}.timeindex{self._suffix}")
             crcs = crc32c(offsets), crc32c(times)
             if self._crcs not in (None, crcs):
                 return False
@@ -138,9 +141,10 @@ class Segment:
             self._crcs, self._indexed_size = crcs, self.size
         if self._times.last[0] > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = self._times.last
-        if self._disk.exists(self._prefix + ".txnindex"):
+        transactions = f"{self._prefix}.txnindex{self._suffix}"
+        if self._disk.exists(transactions):
             try:
-                self.aborted = read_aborted(self._disk.read(self._prefix + ".txnindex"))
+                self.aborted = read_aborted(self._disk.read(transactions))
             except CodecError:
                 return False
         return True
@@ -198,12 +202,36 @@ class Segment:
         self.snapshot = None
         self._crcs, self._indexed_size = (crc32c(offset_index), crc32c(time_index)), size
 
+    def index_bytes(self) -> tuple[int, int]:
+        """Bytes of the two indexes, without reading them where their files are there."""
+        found = []
+        for held, suffix in ((self._offsets, ".index"), (self._times, ".timeindex")):
+            path = f"{self._prefix}{suffix}{self._suffix}"
+            if held is None and not self._disk.exists(path):
+                self.rebuild()
+                return len(self.offsets.data), len(self.times.data)
+            found.append(self._disk.size(path) if held is None else len(held.data))
+        return found[0], found[1]
+
     def remove(self) -> None:
         """Remove all files of this segment, the log last: an index without a log is harmless."""
         self.file.close()
-        for suffix in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):
-            if self._disk.exists(self._prefix + suffix):
-                self._disk.remove(self._prefix + suffix)
+        for ending in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):
+            path = f"{self._prefix}{ending}{self._suffix}"
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def set_aside(self, suffix: str, *, with_snapshot: bool) -> None:
+        """Give all files another name, so that nobody finds them; who holds this segment reads on.
+
+        `with_snapshot`: also the producers' at this base offset, as no segment begins there any more."""
+        endings = [".log", ".index", ".timeindex", ".txnindex"]
+        for ending in [*endings, ".snapshot"] if with_snapshot else endings:
+            path = self._prefix + ending
+            if self._disk.exists(path):
+                self._disk.rename(path, path + suffix)
+        self._suffix = suffix
+        self.file.path = self.path
 
     @property
     def offsets(self) -> OffsetIndex:
