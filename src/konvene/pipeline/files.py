@@ -7,6 +7,11 @@ one partition in several places are copies of it: replicas, or backups of differ
 
 Nothing here opens a log for writing or takes its lock. A broker may be writing, and its cleaner and its
 retention may take files away meanwhile: sizes are taken once, and who reads has to bear that a file is gone.
+
+A directory of node -1 is nobody's to clean: an archive of finished segments, or what was read of a live
+cluster. Its copies come first, since others may have lost what they have; and they are looked at last, since
+what a broker replaces while others are looked at was put there before.
+
 Partitions on their way out (`-delete`) or not yet in (`-future`) and those that a broker disowns (`-stray`)
 are passed over.
 """
@@ -32,6 +37,8 @@ _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
 _LEAVING = re.compile(r".*\.[0-9a-zA-Z]+-(delete|future|stray)\Z")
 _SEGMENT = re.compile(r"([0-9]{20})\.log\Z")
 _SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint\Z")
+NOBODY = -1
+"""The node of a directory that no broker has."""
 DEEPEST = 6
 """So many levels below a given directory are looked through."""
 
@@ -58,6 +65,8 @@ class Segment:
     size: int
     inode: int = 0
     """Whether it is still the same file: a cleaner puts another one under its name."""
+    kept: bool = False
+    """Whether it is where nobody cleans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class Copy:
     """What `partition.metadata` says, in Kafka's text form."""
     snapshots: tuple[Segment, ...] = ()
     """Of the cluster's metadata: what its log was folded into, oldest first."""
+    kept: bool = False
 
 
 @dataclass(slots=True)
@@ -93,24 +103,35 @@ def find(paths: Iterable[str | Path], cluster: str = "") -> Found:
     """Every partition below `paths`. `cluster` names the one of folders that no `meta.properties` tells of.
 
     `NotALog` for a path below which there is no log; FileNotFoundError where nothing is there."""
-    folders: dict[str, dict[str, str]] = {}
+    folders: dict[str, set[str]] = {}
+    again: list[str] = []
     for given in paths:
         path = os.path.abspath(given)
-        before = len(folders)
         if os.path.isdir(path):
-            for folder in _folders(path, DEEPEST):
-                names = folders.setdefault(os.path.realpath(folder), {})
-                names.update((name, folder) for name in _names(folder))
-            if len(folders) == before and not any(True for _ in _folders(path, DEEPEST)):
+            found = list(_folders(path, DEEPEST))
+            kept = bool(_kept_homes([path + "/", *found]))
+            if not found and not kept:
                 raise NotALog(f"{path}: no partition's folder (topic-0) is there or below")
+            again += [path] if kept else []
+            for folder in found:
+                folders.setdefault(os.path.realpath(folder), set()).update(_names(folder))
         else:
             os.stat(path)
             folder, name = os.path.split(path)
             if _SEGMENT.match(name) is None and _SNAPSHOT.match(name) is None:
                 raise NotALog(f"{path} is no segment of a log (20 digits and .log)")
-            folders.setdefault(os.path.realpath(folder), {})[name] = folder
-    copies = [_copy(folder, sorted(names), cluster) for folder, names in folders.items()]
-    return Found(sorted(copies, key=lambda copy: (copy.of, copy.path)))
+            folders.setdefault(os.path.realpath(folder), set()).add(name)
+    homes = _kept_homes(folders)
+    of_brokers = [folder for folder in folders if os.path.dirname(folder) not in homes]
+    copies = [_copy(folder, folders.pop(folder), cluster) for folder in of_brokers]
+    for path in again:
+        found = [os.path.realpath(folder) for folder in _folders(path, DEEPEST)]
+        homes = _kept_homes(found)
+        for folder in found:
+            if os.path.dirname(folder) in homes:
+                folders.setdefault(folder, set()).update(_names(folder))
+    copies += [_copy(folder, names, cluster, kept=True) for folder, names in folders.items()]
+    return Found(sorted(copies, key=lambda copy: (copy.of, not copy.kept, copy.path)))
 
 
 def _folders(path: str, deep: int) -> Iterator[str]:
@@ -136,26 +157,33 @@ def _names(folder: str) -> list[str]:
     return [name for name in os.listdir(folder) if _SEGMENT.match(name) or _SNAPSHOT.match(name)]
 
 
-def _copy(folder: str, names: list[str], cluster: str) -> Copy:
+def _copy(folder: str, names: set[str], cluster: str, *, kept: bool = False) -> Copy:
     match = _PARTITION.match(os.path.basename(folder))
     if match is None:
         raise NotALog(f"{folder} has segments, but its name does not say of which partition (topic-0)")
     segments: list[Segment] = []
     snapshots: list[Segment] = []
-    for name in names:
+    for name in sorted(names):
         try:
             stat = os.stat(os.path.join(folder, name))
         except FileNotFoundError:
             continue
         kind = snapshots if name.endswith(".checkpoint") else segments
-        kind.append(Segment(int(name[:20]), os.path.join(folder, name), stat.st_size, stat.st_ino))
-    of = Partition(_cluster_id(os.path.dirname(folder)) or cluster, match[1], int(match[2]))
-    return Copy(of, folder, tuple(sorted(segments)), _topic_id(folder), tuple(sorted(snapshots)))
+        kind.append(Segment(int(name[:20]), os.path.join(folder, name), stat.st_size, stat.st_ino, kept))
+    whose = _identity(os.path.dirname(folder))
+    of = Partition((whose and whose.cluster_id) or cluster, match[1], int(match[2]))
+    return Copy(of, folder, tuple(sorted(segments)), _topic_id(folder), tuple(sorted(snapshots)), kept)
 
 
-def _cluster_id(directory: str) -> str | None:
+def _kept_homes(folders: Iterable[str]) -> set[str]:
+    """The directories, of those that folders are in, that no broker has."""
+    homes = {os.path.dirname(folder) for folder in folders}
+    return {home for home in homes if (whose := _identity(home)) is not None and whose.node_id == NOBODY}
+
+
+def _identity(directory: str) -> Identity | None:
     try:
-        return Identity.decode(Path(directory, META_NAME).read_bytes()).cluster_id
+        return Identity.decode(Path(directory, META_NAME).read_bytes())
     except (FileNotFoundError, Malformed):
         return None
 

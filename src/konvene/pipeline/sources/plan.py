@@ -2,7 +2,8 @@
 
 A place is a partition with the offsets that it has; a slice is a part of one that a task reads, of a file or
 by Fetch. Both are values that can be sent about. Where a partition lies there several times (replicas,
-backups), each offset is read of one copy only: the one that goes on furthest without a hole.
+backups), each offset is read of one copy only: the one that goes on furthest without a hole, of an archive
+before that of a broker, who may have cleaned its own.
 
 Of a live cluster the sizes of batches are not known before they are fetched; there a limit can only be one of
 records.
@@ -189,7 +190,7 @@ def cover(
     while position <= last:
         here = [part for part in parts if part[1].first <= position < part[1].next]
         if here:
-            segment, extent = max(here, key=lambda part: (part[1].next, part[0].size))
+            segment, extent = max(here, key=lambda part: (part[0].kept, part[1].next, part[0].size))
         else:
             later = [part for part in parts if position < part[1].first <= last]
             if not later:
