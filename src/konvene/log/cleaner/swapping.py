@@ -5,7 +5,7 @@
     put_in_place  one step on the thread that appends: the old files become `.deleted`, the new ones get their
                   names, and who asks the log for a segment gets the new one
     settle        what was renamed is durable
-    finish        after the last group, or when the cleaning is given up (`discard` first)
+    finish        after the last group; `give_up` instead, when there will be no last one
 
 `settle` may be left out, or late: a crash before it makes the next start do the same steps again. The old
 segments stay readable for who is reading them, for `file.delete.delay.ms`, then `remove_deleted` removes
@@ -17,7 +17,8 @@ is what a lost file looks like, and an opening refuses it.
 An error of the disk in `put_in_place`, `settle` or `remove_deleted` takes the directory out of use, as in
 `partition`: the log in memory is then the old one, and the next start completes the new one. An error in
 `ready` leaves it open which of both a start would find: whoever called it takes the directory out of use as
-well (`log.health.fail`). Before that, `discard` is enough, and the log stays as it was.
+well (`log.health.fail`). Before that, `give_up` is enough, and the log stays as it was. `swap` does all of it
+at once, for those whom nobody waits for.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from konvene.log.partition import PartitionLog
 from konvene.log.producers import read_aborted
 from konvene.log.segment import Segment
 
-__all__ = ["begin", "discard", "finish", "put_in_place", "ready", "remove_deleted", "settle"]
+__all__ = [
+    "begin", "discard", "finish", "give_up", "put_in_place", "ready", "remove_deleted", "settle", "swap",
+]  # fmt: skip
 
 
 def begin(directory: LogDirectory, partition: TopicPartition, task: Task) -> None:
@@ -54,6 +57,18 @@ def begin(directory: LogDirectory, partition: TopicPartition, task: Task) -> Non
 
 def finish(log: PartitionLog) -> None:
     """The cleaning has ended, one way or the other."""
+    log.cleaning = None
+
+
+def give_up(log: PartitionLog) -> None:
+    """The cleaning has failed, or is not wanted any more: what it wrote goes, the log is as it is.
+
+    `LogOffline` where the disk fails."""
+    if log.health.failure is None:
+        try:
+            discard(log._disk, log.directory)
+        except OSError as error:
+            log.health.fail(f"cannot tidy {log.directory}", error)
     log.cleaning = None
 
 
@@ -101,6 +116,19 @@ def put_in_place(log: PartitionLog, group: Group) -> list[Segment]:
     log.aborted = sorted(others + new.aborted, key=lambda gone: gone.last_offset)
     log.segments = [*log.segments[:at], new, *log.segments[at + len(old) :]]
     log.aside.update(dict.fromkeys(old))
+    return old
+
+
+def swap(log: PartitionLog, group: Group) -> list[Segment]:
+    """`ready`, `put_in_place` and `settle`. `LogOffline` where the disk fails."""
+    if log.health.failure is not None:
+        raise log.health.refusal()
+    try:
+        ready(log._disk, log.directory, group)
+    except OSError as error:
+        log.health.fail(f"cannot rename in {log.directory}", error)
+    old = put_in_place(log, group)
+    settle(log)
     return old
 
 
