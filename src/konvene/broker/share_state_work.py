@@ -8,12 +8,16 @@ Requests by which an administrator changes offsets, or deletes a group, are in t
 coordinator writes down what is to be done, the share coordinator does it, the first is told. A crash between
 two steps leaves the lists in the group's log, from which `groups.share.initialize` goes on.
 
+The share coordinator may be slow, and meanwhile something else is wanted of the same share partition: that
+its state is forgotten, or begun with once more. The answer to the first question then says nothing any more
+of how it is, and is kept from the group's coordinator; that to the last one counts.
+
 Whoever delivers is told of each share partition whose state is another one now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +54,19 @@ if TYPE_CHECKING:
 
 Answers = dict[SharePartitionKey, Answer]
 
+OVERTAKEN = Answer(
+    Errors.COORDINATOR_NOT_AVAILABLE, "Something else was asked of the share partition meanwhile."
+)
+"""What an administrator is told who altered offsets that are others by now."""
+
 
 class ShareStateWork:
     """See the top of this file."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._last: dict[SharePartitionKey, Initialize | Delete] = {}
+        """What was asked last of a share partition, as long as it is not answered."""
 
     def __repr__(self) -> str:
         return "<the work of share groups>"
@@ -71,20 +82,20 @@ class ShareStateWork:
         return True
 
     def _initialize(self, coordinator: Coordinator, wanted: StateToInitialize) -> None:
-        core = coordinator.core
+        core, overtaken = coordinator.core, set[SharePartitionKey]()
 
         def heard(answers: Answers) -> None:
             # A coordinator that has loaded its log anew asks again.
             if coordinator.core is core:
-                coordinator.inform(_initialized(wanted.group_id, answers))
+                coordinator.inform(initialized(wanted.group_id, answers, overtaken))
 
-        self._ask_all(wanted.requests).listen(heard)
+        self._ask_all(wanted.requests, overtaken).listen(heard)
 
     def _delete(self, coordinator: Coordinator, wanted: StateToDelete) -> None:
         core = coordinator.core
 
         def heard(answers: Answers) -> None:
-            gone = _topics_without_error(answers)
+            gone = topics_without_error(answers)
             if gone and coordinator.core is core:
                 coordinator.inform(StateDeleted(wanted.group_id, gone))
 
@@ -108,12 +119,13 @@ class ShareStateWork:
         assert isinstance(wanted, OffsetsToAlter)
         if not wanted.requests:
             return wanted.response
-        answers = await self._ask_all(wanted.requests)
-        news = _initialized(request.group_id, answers)
+        overtaken: set[SharePartitionKey] = set()
+        answers = await self._ask_all(wanted.requests, overtaken)
+        news = initialized(request.group_id, answers, overtaken)
         told = await coordinator.submit(news, call)
         if isinstance(told, Errors):
             return told
-        return _altered(wanted.response, answers)
+        return _altered(wanted.response, answers | dict.fromkeys(overtaken, OVERTAKEN))
 
     async def delete_offsets(
         self, coordinator: Coordinator, request: DeleteShareGroupOffsetsRequest, call: Call
@@ -126,7 +138,7 @@ class ShareStateWork:
         if not wanted.requests:
             return wanted.response
         answers = await self._ask_all(wanted.requests)
-        gone = _topics_without_error(answers)
+        gone = topics_without_error(answers)
         if gone:
             told = await coordinator.submit(StateDeleted(request.group_id, gone), call)
             if isinstance(told, Errors):
@@ -161,20 +173,29 @@ class ShareStateWork:
 
     # --- asking ---
 
-    def _ask_all(self, requests: Sequence[Initialize | Delete]) -> Later[Answers]:
-        """What the share coordinator says to each; there when all is."""
+    def _ask_all(
+        self, requests: Sequence[Initialize | Delete], overtaken: set[SharePartitionKey] | None = None
+    ) -> Later[Answers]:
+        """What the share coordinator says to each; there when all is. Of which something else was asked
+        meanwhile is added to `overtaken`."""
         answers: Answers = {}
         all_there: Later[Answers] = Later()
 
-        def heard(key: SharePartitionKey, answer: Answer) -> None:
+        def heard(request: Initialize | Delete, answer: Answer) -> None:
+            key = request.key
             answers[key] = answer
+            if self._last.get(key) is request:
+                del self._last[key]
+            elif overtaken is not None:
+                overtaken.add(key)
             if answer.error is Errors.NONE:
                 self._broker.sharing.forget(key)
             if len(answers) == len(requests):
                 all_there.resolve({request.key: answers[request.key] for request in requests})
 
         for request in requests:
-            self._broker.share_states.submit(request).listen(partial(heard, request.key))
+            self._last[request.key] = request
+            self._broker.share_states.submit(request).listen(partial(heard, request))
         return all_there
 
 
@@ -187,19 +208,24 @@ EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
 """What is done for each effect."""
 
 
-def _topics_without_error(answers: Answers) -> tuple[Any, ...]:
+def topics_without_error(answers: Answers) -> tuple[Any, ...]:
     """The topics of which all that was asked has been done."""
     bad = {key.topic_id for key, answer in answers.items() if answer.error is not Errors.NONE}
     return tuple(topic for topic in dict.fromkeys(key.topic_id for key in answers) if topic not in bad)
 
 
-def _initialized(group_id: str, answers: Answers) -> StateInitialized:
-    """A topic begins whole or not at all: else the rest of it would not begin where it should."""
-    whole = set(_topics_without_error(answers))
+def initialized(
+    group_id: str, answers: Answers, overtaken: Collection[SharePartitionKey] = ()
+) -> StateInitialized:
+    """A topic begins whole or not at all: else the rest of it would not begin where it should. Of a topic of
+    which something else was asked meanwhile nothing is told."""
+    stale = {key.topic_id for key in overtaken}
+    whole = set(topics_without_error(answers))
+    told = [key for key in answers if key.topic_id not in stale]
     return StateInitialized(
         group_id,
-        tuple(key for key in answers if key.topic_id in whole),
-        tuple(key for key in answers if key.topic_id not in whole),
+        tuple(key for key in told if key.topic_id in whole),
+        tuple(key for key in told if key.topic_id not in whole),
     )
 
 
