@@ -10,6 +10,9 @@ Where they begin:
     a topic of which the group has nothing yet      -1: `share.auto.offset.reset` says it
     partitions that were added to one that it has   0: nothing of them may be missed
 
+So partitions that are added to a topic while it begins are asked for after that: which rule is theirs is
+known then, and what is still listed after a crash is all of one kind.
+
 A coordinator that starts again has forgotten that it asked. What is still listed as `initializing` is then
 asked for at once, else after `group.share.initialize.retry.interval.ms`. The share coordinator takes the same
 question twice. In Kafka 4.4 a topic that has to be asked for twice begins at 0, whatever its reset says.
@@ -67,6 +70,8 @@ def missing(step: Step, names: Collection[str]) -> Listed:
             continue
         has = set(state.initialized[topic.id].partitions) if topic.id in state.initialized else set()
         if topic.id in state.initializing and _was_just_asked(step, topic.id):
+            if topic.id not in state.initialized:
+                continue
             has |= set(state.initializing[topic.id].partitions)
         if len(has) < topic.partitions:
             found[topic.id] = Some(name, tuple(p for p in range(topic.partitions) if p not in has))
