@@ -9,6 +9,7 @@ from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.groups.kinds import TYPES, Group, is_empty, protocol_type, tombstones
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, forget
 from konvene.groups.offsets.pending import PendingOffsets
+from konvene.groups.share.group import ShareGroup
 from konvene.messages.delete_groups import DeletableGroupResult
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from konvene.messages.list_groups import ListedGroup
@@ -81,9 +82,14 @@ def deleted(
     """Whether a group may be deleted, and the tombstones of its offsets and of itself."""
     if group is None:
         return DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND), ()
-    if not is_empty(group):
+    if not is_empty(group) or _has_begun_again(group):
         return DeletableGroupResult(group_id=group_id, error_code=Errors.NON_EMPTY_GROUP), ()
     return DeletableGroupResult(group_id=group_id), (
         *forget(group_id, offsets, pending),
         *tombstones(group),
     )
+
+
+def _has_begun_again(group: Group) -> bool:
+    """Whether a share group has state that is not being deleted: somebody came and went since that began."""
+    return isinstance(group, ShareGroup) and group.state_topics.has_some

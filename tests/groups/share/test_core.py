@@ -215,7 +215,6 @@ def test_what_could_not_begin_is_asked_again_by_the_next_heartbeat() -> None:
     room = ShareRoom()
     room.beat("m")
     room.work(fails=True)
-    assert room.share.state_topics.is_empty
     room.beat("m")
     assert [r.start_offset for r in room.wanted[0].requests] == [-1] * 6
     room.work()
@@ -412,6 +411,35 @@ def test_a_group_is_deleted_with_all_its_state_and_a_crash_on_the_way_changes_no
     assert not room.begun
     (result,) = room.ask(DeleteGroupsRequest(groups_names=("g",)), 2).results
     assert result.error_code == Errors.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_that_somebody_joined_and_left_meanwhile_is_not_deleted() -> None:
+    """SH13. Its share partitions begin once more: they would be known for ever, and of nobody."""
+    room = ShareRoom()
+    room.stable("m")
+    room.beat("m", -1)
+    asked = room.begin_deletion()
+    room.beat("m")
+    room.beat("m", -1)
+    room.forgotten(asked)
+    (result,) = room.ask(DeleteGroupsRequest(groups_names=("g",)), 2).results
+    assert result.error_code == Errors.NON_EMPTY_GROUP
+    room.work()
+    assert room.delete() is Errors.NONE
+    assert not room.begun
+
+
+def test_what_may_have_begun_though_it_was_said_not_to_is_deleted_with_the_group() -> None:
+    """SH13. The answer was lost. What stays behind has an epoch that the next group of this name has not
+    reached: it could begin with nothing."""
+    room = ShareRoom()
+    room.beat("m")
+    (asked,) = room.wanted
+    room.initialized(asked)
+    room.work(fails=True)
+    room.beat("m", -1)
+    assert room.delete() is Errors.NONE
+    assert not room.begun
 
 
 def test_topics_that_are_gone_are_let_go_of_and_the_same_name_begins_anew() -> None:

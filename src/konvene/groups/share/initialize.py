@@ -2,8 +2,9 @@
 
 Only what the share coordinator has begun with is assigned. So with each heartbeat that is decided it is
 looked for partitions of topics that members read and that the group does not have yet: they are written down
-as `initializing`, and the share coordinator is asked. Its answer makes them `initialized`, or takes them off
-the list, and then the next heartbeat asks again.
+as `initializing`, and the share coordinator is asked. Its answer makes them `initialized`. If it could not,
+the next heartbeat asks again; they stay on the list, for it may have begun with them all the same, and
+whoever deletes the group has to have that forgotten as well.
 
 Where they begin:
 
@@ -138,7 +139,7 @@ def initialized(group: ShareGroup | None, news: StateInitialized, context: Conte
     done, failed = by_topic(news.done, context.topics), by_topic(news.failed, context.topics)
     before = step.state_topics
     begun = {t: some for t, some in done.items() if t in context.topics.by_id and t not in before.deleting}
-    after = before.begun(begun).not_begun(failed)
+    after = before.begun(begun)
     if after != before:
         step.keep_state(after)
     heard = done.keys() | failed.keys()

@@ -53,6 +53,11 @@ class StateTopics:
     def is_empty(self) -> bool:
         return not (self.initializing or self.initialized or self.deleting)
 
+    @property
+    def has_some(self) -> bool:
+        """Whether the share coordinator may know partitions that it was not asked to forget."""
+        return bool(self.initializing or self.initialized)
+
     def beginning(self, listed: Listed) -> StateTopics:
         """These are asked for; what was being deleted of them is not any more."""
         initializing = _with(self.initializing, listed)
