@@ -1,0 +1,499 @@
+"""A cleaned segment takes the place of others: at once for who asks, without harm to who reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from tests.log.cleaner.logs import (
+    CONFIG,
+    IDENTITY,
+    NOW,
+    PLACE,
+    T0,
+    bases,
+    content,
+    draft,
+    faults,
+    keeping,
+    last_of_each_key,
+    last_values,
+    opened,
+    put,
+    run,
+    task_for,
+)
+
+from konvene.log.cleaner import swapping
+from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP
+from konvene.log.config import LogConfig
+from konvene.log.directory import RECOVERY_POINTS, LogDirectory
+from konvene.log.errors import DamagedLog, LogGone, OffsetOutOfRange
+from konvene.log.files import RealDisk
+from konvene.log.memory_disk import MemoryDisk
+from konvene.log.opening import open_log
+
+
+def filled(disk, records=30, keys=5, config=CONFIG):
+    """A log in which few keys were written often, closed segments durable."""
+    directory, log = opened(disk, config)
+    for at in range(records):
+        put(log, b"k%d" % (at % keys), b"value %03d" % at)
+    log.sync()
+    return directory, log
+
+
+def all_in_one(log):
+    """One group of all finished segments."""
+    return keeping(last_of_each_key(log), [tuple(bases(log)[:-1])])
+
+
+def test_the_new_segment_is_read_from_the_moment_it_is_in_place():
+    """Batches, offsets, indexes and sizes are those of the new segment, and the end of the log stays."""
+    directory, log = filled(MemoryDisk())
+    before, end, count = last_values(log), log.end_offset, len(log.segments)
+    run(directory, all_in_one(log))
+    assert bases(log) == [0, log.active_segment.base_offset]
+    assert count > 5
+    assert last_values(log) == before
+    assert log.end_offset == end
+    assert log.segments[0].next_offset == log.active_segment.base_offset
+    assert log.size == sum(len(data) for _, data in content(log))
+    for offset, data in content(log):
+        assert log.read(offset, 1) == data
+    assert faults(directory.disk) == []
+    assert directory.cleaned_to(T0) == log.active_segment.base_offset
+
+
+def test_a_read_in_a_gap_gives_what_follows_it():
+    """Offsets that were cleaned away are no error: the next batch is given, of the next segment at need."""
+    directory, log = filled(MemoryDisk())
+    run(directory, keeping(lambda header, _data: header.base_offset == 1, [tuple(bases(log)[:-1])]))
+    active = log.active_segment.base_offset
+    assert [offset for offset, _ in content(log)] == [1, *range(active, 30)]
+    for offset in range(2, active):
+        assert log.read(offset, 1) == log.read(active, 1)
+    assert log.read(0, 1) == log.read(1, 1)
+    assert log.read(5, 100, upto=active) == b""
+    assert [header.base_offset for header, _ in log.batches_from(5)] == list(range(active, 30))
+
+
+def test_a_log_that_is_cleaned_to_nothing_keeps_its_start_and_its_end():
+    """An empty segment stands where everything went."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    active = log.active_segment.base_offset
+    run(directory, keeping(lambda _header, _data: False, [tuple(bases(log)[:-1])]))
+    assert (log.start_offset, bases(log), log.segments[0].size) == (0, [0, active], 0)
+    assert log.read(0, 1) == log.read(active, 1)
+    again = opened(disk.copy())[1]
+    assert (again.start_offset, again.end_offset, bases(again)) == (0, 30, [0, active])
+    assert content(again) == content(log)
+
+
+def test_files_that_were_replaced_go_after_their_time():
+    """They are there for `file.delete.delay.ms`, counted from the first look, under Kafka's name."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    task = task_for(directory, log)
+    swapping.begin(directory, T0, task)
+    clean = all_in_one(log)
+    for group in clean(disk, task):
+        old = swapping.swap(log, group)
+        assert len(old) == len(task.sources)
+    doomed = {name for name in disk.listdir(PLACE) if name.endswith(DELETED)}
+    assert {name[:20] for name in doomed} == {f"{source.base_offset:020d}" for source in task.sources}
+    assert swapping.remove_deleted(log, NOW) == 0
+    assert swapping.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms - 1) == 0
+    assert doomed <= set(disk.listdir(PLACE))
+    assert swapping.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms) == len(old)
+    assert not [name for name in disk.listdir(PLACE) if name.endswith((DELETED, SWAP, CLEANED))]
+
+
+def test_who_reads_a_segment_that_is_replaced_reads_on():
+    """A reader that has begun sees the rest of its segment, then the new ones: each once, in order."""
+    directory, log = filled(MemoryDisk())
+    whole = content(log)
+    for stop in range(1, 20):
+        directory, log = filled(MemoryDisk())
+        reader = log.batches_from()
+        seen = [next(reader)[0].base_offset for _ in range(stop)]
+        run(directory, all_in_one(log))
+        seen += [header.base_offset for header, _ in reader]
+        assert seen[:stop] == [offset for offset, _ in whole[:stop]]
+        assert all(one < other for one, other in pairwise(seen))
+        assert {offset for offset, _ in content(log) if offset >= seen[stop - 1]} <= set(seen)
+
+
+def test_who_reads_a_file_that_is_gone_goes_on_in_the_new_one(tmp_path):
+    """Descriptors are few, the delay is over, the file is gone: the reader goes on where it stood."""
+    disk = RealDisk(max_open=1)
+    directory = LogDirectory.open(disk, str(tmp_path), IDENTITY)
+    log = directory.create([T0], replace(CONFIG, segment_bytes=2_200_000), NOW)[0]
+    for at in range(9):
+        put(log, b"k%d" % (at % 2), bytes(700_000))
+    log.sync()
+    reader = log.batches_from()
+    seen = [next(reader)[0].base_offset]
+    run(directory, keeping(lambda header, _data: header.base_offset in (2, 4), [tuple(bases(log)[:-1])]))
+    assert log.segments[-1].file.pread(1, 0)  # This takes the one descriptor.
+    seen += [header.base_offset for header, _ in reader]
+    assert seen == [0, 2, 4, 6, 7, 8]
+    directory.close()
+
+
+def test_two_cleanings_within_the_delay_leave_the_readers_of_both():
+    """A second segment of a name is set aside under another one: nobody reads what he did not begin."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    first = content(log)
+    early = log.segments[0]
+    task = task_for(directory, log)
+    swapping.begin(directory, T0, task)
+    for group in all_in_one(log)(disk, task):
+        swapping.swap(log, group)
+    swapping.finish(log)
+    later = log.segments[0]
+    second = content(log)
+    put(log, b"k1", b"once more")
+    log.roll(NOW)
+    log.sync()
+    task = task_for(directory, log)
+    swapping.begin(directory, T0, task)
+    for group in keeping(lambda header, _data: header.base_offset > 20, [tuple(bases(log)[:-1])])(disk, task):
+        swapping.swap(log, group)
+    swapping.finish(log)
+    for segment, whole in ((early, first), (later, second)):
+        found = [(header.base_offset, bytes(view)) for header, view in segment.scan(0)]
+        assert found == [pair for pair in whole if pair[0] < segment.next_offset]
+        assert disk.exists(segment.path)
+        segment._offsets = segment._times = None
+        assert segment.load_indexes()
+    directory.close()
+    assert not [name for name in disk.listdir(PLACE) if name.endswith(DELETED)]
+
+
+def test_records_appended_while_it_is_put_in_place_stay():
+    """What was written between the choice and the exchange, also into new segments, is not touched."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    task = task_for(directory, log)
+    clean = all_in_one(log)(disk, task)
+    swapping.begin(directory, T0, task)
+    for at in range(30, 60):
+        put(log, b"late %d" % at, b"value")
+    later = [pair for pair in content(log) if pair[0] >= task.first_uncleanable_offset]
+    for group in clean:
+        swapping.swap(log, group)
+    assert [pair for pair in content(log) if pair[0] >= task.first_uncleanable_offset] == later
+    log.sync()
+    assert content(opened(disk.crash())[1]) == content(log)
+
+
+def test_a_log_that_was_cut_meanwhile_is_not_what_was_cleaned():
+    """A cleaning whose log has been cut is discarded, also where such a segment has been written again."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    task = task_for(directory, log)
+    swapping.begin(directory, T0, task)
+    group = next(all_in_one(log)(disk, task))
+    swapping.ready(disk, PLACE, group)
+    directory.truncate(T0, 5)
+    assert log.cleaning is None
+    for at in range(5, 30):
+        put(log, b"k", b"another %d" % at)
+    log.sync()
+    held = content(log)
+    assert swapping.put_in_place(log, group) == []
+    assert content(log) == held
+    assert not [name for name in disk.listdir(PLACE) if name.endswith((CLEANED, SWAP, DELETED))]
+    assert content(opened(disk.crash())[1]) == held
+
+
+def test_a_cut_in_a_gap_ends_where_the_last_record_ends():
+    """The log ends where an opening finds its end, and the recovery point is not behind it."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    run(directory, keeping(lambda header, _data: header.base_offset in (3, 9), [tuple(bases(log)[:-1])]))
+    directory.truncate(T0, 7)
+    assert (log.end_offset, [offset for offset, _ in content(log)]) == (4, [3])
+    assert directory.cleaned_to(T0) == 4
+    assert opened(disk.copy())[1].end_offset == 4
+    assert opened(disk.crash())[1].end_offset == 4
+    assert put(log, b"k", b"next") == 4
+
+
+def test_a_partition_that_was_deleted_meanwhile_is_left_alone():
+    """Neither does the exchange happen, nor does anybody fail who uses other partitions."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    task = task_for(directory, log)
+    swapping.begin(directory, T0, task)
+    group = next(all_in_one(log)(disk, task))
+    directory.delete(T0, "abc")
+    with pytest.raises(LogGone):
+        swapping.put_in_place(log, group)
+    with pytest.raises(LogGone):
+        swapping.swap(log, group)
+    swapping.give_up(log)
+    assert directory.health.failure is None
+    assert directory.cleaned_to(T0) is None
+    assert not disk.exists(PLACE)
+
+
+def test_retention_waits_for_the_cleaning():
+    """Segments before the log's start stay while the log is cleaned, and go afterwards."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    task = task_for(directory, log)
+    swapping.begin(directory, T0, task)
+    log.delete_records_before(20)
+    assert log.retain(NOW) == []
+    for group in keeping(last_of_each_key(log), [(0, *bases(log)[1:2]), tuple(bases(log)[2:-1])])(disk, task):
+        swapping.swap(log, group)
+    swapping.finish(log)
+    gone = log.retain(NOW)
+    assert gone
+    assert log.start_offset == 20
+    with pytest.raises(OffsetOutOfRange):
+        log.read(19, 1)
+
+
+def test_retention_by_time_passes_an_empty_segment():
+    """A segment of which nothing was left is as old as its file, and stands in nobody's way."""
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
+    disk = MemoryDisk()
+    disk.now_ms = NOW
+    directory, log = filled(disk, config=config)
+    finished = bases(log)[:-1]
+    run(
+        directory,
+        keeping(lambda header, _data: header.base_offset >= finished[2], [(0,), tuple(finished[1:])]),
+    )
+    assert log.segments[0].size == 0
+    assert log.retain(NOW + 1000) == []
+    assert log.retain(NOW + 1001)[0] == 0
+
+
+def test_a_cleaning_begins_once():
+    """There is one cleaning of a log at a time, and its leftovers go before the next one."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    task = task_for(directory, log)
+    swapping.begin(directory, T0, task)
+    with pytest.raises(ValueError, match="already"):
+        swapping.begin(directory, T0, task)
+    group = next(all_in_one(log)(disk, task))
+    swapping.ready(disk, PLACE, group)
+    swapping.finish(log)
+    held = content(log)
+    swapping.begin(directory, T0, task)
+    assert not [name for name in disk.listdir(PLACE) if name.endswith((CLEANED, SWAP))]
+    assert content(opened(disk.crash(lambda count: count - 1))[1]) == held
+
+
+def test_the_recovery_point_is_behind_all_that_is_cleaned():
+    """It is on the disk before anything is replaced; a gap behind it would look like a lost file."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    assert not disk.exists(f"/d/{RECOVERY_POINTS}")
+    swapping.begin(directory, T0, task_for(directory, log))
+    assert f"t 0 {log.synced_offset}" in disk.crash().read(f"/d/{RECOVERY_POINTS}").decode()
+
+
+def test_a_clean_close_leaves_nothing_of_a_cleaning():
+    """Neither what was replaced nor what is half done is there at the next start; the log is as it was."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    task = task_for(directory, log)
+    swapping.begin(directory, T0, task)
+    groups = keeping(last_of_each_key(log), [tuple(bases(log)[:2]), tuple(bases(log)[2:-1])])(disk, task)
+    swapping.swap(log, next(groups))
+    swapping.ready(disk, PLACE, next(groups))
+    held = content(log)
+    directory.close()
+    assert not [name for name in disk.listdir(PLACE) if name.endswith((CLEANED, SWAP, DELETED))]
+    directory, log = opened(disk.crash())
+    assert directory.clean
+    assert content(log) == held
+
+
+# what a start finds -------------------------------------------------------------------------------
+
+
+def renamed(disk, old, new, only=None):
+    """All files whose names end in `old` end in `new` now, as a test of Kafka's would do it."""
+    for name in disk.listdir(PLACE):
+        if name.endswith(old) and (only is None or only(name)):
+            disk.rename(f"{PLACE}/{name}", f"{PLACE}/{name.removesuffix(old)}{new}")
+
+
+def kafkas(keep_last=True):
+    """A log of ten segments and the new one for nine of them, all still there; what either way holds."""
+    disk = MemoryDisk()
+    directory, log = filled(disk, records=60, keys=60)
+    old = content(log)
+    finished = bases(log)[:-1]
+    kept = [(h, bytes(v)) for h, v in log.batches_from() if h.base_offset < log.active_segment.base_offset]
+    kept = [pair for pair in kept if pair[0].base_offset % 2 == 0 or (pair == kept[-1] and keep_last)]
+    if not keep_last:
+        kept = [pair for pair in kept if pair[0].base_offset < finished[-2]]
+    draft(disk, PLACE, 0, kept)
+    new = [(h.base_offset, data) for h, data in kept] + [
+        p for p in old if p[0] >= log.active_segment.base_offset
+    ]
+    directory.checkpoint()
+    return disk.copy(), old, new, finished
+
+
+def test_drafts_alone_go():
+    """1: the new segment was being written. All that was there is there."""
+    disk, old, _, _ = kafkas()
+    assert content(opened(disk)[1]) == old
+    assert not [name for name in disk.listdir(PLACE) if name.endswith(CLEANED)]
+
+
+def test_drafts_of_which_some_are_ready_go():
+    """2: the `.log` is `.swap`, its index is not yet: goes back."""
+    disk, old, _, _ = kafkas()
+    renamed(disk, CLEANED, SWAP, lambda name: ".log" in name)
+    assert content(opened(disk)[1]) == old
+    assert faults(disk) == []
+
+
+def test_a_segment_that_is_ready_takes_its_place():
+    """3: all is `.swap`, the old segments are all there: goes on."""
+    disk, _, new, finished = kafkas()
+    renamed(disk, CLEANED, SWAP)
+    log = opened(disk)[1]
+    assert content(log) == new
+    assert bases(log)[1] > finished[-1]
+    assert faults(disk) == []
+
+
+def test_a_segment_that_is_ready_takes_its_place_where_the_old_ones_have_gone():
+    """4: the old segments are `.deleted`."""
+    disk, _, new, finished = kafkas()
+    renamed(disk, CLEANED, SWAP)
+    gone = tuple(f"{base:020d}" for base in finished)
+    renamed(disk, "", DELETED, lambda name: name.startswith(gone) and not name.endswith((SWAP, ".snapshot")))
+    assert content(opened(disk)[1]) == new
+    assert not [name for name in disk.listdir(PLACE) if name.endswith((DELETED, SWAP))]
+    assert faults(disk) == []
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_segment_of_which_some_files_have_their_names_gets_the_others(left):
+    """5: the last files are still `.swap`, and nothing else is."""
+    disk, _, new, finished = kafkas()
+    renamed(disk, CLEANED, SWAP)
+    gone = tuple(f"{base:020d}" for base in finished)
+    renamed(disk, "", DELETED, lambda name: name.startswith(gone) and not name.endswith((SWAP, ".snapshot")))
+    swaps = [name for name in disk.listdir(PLACE) if name.endswith(SWAP)]
+    in_order = sorted(swaps, key=lambda name: [".log", ".index", ".timeindex"].index(name[20:-5]))
+    for name in in_order[:-left]:
+        disk.rename(f"{PLACE}/{name}", f"{PLACE}/{name.removesuffix(SWAP)}")
+    log = opened(disk)[1]
+    assert content(log) == new
+    assert all(log.read(offset, 1) == data for offset, data in new)
+    assert not [name for name in disk.listdir(PLACE) if name.endswith(SWAP)]
+    assert faults(disk) == []
+
+
+def test_kafka_leaves_a_source_that_its_new_segment_does_not_reach():
+    """What Kafka's start does where nothing was kept of the last source, and ours to Kafka's files."""
+    disk, old, _, finished = kafkas(keep_last=False)
+    renamed(disk, CLEANED, SWAP)
+    held = [offset for offset, _ in content(opened(disk)[1])]
+    even = [offset for offset in range(finished[-2]) if offset % 2 == 0]
+    assert held == even + [offset for offset, _ in old if offset >= finished[-2]]
+
+
+def test_of_our_own_no_source_stays():
+    """Where nothing was kept of the last sources, `ready` says which go, in a way that Kafka understands."""
+    for missing in (1, 2, 3):
+        disk = MemoryDisk()
+        directory, log = filled(disk, records=60, keys=60)
+        finished = bases(log)[:-1]
+        keep = keeping(
+            lambda header, _, stop=finished[-missing]: header.base_offset < stop, [tuple(finished)]
+        )
+        task = task_for(directory, log)
+        swapping.begin(directory, T0, task)
+        group = next(keep(disk, task))
+        swapping.ready(disk, PLACE, group)
+        assert disk.size(f"{PLACE}/{finished[-1]:020d}.log{SWAP}") == 0
+        found = opened(disk.crash())[1]
+        assert bases(found) == [0, log.active_segment.base_offset]
+        swapping.put_in_place(log, group)
+        assert content(found) == content(log)
+        assert not [name for name in disk.listdir(PLACE) if name.endswith(SWAP)]
+
+
+def splits():
+    """A segment that Kafka split in three, as files that are all there beside the one that was split."""
+    disk = MemoryDisk()
+    directory, log = filled(disk, records=12, keys=12, config=LogConfig(index_interval_bytes=1))
+    log.roll(NOW)
+    put(log, b"k", b"active")
+    log.sync()
+    directory.checkpoint()
+    held = [(h, bytes(v)) for h, v in log.batches_from()]
+    for first, stop in ((0, 4), (4, 9), (9, 12)):
+        draft(disk, PLACE, first, [pair for pair in held if first <= pair[0].base_offset < stop])
+    return disk.copy(), [(header.base_offset, data) for header, data in held]
+
+
+@pytest.mark.parametrize("state", ["drafts", "one ready", "all ready", "old gone", "one in place"])
+def test_a_split_of_kafkas_is_undone_or_completed(state):
+    """A segment that was split into three is one or three again; nothing of it is lost or there twice."""
+    disk, held = splits()
+    if state == "one ready":
+        renamed(disk, CLEANED, SWAP, lambda name: name.startswith(f"{9:020d}"))
+    if state in ("all ready", "old gone", "one in place"):
+        renamed(disk, CLEANED, SWAP)
+    if state in ("old gone", "one in place"):
+        renamed(disk, "", DELETED, lambda name: name.startswith("0" * 20) and not name.endswith(SWAP))
+    if state == "one in place":
+        renamed(disk, SWAP, "", lambda name: name.startswith("0" * 20))
+    log = opened(disk, LogConfig())[1]
+    assert content(log) == held
+    assert bases(log) == ([0, 12] if state in ("drafts", "one ready") else [0, 4, 9, 12])
+    assert faults(disk) == []
+
+
+def gaps(disk, recovery_point=0, cleaned_to=0, config=CONFIG):
+    """The log of a folder in which some segment ends before the next one begins, opened after a crash."""
+    log, _ = open_log(
+        disk.copy(),
+        PLACE,
+        config,
+        clean=False,
+        now_ms=NOW,
+        recovery_point=recovery_point,
+        cleaned_to=cleaned_to,
+    )
+    return [offset for offset, _ in content(log)]
+
+
+def test_a_gap_behind_the_recovery_point_is_a_cleanings_where_it_says_so():
+    """Kafka replaces segments before it writes down how far the log is durable: that is no damaged log.
+
+    One that shows no other sign of a cleaning is still refused, and so is a log that is never cleaned."""
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    second = bases(log)[1]
+    run(directory, keeping(lambda header, _data: header.base_offset == 0, [(0,)]))
+    held = [0, *range(second, 30)]
+    assert gaps(disk, recovery_point=second) == held
+    assert gaps(disk, cleaned_to=second) == held
+    with pytest.raises(DamagedLog):
+        gaps(disk)
+
+    disk = MemoryDisk()
+    directory, log = filled(disk)
+    run(directory, keeping(lambda header, _data: header.base_offset == 1, [(0,)]))
+    assert gaps(disk) == [1, *range(second, 30)]
+    with pytest.raises(DamagedLog):
+        gaps(disk, config=replace(CONFIG, cleanup_policy=frozenset({"delete"})))
