@@ -193,7 +193,7 @@ async def life(disk: MemoryDisk, told: Told) -> None:
             partition = broker.partitions.get("t", index)
             if partition is not None:  # Retention may go so far.
                 told.start[index] = max(told.start[index], partition.log.active_segment.base_offset)
-        broker.retain()
+        await broker.retain()
         await write(broker, told, 0)
         await commit(broker, told)
         if turn == 0:

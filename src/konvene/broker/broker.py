@@ -17,6 +17,7 @@ from konvene.broker.admission import Admission
 from konvene.broker.archive import Archive
 from konvene.broker.assignors import load_assignors, load_task_assignors
 from konvene.broker.audit import Audit
+from konvene.broker.cleaning import Cleaning
 from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.disk_threads import DiskThreads
 from konvene.broker.doors import SYSTEM, Doors
@@ -30,6 +31,7 @@ from konvene.broker.journal import Journal
 from konvene.broker.journal_contract import Speech, one_by_one
 from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.remembered import Remembered
+from konvene.broker.retention import retain
 from konvene.broker.router import HANDLERS, UNADVERTISED
 from konvene.broker.share_states import ShareStates
 from konvene.broker.sharing import Sharing
@@ -135,6 +137,7 @@ class Broker:
             config["queued.max.request.bytes"] if config["queued.max.request.bytes"] > 0 else MOST_COMING
         )
         self.archive = Archive.of(config, directory)
+        self.cleaning = Cleaning(self)
         self.audit = Audit(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
@@ -331,6 +334,7 @@ class Broker:
             for index in range(gone.partitions):
                 partition = self.partitions.drop(gone.name, index)
                 if partition is not None:
+                    self.cleaning.abort(TopicPartition(gone.name, index))
                     self.directory.delete(TopicPartition(gone.name, index), self.fresh_uuid().hex)
             self.groups.topic_deleted(gone.name, gone.id)
             self.share_states.topic_deleted(gone.id)
@@ -393,6 +397,7 @@ class Broker:
             self.group_configs = GroupConfigs(self.config, groups)
             _warn(*warnings, *self.group_configs.warnings)
             names = list(self.topics.by_name)
+            self.cleaning.reconfigured()
             self.groups.topic_remarks.altered(None)
         elif kind == ResourceType.GROUP:
             self.group_configs = self.group_configs.with_group(
@@ -450,6 +455,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer who waits, write everything down, close the files."""
+        await self.cleaning.close()
         self.turns.close()
         self.holding.close()
         await self.sharing.close()
@@ -462,12 +468,15 @@ class Broker:
         self.directory.close()
         self.disk.shutdown()
 
-    def retain(self) -> None:
-        """Let go of what retention no longer keeps."""
+    async def retain(self) -> None:
+        """Let go of what retention no longer keeps; of compacted logs only where nobody cleans."""
         now_ms = self.wall_clock_ms()
         with self._storage_may_fail("retention"):
-            for partition in self.partitions:
-                partition.log.retain(now_ms)
+            for partition in list(self.partitions):
+                if self.partitions.get(partition.topic, partition.index) is not partition:
+                    continue
+                if not (self.cleaning.is_enabled and partition.log.config.compacts):
+                    await retain(self, partition, now_ms)
 
     async def checkpoint(self) -> None:
         """Make finished segments durable and write down how far the logs are: less to read after a crash."""

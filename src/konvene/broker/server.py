@@ -42,6 +42,7 @@ class Server:
                     raise
         else:
             await self._listen_at(host or None, port)
+        self._broker.cleaning.start()
         self._chores = [self._broker.loop.create_task(chore()) for chore in (self._do_chores, self._flush)]
 
     async def _listen_at(self, host: str | None, port: int) -> None:
@@ -83,12 +84,13 @@ class Server:
                     connection.close_if_idle(now - idle_s)
             if now >= next_retention:
                 next_retention = now + every_s
-                broker.retain()
+                await broker.retain()
             if now >= next_checkpoint:
                 next_checkpoint = now + checkpoint_s
                 await broker.checkpoint()
 
     async def close(self) -> None:
+        self._broker.cleaning.stop()
         for chore in self._chores:
             chore.cancel()
         for server in self._servers:

@@ -638,20 +638,11 @@ class PartitionLog:
         active segment goes only where all its records are too old, and then a new one is begun first, as in
         Kafka.
         """
-        if self.health.failure is not None:
-            raise self.health.refusal()
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
-        if self.cleaning is not None:
-            return []
-        try:
-            doomed = self._expired(now_ms)
-        except OSError as error:
-            self.health.fail(f"cannot read {self.directory}", error)
+        doomed = self.doomed(now_ms)
         if not doomed:
             return []
-        if doomed == len(self.segments):
-            self.roll(now_ms)
-        gone = self._let_go(self.segments[:doomed])
+        gone = self._let_go(doomed)
         start = self.segments[len(gone)].base_offset
         self.segments = self.segments[len(gone) :]
         if start > self.start_offset:
@@ -664,6 +655,20 @@ class PartitionLog:
         except OSError as error:
             self.health.fail(f"cannot delete from {self.directory}", error)
         return [segment.base_offset for segment in gone]
+
+    def doomed(self, now_ms: int) -> list[Segment]:
+        """What `retain` would delete now. Where the active segment is due, another one is begun here."""
+        if self.health.failure is not None:
+            raise self.health.refusal()
+        if self.cleaning is not None:
+            return []
+        try:
+            count = self._expired(now_ms)
+        except OSError as error:
+            self.health.fail(f"cannot read {self.directory}", error)
+        if count and count == len(self.segments):
+            self.roll(now_ms)
+        return self.segments[:count]
 
     def _let_go(self, doomed: list[Segment]) -> list[Segment]:
         """Those that no sync will touch any more: nobody needs to make durable what is deleted."""

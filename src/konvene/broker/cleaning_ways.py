@@ -1,0 +1,180 @@
+"""The two ways in which a cleaning is done: step by step in the broker, or in a process of its own.
+
+Both run the same `clean`, and tell the same of it. The steps are for small logs, and for disks that are no
+real ones: a step takes two milliseconds, is taken by a thread of the disk (a simulator's takes simulated
+time), and between two of them the event loop answers. A process takes no time of the loop, but it has to be
+started; it is the way for all else. Which way is taken is decided in `cleaning`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, Generator
+from typing import Protocol
+
+from konvene.broker.disk_threads import DiskThreads
+from konvene.log.cleaner.cleaning import clean
+from konvene.log.cleaner.contract import Group, Progress, Stats, Task
+from konvene.log.cleaner.lines import Confused, Pause, Told, line_of, read_told
+from konvene.log.files import Disk
+
+__all__ = ["InSlices", "Way", "WorkerLost", "WorkerProcess", "can_have_processes"]
+
+MODULE = "konvene.log.cleaner.worker"
+LONGEST_LINE = 1 << 26
+ENDS_WITHIN_S = 5.0
+
+
+class WorkerLost(Exception):
+    """The process is gone in the middle of a cleaning."""
+
+
+class Way(Protocol):
+    """How cleanings are done, one after the other."""
+
+    def cleaned(self, task: Task) -> AsyncGenerator[Told, None]:
+        """What a cleaning tells, its `Stats` last. Raises what it failed with: OSError, `DamagedLog`, …"""
+
+    async def pause(self, seconds: float) -> None:
+        """Let it do nothing for so long. May return before."""
+
+    def abort(self) -> None:
+        """Do not go on with what is being cleaned."""
+
+    async def end(self) -> None:
+        """There is nothing more to clean."""
+
+
+class InSlices:
+    """A step at a time, by the threads of the disk."""
+
+    def __init__(self, disk: Disk, threads: DiskThreads) -> None:
+        self._disk = disk
+        self._threads = threads
+
+    def __repr__(self) -> str:
+        return "<cleans in slices>"
+
+    async def cleaned(self, task: Task) -> AsyncGenerator[Told, None]:
+        stepping = _Stepping(clean(self._disk, task))
+        try:
+            while True:
+                told = await self._threads.run(stepping.step)
+                yield told
+                if isinstance(told, Stats):
+                    return
+        finally:
+            await self._threads.run(stepping.close)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def abort(self) -> None:
+        """Nothing: between two steps it is asked whether to go on."""
+
+    async def end(self) -> None:
+        """Nothing was started."""
+
+
+class _Stepping:
+    """A generator that may be closed while another thread takes a step: after that step."""
+
+    def __init__(self, steps: Generator[Progress | Group, None, Stats]) -> None:
+        self._steps = steps
+        self._guard = threading.Lock()
+
+    def step(self) -> Told:
+        with self._guard:
+            try:
+                return next(self._steps)
+            except StopIteration as end:
+                stats: Stats = end.value
+                return stats
+
+    def close(self) -> None:
+        with self._guard:
+            self._steps.close()
+
+
+class WorkerProcess:
+    """A process that cleans; started for the first cleaning, and again if it was lost."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._process: asyncio.subprocess.Process | None = None
+
+    def __repr__(self) -> str:
+        return f"<cleans in process {self.pid}>"
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def cleaned(self, task: Task) -> AsyncGenerator[Told, None]:
+        process = await self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        whole = False
+        try:
+            process.stdin.write(line_of(task))
+            while not whole:
+                line = await process.stdout.readline()
+                if not line.endswith(b"\n"):
+                    raise WorkerLost(f"process {process.pid} is gone")
+                try:
+                    told = read_told(line)
+                    whole = isinstance(told, Stats)
+                except Confused:
+                    raise
+                except Exception:
+                    whole = True
+                    raise
+                yield told
+        finally:
+            if not whole:
+                await self._kill()
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        """The process. OSError where there can be none."""
+        if self._process is not None and self._process.returncode is None:
+            return self._process
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", MODULE, str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LONGEST_LINE,
+        )  # fmt: skip
+        return self._process
+
+    async def pause(self, seconds: float) -> None:
+        process = self._process
+        if process is not None and process.stdin is not None:
+            process.stdin.write(line_of(Pause(self._loop.time() + seconds)))
+
+    def abort(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _kill(self) -> None:
+        self.abort()
+        process, self._process = self._process, None
+        if process is not None:
+            await process.wait()
+
+    async def end(self) -> None:
+        """Let it end by itself, for it has nothing to do; soon, or be ended."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ENDS_WITHIN_S):
+                    await process.wait()
+        await self._kill()
+
+
+def can_have_processes() -> bool:
+    """Whether it is known how to start this Python again."""
+    return bool(sys.executable)
