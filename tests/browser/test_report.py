@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.pipeline.answers.sample import Client, Model, day, together
+from tests.pipeline.answers.sample import Client, Model, day, filled, gold, queue, together
 
 from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.report import MOST_BYTES, MOST_REBALANCES, page
@@ -155,6 +155,50 @@ def test_names_from_the_log_are_text_and_never_markup(opened: Open, tmp_path: Pa
     assert column(shown, "groups", 1) == [HOSTILE]
     assert HOSTILE in shown.locator("#group .told").inner_text()
     assert shown.locator("img, #page script").count() == 0
+
+
+def test_records_of_share_groups_are_told_and_drawn(opened: Open, tmp_path: Path) -> None:
+    """Trouble first, with its sentences; a bar for each minute in which something went wrong."""
+    path = tmp_path / "queue.html"
+    path.write_text(page(queue(), Selection()), "utf-8")
+    shown = opened(path)
+    assert shown.locator(".figure b").all_inner_texts()[-2:] == ["13", "10"]
+    assert [each.splitlines()[0] for each in column(shown, "deliveries", 2)] == [
+        "jobs:1stuck",
+        "jobs:0",
+        "jobs:2",
+    ]
+    assert "it stood at offset 7 for 1 min 30 s" in column(shown, "deliveries", 2)[0]
+    assert column(shown, "deliveries", 5) == ["9", "4", "0"]
+    assert column(shown, "deliveries", 1)[-1] == "jobs-app *"
+    assert "of those marked * part of the log is gone." in shown.locator("#records").inner_text()
+    shown.locator("#deliveries-filter").fill("given up")
+    assert shown.locator("#deliveries [role=status]").inner_text() == "1 of 3 share partitions"
+    assert column(shown, "minutes", 5) == ["0", "4", "5", "4"]
+    assert column(shown, "minutes", 6) == ["8", "2", "0", "0"]
+    bars = shown.locator("#group svg rect.again"), shown.locator("#group svg rect.given-up")
+    assert [bar.count() for bar in bars] == [3, 2]
+    assert shown.locator(".legend", has_text="delivered again").count() == 1
+    bars[1].last.hover()
+    assert "5 delivered again, 8 given up" in shown.locator(".tip").inner_text()
+
+
+def test_names_of_share_groups_are_text_too(opened: Open, tmp_path: Path) -> None:
+    """A group of which nothing but its records is known."""
+    row = {"group_id": HOSTILE, "topic": HOSTILE, "evidence": "observed", "redelivered": 1}
+    rows = [filled("share_delivery", row)]
+    minutes = [filled("share_progress", row)]
+    path = tmp_path / "hostile.html"
+    path.write_text(page(gold(share_delivery=rows, share_progress=minutes), Selection()), "utf-8")
+    shown = opened(path)
+    assert column(shown, "deliveries", 1) == column(shown, "minutes", 2) == [HOSTILE]
+    assert shown.locator("img, #page script").count() == 0
+
+
+def test_where_there_is_no_share_group_nothing_is_said_of_one(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    assert shown.locator("#records").count() == 0
+    assert "delivered again" not in shown.locator("#page").inner_text()
 
 
 def test_thousands_of_rebalances_stay_small_and_quick(opened: Open, tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.tables import TABLES
 
 START_MS = 1_795_226_400_000
-NAMES = ("rebalance", "rebalance_member", "ownership", "unavailability", "lag", "group_health")
+NAMES = (
+    "rebalance", "rebalance_member", "ownership", "unavailability", "lag", "group_health", "share_delivery",
+    "share_progress",
+)  # fmt: skip
 
 
 def filled(name: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -326,3 +329,37 @@ def day() -> Gold:
     words.change("words-2", "topology-initialized", took_ms=2_500)
     words.wait(7_000_000)
     return together(orders, payments, stuck, words)
+
+
+def queue() -> Gold:
+    """A share group: one of its partitions is stuck, one gave up records, of the last the log is cut."""
+    model = Model("jobs-app", "share", {"jobs": 3}, seed=5)
+    model.join(Client("work-1", "/10.0.4.1"), Client("work-2", "/10.0.4.2"), took_ms=1_000)
+    model.wait(600_000)
+    model.leave("work-2", kind="session-expired", took_ms=1_000)
+    last, rows = model.at_ms, model.done()
+    common = {
+        "group_id": "jobs-app",
+        "topic": "jobs",
+        "last_ms": last,
+        "moved_ms": last,
+        "evidence": "observed",
+    }
+    rows["share_delivery"] = [
+        common | {"partition": 0, "start_offset": 90, "delivered": 100, "redelivered": 4, "acknowledged": 80,
+                  "released": 4, "archived": 10, "max_delivery_count": 5},
+        common | {"partition": 1, "start_offset": 7, "delivered": 60, "redelivered": 9, "acknowledged": 40,
+                  "released": 12, "in_flight": 3, "in_flight_deliveries": 4, "max_delivery_count": 4,
+                  "moved_ms": last - 90_000},
+        common | {"partition": 2, "start_offset": -1, "evidence": "missing"},
+    ]  # fmt: skip
+    first = START_MS // 60_000 * 60_000
+    rows["share_progress"] = [
+        common | {"partition": partition, "minute_ms": first + 60_000 * minute, "delivered": 20,
+                  "redelivered": again, "archived": archived, "start_offset": 7}
+        for minute, partition, again, archived in ((1, 0, 4, 2), (2, 0, 0, 8), (2, 1, 5, 0), (5, 1, 4, 0),
+                                                   (6, 1, 0, 0))
+    ]  # fmt: skip
+    for row in rows["share_progress"]:
+        del row["moved_ms"]
+    return gold(**rows)

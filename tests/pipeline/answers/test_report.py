@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.pipeline.answers.sample import START_MS, Client, Model, day, gold, together
+from tests.pipeline.answers.sample import START_MS, Client, Model, day, gold, queue, together
 
 from konvene.pipeline.answers import report
 from konvene.pipeline.answers.rebalance import Selection
@@ -132,3 +132,46 @@ def test_details_are_given_while_there_is_room(monkeypatch: pytest.MonkeyPatch) 
 def test_nothing_to_tell_is_a_page_too() -> None:
     data = data_of(page(gold(), Selection()))
     assert (data["groups"], data["details"], data["from_ms"]) == ([], [], -1)
+
+
+def test_what_became_of_records_is_told_trouble_first() -> None:
+    data = collect(queue(), Selection())
+    some = data["deliveries"]
+    assert (some["redelivered"], some["archived"], some["stuck"], some["left_out"]) == (13, 10, 1, 0)
+    assert [(row["name"], row["stuck"], row["stood_ms"], row["start"]) for row in some["partitions"]] == [
+        ("jobs:1", True, 90_000, 7), ("jobs:0", False, None, 90), ("jobs:2", False, None, None),
+    ]  # fmt: skip
+    assert [row["whole"] for row in some["partitions"]] == [True, True, False]
+    assert some["partitions"][0]["trouble"][-1] == (
+        "it stood at offset 7 for 1 min 30 s: 3 records in flight, delivered up to 4 times"
+    )
+    first = START_MS // 60_000 * 60_000
+    assert [row[:3] + row[4:6] for row in data["minutes"]] == [
+        [first + 120_000, "jobs-app", "jobs:0", 0, 8],
+        [first + 60_000, "jobs-app", "jobs:0", 4, 2],
+        [first + 120_000, "jobs-app", "jobs:1", 5, 0],
+        [first + 300_000, "jobs-app", "jobs:1", 4, 0],
+    ]
+    assert data["details"][0]["again"] == {
+        "stretch_ms": 60_000,
+        "sums": [[first + 60_000, 4, 2], [first + 120_000, 5, 8], [first + 300_000, 4, 0]],
+    }
+
+
+def test_records_of_a_group_that_is_not_asked_for_are_left_out() -> None:
+    data = collect(queue(), Selection(("other",)))
+    assert data["deliveries"]["partitions"] == data["minutes"] == []
+
+
+def test_records_are_added_up_where_time_is_long() -> None:
+    rows = [{"minute_ms": 60_000 * n, "redelivered": 1, "archived": n % 2} for n in range(10_000)]
+    found = report._again(rows, 0, 600_000_000)
+    assert len(found["sums"]) <= report.POINTS and found["stretch_ms"] % 60_000 == 0
+    assert [sum(each[i] for each in found["sums"]) for i in (1, 2)] == [10_000, 5_000]
+
+
+def test_more_share_partitions_than_there_is_room_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MOST_PARTITIONS", 1)
+    some = collect(queue(), Selection())["deliveries"]
+    assert [row["name"] for row in some["partitions"]] == ["jobs:1"]
+    assert (some["left_out"], some["redelivered"]) == (2, 13)

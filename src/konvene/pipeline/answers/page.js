@@ -101,13 +101,14 @@
   // --- a group drawn over time ---
 
   function chart(detail, onPick) {
-    const LEFT = 132, RIGHT = 14, HEALTH = 12, MARKS = 30, GAP = 14, LAG = 76, AXIS = 24;
+    const LEFT = 132, RIGHT = 14, HEALTH = 12, MARKS = 30, GAP = 14, AGAIN = 34, LAG = 76, AXIS = 24;
     const laneHeight = detail.lanes.length > 48 ? 6 : detail.lanes.length > 20 ? 10 : 15;
     const rows = {};
     let y = 4;
     if (detail.health.length) { rows.health = y; y += HEALTH + 6; }
     rows.marks = y; y += MARKS + GAP - 6;
     rows.lanes = y; y += detail.lanes.length * laneHeight + (detail.lanes.length ? GAP : 0);
+    if (detail.again.sums.length) { rows.again = y; y += AGAIN + GAP - 4; }
     if (detail.lag.length) { rows.lag = y; y += LAG + 6; }
     rows.axis = y; y += AXIS;
     const height = y;
@@ -128,6 +129,7 @@
       axis();
       if (rows.health !== undefined) strip();
       lanes();
+      if (rows.again !== undefined) repeated();
       if (rows.lag !== undefined) curve();
       marks();
     }
@@ -155,6 +157,21 @@
       for (const [ms, score] of detail.health) {
         if (ms + 60000 < low || ms > high) continue;
         svg.append(s("rect", { x: Math.max(x(ms), LEFT), y: rows.health, width: least, height: HEALTH, fill: `var(--${health(score)})` }));
+      }
+    }
+    function repeated() {
+      label("again", rows.again + AGAIN / 2).append(s("title", {}, "records delivered again, and given up"));
+      const { stretch_ms: stretch, sums } = detail.again;
+      const most = Math.max(...sums.map(([, again, up]) => again + up)), bottom = rows.again + AGAIN;
+      const least = Math.max(stretch / (high - low) * (width - LEFT - RIGHT) - .5, 2.5);
+      for (const [ms, again, up] of sums) {
+        if (ms + stretch < low || ms > high) continue;
+        let from = bottom;
+        for (const [count, cls] of [[again, "again"], [up, "given-up"]]) {
+          const from_x = Math.max(x(ms), LEFT), tall = AGAIN * count / most;
+          from -= tall;
+          if (count) svg.append(s("rect", { x: from_x, y: from, width: Math.max(Math.min(least, width - RIGHT - from_x), 0), height: tall, fill: `var(--${cls})`, class: cls }));
+        }
       }
     }
     function lanes() {
@@ -268,6 +285,10 @@
       }
       const lane = Math.floor((py - rows.lanes) / laneHeight);
       if (lane >= 0 && lane < detail.lanes.length) lines.push(h("div", {}, `${detail.lanes[lane][0]}: ${owner(lane, ms)}`));
+      if (rows.again !== undefined && py >= rows.again && py < rows.again + AGAIN) {
+        const each = detail.again.sums.find(([from]) => from <= ms && ms < from + detail.again.stretch_ms);
+        if (each) lines.push(h("div", {}, `${number(each[1])} delivered again, ${number(each[2])} given up`));
+      }
       if (rows.lag !== undefined && py >= rows.lag) {
         const point = detail.lag.filter(([each]) => each <= ms).pop();
         if (point) lines.push(h("div", {}, `lag ${number(point[1])}`));
@@ -333,6 +354,9 @@
     const used = new Set(detail.rebalances.map((row) => family(row[at.cause])));
     const keys = Object.keys(FAMILIES).filter((name) => used.has(name)).map((name) => h("span", {}, h("i", { style: `background:var(--${name})` }), FAMILIES[name][0]));
     if (data.storms.some(([cluster, id]) => id === detail.id && cluster === detail.cluster)) keys.push(h("span", {}, h("i", { style: "background:var(--bad);opacity:.3" }), "storm"));
+    for (const [i, cls, text] of [[1, "again", "delivered again"], [2, "given-up", "given up"]]) {
+      if (detail.again.sums.some((each) => each[i])) keys.push(h("span", {}, h("i", { style: `background:var(--${cls})` }), text));
+    }
     const names = detail.names.slice(0, 14).map((name, i) => h("span", {}, h("i", { style: `background:var(--m${i % COLOURS})` }), name));
     if (detail.names.length > 14) names.push(h("span", {}, `and ${plural(detail.names.length - 14, "more member")}`));
     if (detail.lanes.some((lane) => lane[1].some((value, j) => j % 3 === 2 && value < 0))) names.push(h("span", {}, h("i", { style: "background:var(--several)" }), "several, for a moment each"));
@@ -389,7 +413,8 @@
       h("p", { class: "soft" }, data.from_ms < 0 ? "No rebalance was found." : `${iso(data.from_ms)} to ${iso(data.to_ms)} UTC`, data.source ? [" · ", h("code", {}, data.source)] : null)),
     h("div", { class: "figures" },
       figure(number(data.rebalances), data.rebalances === 1 ? "rebalance" : "rebalances"), figure(number(many), many === 1 ? "group" : "groups"),
-      figure(seconds(data.unavailable_ms), "partition-seconds without an owner"), figure(number(data.storms.length), data.storms.length === 1 ? "storm" : "storms")));
+      figure(seconds(data.unavailable_ms), "partition-seconds without an owner"), figure(number(data.storms.length), data.storms.length === 1 ? "storm" : "storms"),
+      ...(data.deliveries.partitions.length ? [figure(number(data.deliveries.redelivered), "deliveries repeated"), figure(number(data.deliveries.archived), "records given up")] : [])));
   if (data.advice.length) {
     const items = data.advice.map(([id, rule, text]) => h("li", {}, h("div", {}, h("b", {}, id), h("span", { class: "tag" }, rule.replace(/-/g, " "))), text));
     const hidden = items.splice(4);
@@ -428,6 +453,30 @@
       { head: "Rebalances", num: true, key: (row) => row[2], cell: (row) => `${number(row[2])} of ${number(row[3])}` },
       { head: "How", cls: "wide", key: (row) => row[4].length, cell: (row) => row[4].map(([kind, count]) => `${kind} ${count}`).join(", ") },
     ], data.troubled, { noun: "client", text: (row) => row.slice(0, 2).join(" ") }).node));
+  }
+  if (data.deliveries.partitions.length) {
+    const some = data.deliveries, left = [];
+    if (some.left_out) left.push(`${plural(some.left_out, "calmer share partition")} not listed`);
+    if (some.partitions.some((row) => !row.whole)) left.push("of those marked * part of the log is gone");
+    const amount = (head, name) => ({ head, num: true, key: (row) => row[name], cell: (row) => (row[name] === null ? "–" : number(row[name])) });
+    page.append(h("section", { id: "records" }, h("h2", {}, "Records of share groups, trouble first"),
+      h("p", { class: "soft small" }, "What members answered for, as the share state tells it. A record comes again where it was released, its lock ran out or its member went: the state does not say which."),
+      table("deliveries", [
+        { head: "Group", key: (row) => row.group.toLowerCase(), cell: (row) => row.group + (row.whole ? "" : " *") },
+        { head: "Share partition", cls: "wide", key: (row) => row.name, cell: (row) => [row.name, row.stuck ? h("span", { class: "tag" }, "stuck") : null, ...row.trouble.map((text) => h("span", { class: "note" }, text))] },
+        amount("Start", "start"), amount("Delivered", "delivered"), amount("Again", "again"), amount("Accepted", "accepted"),
+        amount("Released", "released"), amount("Given up", "archived"), amount("In flight", "in_flight"), amount("Untold", "untold"),
+        { head: "Stood for", num: true, key: (row) => row.stood_ms, cell: (row) => lasting(row.stood_ms) },
+      ], some.partitions, { noun: "share partition", text: (row) => `${row.group} ${row.name} ${row.cluster} ${row.trouble.join(" ")}`, choices: [...new Set(some.partitions.map((row) => row.group))].sort(), choiceName: "Group", choice: (row) => row.group }).node,
+      left.length ? h("p", { class: "soft small" }, `${left.join("; ")}.`) : null));
+    if (data.minutes.length) {
+      const counts = ["Delivered", "Again", "Given up", "Start"].map((head, i) => ({ head, num: true, key: (row) => row[3 + i], cell: (row) => (row[3 + i] === null || row[3 + i] < 0 ? "–" : number(row[3 + i])) }));
+      document.getElementById("records").append(h("h3", {}, "Minutes in which most came again or was given up"), table("minutes", [
+        { head: "Minute (UTC)", cls: "time", key: (row) => row[0], cell: (row) => iso(row[0]).slice(0, 16) },
+        { head: "Group", key: (row) => row[1].toLowerCase(), cell: (row) => row[1] },
+        { head: "Share partition", cls: "wide", key: (row) => row[2], cell: (row) => row[2] }, ...counts,
+      ], data.minutes, { noun: "minute", text: (row) => `${row[1]} ${row[2]} ${iso(row[0])}` }).node);
+    }
   }
   page.append(h("footer", {}, "Made by konvene from the logs of a group coordinator. Times are UTC. Where the log cannot tell two causes apart, both are named."));
 })();

@@ -8,7 +8,8 @@ markup; a content security policy lets no other script run.
 The page stays below `MOST_BYTES` however long the logs are. Every group has a row up to `MOST_GROUPS`; the
 worst have details, as many as there is room for. Of a group with many rebalances the newest
 `MOST_REBALANCES` are listed; who had a partition for less than can be seen becomes "several"; lag and
-health keep the worst of each stretch of time.
+health keep the worst of each stretch of time, and what became of records is added up in it. Share partitions
+are listed by trouble, up to `MOST_PARTITIONS`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from importlib import resources
 from typing import Any
 
 from konvene.pipeline.answers.cost import Cost, Ends, costs
+from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes
+from konvene.pipeline.answers.deliveries import told as trouble
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.answers.sentences import note, sentence, short
@@ -37,6 +40,9 @@ MOST_DETAILS = 40
 MOST_REBALANCES = 1_500
 MOST_LANES = 96
 MOST_SEGMENTS = 8_000
+MOST_PARTITIONS = 300
+MOST_MINUTES = 100
+MINUTE_MS = 60_000
 POINTS = 600
 """So many points has a curve."""
 SEVERAL = -1
@@ -97,6 +103,8 @@ def collect(gold: Gold, wanted: Selection) -> dict[str, Any]:
         "advice": [[a.group, a.rule, a.text] for a in summary.advice[:100]],
         "columns": COLUMNS,
         "details": details,
+        "deliveries": _deliveries(deliveries(gold, wanted.groups)),
+        "minutes": [_minute(row) for row in minutes(gold, wanted.groups)[:MOST_MINUTES]],
     }
 
 
@@ -106,6 +114,41 @@ def _group(g: Group) -> dict[str, Any]:
         "members": g.members, "median_ms": g.median_ms, "slowest_ms": g.slowest_ms,
         "unavailable_ms": g.unavailable_ms, "moved": g.moved, "storms": g.storms, "causes": g.causes[:4],
     }  # fmt: skip
+
+
+# records of share groups ----------------------------------------------------------------------
+
+
+def _deliveries(found: Sequence[Delivery]) -> dict[str, Any]:
+    """The share partitions, those in trouble first, and what all of them come to."""
+    return {
+        "partitions": [_partition(each) for each in found[:MOST_PARTITIONS]],
+        "left_out": max(len(found) - MOST_PARTITIONS, 0),
+        "redelivered": sum(each.row["redelivered"] for each in found),
+        "archived": sum(each.row["archived"] for each in found),
+        "stuck": sum(each.stuck for each in found),
+    }
+
+
+def _partition(each: Delivery) -> dict[str, Any]:
+    row = each.row
+    there = row["deleted_ms"] is None and row["start_offset"] >= 0
+    return {
+        "cluster": row["cluster"], "group": row["group_id"], "name": each.name,
+        "start": row["start_offset"] if there else None, "delivered": row["delivered"],
+        "again": row["redelivered"], "accepted": row["acknowledged"], "released": row["released"],
+        "archived": row["archived"], "in_flight": row["in_flight"], "untold": row["untold"],
+        "stood_ms": each.stood_ms if row["in_flight"] or row["untold"] else None, "stuck": each.stuck,
+        "whole": row["evidence"] == "observed", "trouble": trouble(each),
+    }  # fmt: skip
+
+
+def _minute(row: Row) -> list[Any]:
+    name = f"{row['topic']}:{row['partition']}"
+    return [
+        row["minute_ms"], row["group_id"], name, row["delivered"], row["redelivered"], row["archived"],
+        row["start_offset"],
+    ]  # fmt: skip
 
 
 # details --------------------------------------------------------------------------------------
@@ -125,11 +168,12 @@ def _details(
     lag = _by_group(gold, "lag", names)
     owned = _by_group(gold, "ownership", names)
     health = _by_group(gold, "group_health", names)
+    records = _by_group(gold, "share_progress", names)
     found: list[dict[str, Any]] = []
     room = DETAIL_BYTES
     for g in chosen:
         key = (g.cluster, g.group_id)
-        detail = _detail(key, by_group[key], gaps[key], lag[key], owned[key], health[key])
+        detail = _detail(key, by_group[key], gaps[key], lag[key], owned[key], health[key], records[key])
         room -= len(_as_json(detail).encode())
         if room < 0 and found:
             break
@@ -146,11 +190,12 @@ def _by_group(gold: Gold, table: str, names: Sequence[str]) -> dict[Key, list[Ro
 
 def _detail(
     key: Key, told: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
-    health: Sequence[Row],
+    health: Sequence[Row], records: Sequence[Row],
 ) -> dict[str, Any]:  # fmt: skip
     cost = costs(gaps, Ends(lag))
     shown = told[:MOST_REBALANCES]
-    times = [ms for r in told for ms in (r.at_ms, r.until_ms) if ms >= 0] + [row["minute_ms"] for row in lag]
+    times = [ms for r in told for ms in (r.at_ms, r.until_ms) if ms >= 0]
+    times += [row["minute_ms"] for row in (*lag, *records)]
     low, high = min(times, default=0), max(times, default=0)
     high = max(high, low + 1)
     names, lanes, left_out = _lanes(owned, gaps, low, high)
@@ -165,6 +210,7 @@ def _detail(
         "lanes": lanes,
         "lanes_left_out": left_out,
         "lag": _lag(lag, low, high),
+        "again": _again(records, low, high),
         "health": _thin(sorted((row["minute_ms"], row["score"]) for row in health), low, high, min),
     }
 
@@ -319,3 +365,15 @@ def _thin(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any) ->
         old = stretches.get(at)
         stretches[at] = (ms, value) if old is None else (old[0], worst(old[1], value))
     return [list(stretches[at]) for at in sorted(stretches)]
+
+
+def _again(rows: Sequence[Row], low: int, high: int) -> dict[str, Any]:
+    """What was delivered again and what was given up, added up in stretches of whole minutes."""
+    stretch = max(-(-(high - low) // (POINTS * MINUTE_MS)), 1) * MINUTE_MS
+    sums: dict[int, list[int]] = {}
+    for row in rows:
+        if row["redelivered"] or row["archived"]:
+            each = sums.setdefault(row["minute_ms"] // stretch * stretch, [0, 0])
+            each[0] += row["redelivered"]
+            each[1] += row["archived"]
+    return {"stretch_ms": stretch, "sums": [[ms, *sums[ms]] for ms in sorted(sums)]}
