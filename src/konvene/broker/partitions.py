@@ -182,7 +182,7 @@ class Partition:
         """Make what is written durable. Raises `LogError`."""
         self.synced_ms = self._broker.wall_clock_ms()
         began_s = perf_counter()
-        await self._broker.disk.run(self.log.sync)
+        await self._broker.disk.sync(self.log)
         if self._broker.meter is not None:
             self._broker.meter.synced(self.topic, perf_counter() - began_s)
         if self._shows_synced:

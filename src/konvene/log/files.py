@@ -50,6 +50,12 @@ class File(Protocol):
     def sync(self) -> None:
         """Return when every byte appended before is durable. May be called from another thread."""
 
+    def begin_sync(self) -> int | None:
+        """Its descriptor, open until `end_sync`, for whoever has it synced otherwise; None: it has none."""
+
+    def end_sync(self) -> None:
+        """What was begun is over."""
+
     def size(self) -> int:
         """Bytes in the file."""
 
@@ -379,6 +385,14 @@ class _RealFile:
             os.fdatasync(fd)
         finally:
             self._unpin()
+
+    def begin_sync(self) -> int | None:
+        fd = self._pin()
+        self.dirty = False
+        return fd
+
+    def end_sync(self) -> None:
+        self._unpin()
 
     def size(self) -> int:
         return os.stat(self.path).st_size

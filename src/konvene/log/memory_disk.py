@@ -321,6 +321,12 @@ class MemoryFile:
         self._disk._operation("sync", self.path)
         self._inode.make_durable()
 
+    def begin_sync(self) -> int | None:
+        return None
+
+    def end_sync(self) -> None:
+        """Nothing was begun."""
+
     def size(self) -> int:
         return len(self._inode.data)
 

@@ -123,6 +123,12 @@ class ReadOnlyFile:
     def sync(self) -> None:
         _refuse(self.path)
 
+    def begin_sync(self) -> int | None:
+        _refuse(self.path)
+
+    def end_sync(self) -> None:
+        """Nothing was begun."""
+
 
 def _refuse(path: str) -> NoReturn:
     raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
