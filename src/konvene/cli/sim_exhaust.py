@@ -11,11 +11,11 @@ from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, note, print_json
 
 VIOLATED = 1
-CLASSIC, CONSUMER, STREAMS = "classic", "consumer", "streams"
+CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
 
 
 @click.command()
-@click.option("--groups", "kind", type=click.Choice([CLASSIC, CONSUMER, STREAMS]), default=CLASSIC,
+@click.option("--groups", "kind", type=click.Choice([CLASSIC, CONSUMER, STREAMS, SHARE]), default=CLASSIC,
               show_default=True, help="The kind of group.")  # fmt: skip
 @click.option("--members", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Clients.")
 @click.option("--partitions", type=click.IntRange(1, 8), default=2, show_default=True, metavar="N",
@@ -47,9 +47,11 @@ def exhaust(
     konvene sim exhaust --members 3 --faults 2 --limit 1000000
     konvene sim exhaust --groups consumer --members 3 --partitions 1 --depth 12
     konvene sim exhaust --groups streams --partitions 1 --faults 0
+    konvene sim exhaust --groups share --partitions 1 --faults 0
     """
     from konvene.sim.exhaust import exhaust as all_of_it
     from konvene.sim.exhaust.consumers import Consumers
+    from konvene.sim.exhaust.shares import Shares
     from konvene.sim.exhaust.streams import Streams
     from konvene.sim.many import quiet
 
@@ -67,7 +69,7 @@ def exhaust(
         with quiet():
             report: Any
             if kind != CLASSIC:
-                worlds: dict[str, Any] = {CONSUMER: Consumers, STREAMS: Streams}
+                worlds: dict[str, Any] = {CONSUMER: Consumers, STREAMS: Streams, SHARE: Shares}
                 world = worlds[kind](members, partitions, faults, static=static, joins=starts)
                 report = world.search(limit, depth=depth, progress=told)
             else:

@@ -19,6 +19,8 @@ class StatePromise:
             self.after(event)
         except AssertionError as wrong:
             raise Broken(type(self).__name__, str(wrong) or "does not hold") from wrong
+        except LookupError as missing:
+            raise Broken(type(self).__name__, f"looks for what is not there: {missing}") from missing
 
     def after(self, event: StateEvent) -> None:
         raise NotImplementedError
