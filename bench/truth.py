@@ -30,7 +30,7 @@ from konvene.sim.run import Run
 from konvene.sim.world import Measure, World
 
 KINDS: tuple[tuple[str, ...], ...] = (
-    ("classic",), ("static",), ("consumer",), ("consumer-static",), ("migration",), ("streams",),
+    ("classic",), ("static",), ("consumer",), ("consumer-static",), ("migration",), ("streams",), ("share",),
 )  # fmt: skip
 
 
