@@ -3,7 +3,7 @@
 Four members fetch eight partitions as fast as they are answered; a record is counted when its acknowledgement
 was answered. `in batches` is 500 records a fetch, and the next fetch accepts them; `singles` is one record,
 and a ShareAcknowledge of its own. Beside them stand the same records as a consumer has them: each fetch as
-large, and an OffsetCommit after each; and what part of its rate a share group reaches, taken by turns with it.
+large, and an OffsetCommit after each; and what part of its rate a share group reaches, taken by turns.
 
 The load comes from an event loop, so the rate per second of the wall clock says less than that per CPU second
 of the broker.
