@@ -584,6 +584,52 @@ def repack(
     )
 
 
+def reduced(
+    header: BatchHeader,
+    data: bytes,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    delete_horizon: bool,
+    level: int | None = None,
+) -> bytes:
+    """A batch of which `count` records are left, `data` when unpacked: offsets and sequences stay as they
+    were.
+
+    With `delete_horizon` the base timestamp says when tombstones and markers may go, and all times count
+    from it.
+    """
+    compression = header.compression
+    attributes = header.attributes & _DEFINED & ~_DELETE_HORIZON
+    covered = _COVERED.pack(
+        attributes | _DELETE_HORIZON if delete_horizon else attributes,
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        count,
+    )
+    body = data if compression is Compression.NONE else compress(compression, data, level)
+    return _seal(header.base_offset, header.partition_leader_epoch, covered, body)
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """A batch of which no record is left: what it says of its producer and of offsets stays."""
+    covered = _COVERED.pack(
+        header.attributes & (_LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL),
+        header.last_offset_delta,
+        NO_TIMESTAMP,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        0,
+    )
+    return _seal(header.base_offset, header.partition_leader_epoch, covered, b"")
+
+
 def _seal(base_offset: int, leader_epoch: int, covered: bytes, body: bytes) -> bytes:
     length = HEADER_SIZE - PREFIX_SIZE + len(body)
     if length > 0x7FFF_FFFF:
