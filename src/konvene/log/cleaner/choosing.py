@@ -135,7 +135,7 @@ def _from(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
 def _first_uncleanable(
     log: PartitionLog, segments: Sequence[Segment], dirty: int, high_watermark: int, now_ms: int
 ) -> int:
-    stops = [log.last_stable_offset(high_watermark), segments[-1].base_offset]
+    stops = [log.last_stable_offset(high_watermark), segments[-1].base_offset, log.synced_offset]
     stops += [segment.base_offset for segment in list(log._unsynced)[:1]]
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
