@@ -274,6 +274,16 @@ class Cleaning:
             log.error("%s cannot be looked at: %s", name, error)
         return None
 
+    def uncleanable_bytes(self) -> int:
+        """How much of what cannot be cleaned is dirty."""
+        count = 0
+        for partition in self._broker.partitions:
+            of = partition.log
+            if self.uncleanable.get(_name(partition)) is of:
+                cleaned_to = self._broker.directory.cleaned_to(_name(partition)) or of.start_offset
+                count += sum(each.size for each in of.segments[:-1] if each.next_offset > cleaned_to)
+        return count
+
     def _is_ours(self, partition: Partition) -> bool:
         """It has not been deleted, or deleted and made again."""
         return self._broker.partitions.get(partition.topic, partition.index) is partition
@@ -401,7 +411,7 @@ class Cleaning:
             or not isinstance(broker.directory.disk, RealDisk)
             or not (self.processes and can_have_processes())
         ):
-            return InSlices(broker.directory.disk, broker.disk)
+            return InSlices(broker.directory.disk, broker.disk, broker.loop)
         if cleaner.worker is None:
             cleaner.worker = WorkerProcess(broker.loop)
         return cleaner.worker

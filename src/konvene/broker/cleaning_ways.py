@@ -52,15 +52,16 @@ class Way(Protocol):
 class InSlices:
     """A step at a time, by the threads of the disk."""
 
-    def __init__(self, disk: Disk, threads: DiskThreads) -> None:
+    def __init__(self, disk: Disk, threads: DiskThreads, loop: asyncio.AbstractEventLoop) -> None:
         self._disk = disk
         self._threads = threads
+        self._loop = loop
 
     def __repr__(self) -> str:
         return "<cleans in slices>"
 
     async def cleaned(self, task: Task) -> AsyncGenerator[Told, None]:
-        stepping = _Stepping(clean(self._disk, task))
+        stepping = _Stepping(clean(self._disk, task, clock=self._loop.time))
         try:
             while True:
                 told = await self._threads.run(stepping.step)

@@ -9,6 +9,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from konvene.broker.metrics.cleaner_rows import (
+    CLEANER_MBEAN,
+    KAFKAS_OF_CLEANER,
+    MANAGER_MBEAN,
+    OURS_OF_CLEANER,
+)
 from konvene.broker.metrics.kinds import KINDS
 from konvene.broker.metrics.meter import DECISION_S, REBALANCE_S, SYNC_S, TOLD_S
 from konvene.broker.metrics.rows import (
@@ -64,6 +70,8 @@ def _page() -> Iterator[str]:
     yield from _table(KAFKAS_OF_SHARE_STATE, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
     yield f"And of the MBeans `{GROUPS_MBEAN}` and `{PARTITIONS_MBEAN}`, whose names are a label:\n"
     yield from _table(KAFKAS_OF_DELIVERIES, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
+    yield f"And of the MBeans `{CLEANER_MBEAN}` and `{MANAGER_MBEAN}`, in the same way:\n"
+    yield from _table(KAFKAS_OF_CLEANER, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
     yield "What Kafka has besides, and where to look:\n"
     yield "| Kafka's | Here |"
     yield "| --- | --- |"
@@ -71,7 +79,7 @@ def _page() -> Iterator[str]:
         yield f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {instead} |"
     yield ""
     yield "## What Kafka lacks\n"
-    yield from _table((*OURS, *OURS_OF_DELIVERIES), "Buckets, in seconds", _bounds)
+    yield from _table((*OURS, *OURS_OF_DELIVERIES, *OURS_OF_CLEANER), "Buckets, in seconds", _bounds)
 
 
 def _table(metrics: Iterable[Metric], last: str, cell: Callable[[Metric], str]) -> Iterator[str]:

@@ -102,7 +102,7 @@ def main(orders: Orders, teller: Teller) -> None:
     disk = RealDisk(MOST_FILES)
     while (order := orders.next()) is not None:
         if isinstance(order, Task):
-            _carry_out(clean(disk, order), orders, teller)
+            _carry_out(clean(disk, order, clock=time.perf_counter), orders, teller)
 
 
 def _carry_out(steps: Generator[Progress | Group, None, Stats], orders: Orders, teller: Teller) -> None:
