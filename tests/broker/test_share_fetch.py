@@ -94,18 +94,26 @@ class Member:
             self.epoch += 1
         return answer
 
-    async def acknowledge(self, said: Said, *, epoch: int | None = None, renew: bool = False) -> Any:
+    async def acknowledge(
+        self, said: Said, *, epoch: int | None = None, renew: bool = False, unsaid: Sequence[int] = ()
+    ) -> Any:
+        """Of partition 0; the others are named, and nothing is said of them."""
         batches = tuple(
             AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(kind,))
             for first, last, kind in said
         )
-        partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
+        partitions = (
+            [AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)] if said else []
+        )
+        partitions += [AcknowledgePartition(partition_index=index) for index in unsaid]
         asked = ShareAcknowledgeRequest(
             group_id=GROUP,
             member_id=self.member_id,
             share_session_epoch=self.epoch if epoch is None else epoch,
             is_renew_ack=renew,
-            topics=(AcknowledgeTopic(topic_id=self.topic_id, partitions=(partition,)),) if said else (),
+            topics=(AcknowledgeTopic(topic_id=self.topic_id, partitions=tuple(partitions)),)
+            if partitions
+            else (),
         )
         answer = await self._ask(SHARE_ACKNOWLEDGE, 2, asked)
         if not answer.error_code:
@@ -321,6 +329,23 @@ def test_acknowledgements_that_make_no_sense(tmp_path: Path) -> None:
             assert errors(await one.acknowledge(said)) == [Errors.INVALID_REQUEST], said
         assert errors(await one.acknowledge([(5, 5, ACCEPT)])) == [Errors.INVALID_REQUEST]
         assert errors(await one.acknowledge([(0, 1, ACCEPT)])) == [0]
+
+    told(tmp_path, story, QUICK)
+
+
+def test_partitions_of_which_nothing_is_said(tmp_path: Path) -> None:
+    """Kafka 4.4: fine beside others of which something is said, served or not; else they are left out."""
+
+    async def story(asking: Asking) -> None:
+        (one,) = await joined(asking, partitions=2)
+        asking.write(TOPIC, b"a", b"b")
+        assert acquired(await one.fetch(wait_ms=1000)) == [(0, 1, 1)]
+        assert not [key for key in asking.broker.sharing.served if key.partition == 1]
+        answer = await one.acknowledge([(0, 0, ACCEPT)], unsaid=(1, 7))
+        found = {p.partition_index: p.error_code for topic in answer.responses for p in topic.partitions}
+        assert found == {0: 0, 1: 0, 7: Errors.UNKNOWN_TOPIC_OR_PARTITION}
+        assert errors(await one.acknowledge((), unsaid=(0, 1))) == []
+        assert errors(await one.acknowledge((), unsaid=(1, 7))) == [Errors.UNKNOWN_TOPIC_OR_PARTITION]
 
     told(tmp_path, story, QUICK)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from konvene.broker.handlers.groups_call import share_groups_are_on
 from konvene.broker.later import Later
-from konvene.broker.share_partition import Told
+from konvene.broker.share_partition import FINE, Told
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
 from konvene.delivery.sessions import Place
 from konvene.errors import Errors
@@ -78,9 +78,12 @@ class Acknowledging:
     def take(self, broker: Broker, request: Any, call: Call, places: Iterable[tuple[Place, Any]]) -> None:
         """Do what the request says of these partitions, each of which has an answer of its own.
 
-        To be called once; `done` may be called in it."""
+        A partition of which nothing is said is fine, served or not; as by Kafka it is left out where nothing
+        is said of any. To be called once; `done` may be called in it."""
         group_id, member_id = request.group_id, request.member_id
         renews = call.api_version >= FIRST_VERSION_WITH_RENEW
+        unsaid: list[Place] = []
+        is_said = False
         for place, batches in places:
             topic = broker.topics.by_id.get(place[0])
             if topic is None:
@@ -89,13 +92,18 @@ class Acknowledging:
                 self.results[place] = (Errors.INVALID_REQUEST, None)
             elif not 0 <= place[1] < topic.partitions:
                 self.results[place] = (Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
+            elif not batches:
+                unsaid.append(place)
             else:
+                is_said = True
                 served = broker.sharing.served.get(SharePartitionKey(group_id, *place))
                 if served is None:
                     self.results[place] = UNKNOWN
                     continue
                 acks = [Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches]
                 self._wait(place, served.acknowledge(member_id, acks))
+        if is_said:
+            self.results.update(dict.fromkeys(unsaid, FINE))
         self._one_less()
 
     def _wait(self, place: Place, answer: Later[Told]) -> None:
