@@ -120,9 +120,15 @@ class ShareStateWork:
         if not wanted.requests:
             return wanted.response
         overtaken: set[SharePartitionKey] = set()
-        answers = await self._ask_all(wanted.requests, overtaken)
-        news = initialized(request.group_id, answers, overtaken)
-        told = await coordinator.submit(news, call)
+        written: Later[tuple[Answers, Any]] = Later()
+
+        def heard(answers: Answers) -> None:
+            # At once: a heartbeat in between would have begun with the share partitions once more.
+            news = initialized(request.group_id, answers, overtaken)
+            coordinator.submit(news, call).listen(lambda told: written.resolve((answers, told)))
+
+        self._ask_all(wanted.requests, overtaken).listen(heard)
+        answers, told = await written
         if isinstance(told, Errors):
             return told
         return _altered(wanted.response, answers | dict.fromkeys(overtaken, OVERTAKEN))
