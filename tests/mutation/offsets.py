@@ -220,7 +220,7 @@ DELETING = (
         GROUPS + "views.py",
         ("O6", "G12"),
         "DeleteGroups deletes a group whose members are just joining.",
-        "    if not is_empty(group):\n",
+        "    if not is_empty(group) or _has_begun_again(group):\n",
         "    if group.state == State.STABLE:\n",
     ),
     Mutant(

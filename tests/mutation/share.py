@@ -195,7 +195,7 @@ GROUPS_THAT_SHARE = (
     Mutant(
         "not-begun-is-called-begun", SHARE + "initialize.py", ("SH11",),
         "What the share coordinator could not begin with is written down as begun.",
-        "    after = before.begun(begun).not_begun(failed)\n",
+        "    after = before.begun(begun)\n",
         "    after = before.begun({**begun, **failed})\n",
         level=7,
     ),

@@ -31,6 +31,8 @@ INITIALIZE, DELETE = "initialize", "delete"
 ALTER, DELETE_OFFSETS, DELETE_GROUP = "alter", "delete offsets", "delete group"
 BY_ITSELF = (INITIALIZE, DELETE)
 """What no administrator waits for: of these a coordinator that begins again hears nothing."""
+AT_ONCE = (*BY_ITSELF, ALTER)
+"""Of what a coordinator hears when the last answer is there."""
 
 States = tuple[tuple[SharePartitionKey, SharePartitionState], ...]
 

@@ -54,6 +54,7 @@ from konvene.sim.exhaust.consumers import GROUP, NAMES, NOW_MS, ORDERS, Consumer
 from konvene.sim.exhaust.share_clients import Client, asks, heard
 from konvene.sim.exhaust.share_states import (
     ALTER,
+    AT_ONCE,
     BY_ITSELF,
     DELETE,
     DELETE_GROUP,
@@ -273,10 +274,10 @@ class Shares(Consumers):
                 yield self._step(f"the answers come back ({each.kind})", after, True)
 
     def _answered(self, state: Any, number: int, at: int, answer: Answer) -> Any:
-        """One question is answered. What nobody waits for but the coordinator itself, it hears at once."""
+        """One question is answered. What comes of most jobs the coordinator hears at once."""
         jobs = state.jobs
         each = jobs[number].with_answer(at, answer, jobs[number + 1 :])
-        if not each.done or each.kind not in BY_ITSELF:
+        if not each.done or each.kind not in AT_ONCE:
             return state._replace(jobs=(*jobs[:number], each, *jobs[number + 1 :]))
         rest = state._replace(jobs=jobs[:number] + jobs[number + 1 :])
         return self._told(rest, each) if each.heard else rest
