@@ -15,11 +15,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.group_log import GROUP_SPEECH
-from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, build_simple, end_marker
-from konvene.codec.batches import batches as read_batches
+from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, build_simple, end_marker, read_header
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
 from konvene.shard.contract import Arm, Context, Producer
+from konvene.sim.cleaned import cleaned_by_chance
 from konvene.sim.event import all_offsets
 from konvene.sim.shell import Batch, replayed
 
@@ -119,6 +119,25 @@ def assert_compaction_changes_nothing(shell: Shell, random: Random | None = None
     if random is not None and batches:
         for _ in range(most // 2):
             _assert_half_way_is_the_same(batches, random.randrange(len(batches)) + 1, random)
+        _assert_cleaned_is_the_same(batches, expected, random)
+
+
+def _assert_cleaned_is_the_same(batches: Sequence[Batch], expected: tuple[Any, ...], random: Random) -> None:
+    """G2 of what is no model: the cleaner's own work, and somebody who loads while it works."""
+    before = as_bytes(batches)
+    for tombstones_go in (False, True):
+        after = cleaned_by_chance(before, random, tombstones_go=tombstones_go)
+        shown = seen(read_bytes(after))
+        assert shown == expected, f"a cleaned log shows: {shown}, the whole one {expected}"
+        if not tombstones_go:  # Who is slower than they are kept may miss them.
+            half = read_header(before[random.randrange(len(before))]).base_offset
+            rest = [batch for batch in after if read_header(batch).base_offset >= half]
+            shown = seen(read_bytes([*_before(before, half), *rest]))
+            assert shown == expected, f"cleaned while it is read it shows: {shown}, the whole one {expected}"
+
+
+def _before(batches: Sequence[bytes], offset: int) -> list[bytes]:
+    return [batch for batch in batches if read_header(batch).base_offset < offset]
 
 
 def _assert_half_way_is_the_same(batches: Sequence[Batch], end: int, random: Random) -> None:
@@ -155,28 +174,40 @@ def assert_loads(shell: Shell, shard: GroupShard) -> None:
 
 def read_in_bulk(batches: Sequence[Batch]) -> GroupShard:
     """The log as bytes in batches, read as the broker's coordinator reads it."""
-    data = bytearray()
+    return read_bytes(as_bytes(batches))
+
+
+def read_bytes(batches: Sequence[bytes]) -> GroupShard:
+    """The shard that a coordinator makes of these batches."""
+    shard = GroupShard()
+    for batch in batches:
+        for _, _, record in GROUP_SPEECH.read(memoryview(batch), read_header(batch)):
+            shard.replay(record)
+    return shard
+
+
+def as_bytes(batches: Sequence[Batch]) -> list[bytes]:
+    """The log as a broker writes it; what a model of compaction left nothing of is not there."""
+    data: list[bytes] = []
     offset = 0
     for batch in batches:
         if batch.pairs:
             who = batch.producer or Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-            data += build_simple(
+            built = build_simple(
                 list(batch.pairs), 1000, base_offset=offset, producer_id=who.producer_id,
                 producer_epoch=who.epoch, transactional=batch.producer is not None,
             )  # fmt: skip
+            data.append(bytes(built))
             offset += len(batch.pairs)
         elif batch.ending is not None and batch.records:
             told = batch.ending
-            data += end_marker(
+            built = end_marker(
                 told.committed, producer_id=told.producer_id, producer_epoch=told.producer_epoch,
                 coordinator_epoch=told.coordinator_epoch, timestamp_ms=1000, base_offset=offset,
             )  # fmt: skip
+            data.append(bytes(built))
             offset += 1
-    shard = GroupShard()
-    for header, view in read_batches(bytes(data)):
-        for _, _, record in GROUP_SPEECH.read(view, header):
-            shard.replay(record)
-    return shard
+    return data
 
 
 def in_order(shard: GroupShard) -> tuple[Any, ...]:
