@@ -1,4 +1,6 @@
-"""`konvene log`: what stands in the files of a log, and whether they are sound. Only `repair` ever writes.
+"""`konvene log`: what stands in the files of a log, and whether they are sound.
+
+Only `clean` and `repair` ever write, and they keep brokers out meanwhile.
 
 The files are read as they are, with no broker: a segment, a partition's folder or a whole data directory, of
 konvene or of Apache Kafka, running or stopped. `dump` shows batches and records, and what the coordinators'
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from konvene.cli.decoding import Decode, batch_facts, control_facts, decoder_of, record_facts, text_in
+from konvene.cli.log_clean import clean
 from konvene.cli.log_repair import repair
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, iso, note, print_json, print_json_line, print_tables, text_of
@@ -36,9 +39,10 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 
 @click.group()
 def log() -> None:
-    """Show, verify and repair the files of a log, ours or Apache Kafka's."""
+    """Show, verify, clean and repair the files of a log, ours or Apache Kafka's."""
 
 
+log.add_command(clean)
 log.add_command(repair)
 
 

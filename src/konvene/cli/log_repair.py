@@ -1,7 +1,7 @@
 """`konvene log repair`: say what a damaged log would lose, and cut it there if that is wanted.
 
-The one command that changes the files of a log. It does so only with `--execute`, only while no broker has
-the data directory, and it keeps every byte that it cuts away (see `konvene.log.repair`).
+It changes files only with `--execute`, only while no broker has the data directory, and it keeps every byte
+that it cuts away (see `konvene.log.repair`).
 """
 
 from __future__ import annotations
