@@ -16,6 +16,7 @@ from konvene.log.files import Disk
 from konvene.log.index import OffsetIndex, TimeIndex
 from konvene.log.memory_disk import MemoryDisk
 from konvene.log.partition import PartitionLog
+from konvene.log.producers import AbortedTransaction, write_aborted
 from konvene.log.verify import verify
 
 NOW = 1_760_000_000_000
@@ -68,7 +69,10 @@ def task_for(directory: LogDirectory, log: PartitionLog) -> Task:
     return choosing.task_of(log, seen, log.end_offset, NOW, 1 << 20)
 
 
-def draft(disk: Disk, directory: str, base: int, batches: Iterable[tuple[BatchHeader, bytes]]) -> int:
+def draft(
+    disk: Disk, directory: str, base: int, batches: Iterable[tuple[BatchHeader, bytes]],
+    aborted: Iterable[AbortedTransaction] = (),
+) -> int:  # fmt: skip
     """A new segment under `.cleaned` names, durable; its size."""
     stem = f"{directory}/{base:020d}"
     offsets, times, size = OffsetIndex(base), TimeIndex(base), 0
@@ -80,9 +84,12 @@ def draft(disk: Disk, directory: str, base: int, batches: Iterable[tuple[BatchHe
         file.append(data)
         size += len(data)
     file.sync()
-    for ending, index in ((".index", offsets), (".timeindex", times)):
+    endings = {".index": bytes(offsets.data), ".timeindex": bytes(times.data)}
+    if aborted:
+        endings[".txnindex"] = write_aborted(list(aborted))
+    for ending, data in endings.items():
         beside = disk.open(f"{stem}{ending}{CLEANED}", create=True)
-        beside.append(bytes(index.data))
+        beside.append(data)
         beside.sync()
     disk.sync_directory(directory)
     return size
@@ -100,7 +107,9 @@ def keeping(keep: Keep, groups: Iterable[tuple[int, ...]]) -> Cleaning:
                 kept += [
                     (header, bytes(view)) for header, view in rb.batches(data) if keep(header, bytes(view))
                 ]
-            size = draft(disk, task.directory, bases[0], kept)
+            there = {header.base_offset for header, _ in kept}
+            aborted = [gone for gone in task.aborted if gone.last_offset in there]
+            size = draft(disk, task.directory, bases[0], kept, aborted)
             yield Group(bases[0], sources[bases[-1]].next_offset, bases, size, NOW)
         return Stats(end_offset=task.first_uncleanable_offset)
 

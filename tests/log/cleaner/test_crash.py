@@ -1,0 +1,355 @@
+"""Whatever happens while a log is cleaned: of each group of segments all is old, or all is new.
+
+Each operation on files is once the last one before the end: of the process (all that it did is there), of the
+power (all that was not synced is gone, or some of it). What is then opened must be one of the logs that there
+were before and after each exchange, with the same offsets, epochs, producers and aborted transactions, and no
+older than what `ready` has promised. Then the opening itself is interrupted at each of its operations. And
+each operation fails once with an error: the log goes on, or says that it is offline.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+from tests.log.cleaner.logs import (
+    CONFIG,
+    NOW,
+    PLACE,
+    T0,
+    Batches,
+    Cleaning,
+    Keep,
+    bases,
+    content,
+    faults,
+    keeping,
+    last_values,
+    opened,
+    put,
+    task_for,
+)
+
+from konvene.codec import batches as rb
+from konvene.log.cleaner import swapping
+from konvene.log.cleaner.cleaning import clean
+from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP, Group
+from konvene.log.directory import LogDirectory
+from konvene.log.errors import LogOffline
+from konvene.log.memory_disk import MemoryDisk, PowerCut
+from konvene.log.partition import PartitionLog
+
+
+class Held(NamedTuple):
+    """What a log says of itself."""
+
+    batches: Batches
+    start: int
+    end: int
+    epochs: list[tuple[int, int]]
+    producers: bytes
+    aborted: list[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, log: PartitionLog) -> Held:
+        return cls(
+            content(log), log.start_offset, log.end_offset, list(log.epochs.starts), log.producers.snapshot(),
+            [tuple(gone) for gone in log.aborted],
+        )  # fmt: skip
+
+
+class Case(NamedTuple):
+    """A disk with a log to be cleaned, and how."""
+
+    disk: MemoryDisk
+    clean: Cleaning
+
+
+# logs to be cleaned -------------------------------------------------------------------------------
+
+
+def write_transaction(
+    log: PartitionLog, producer_id: int, sequence: int, keys: list[bytes], *, commit: bool
+) -> None:
+    data = rb.build_simple(
+        [(key, b"in a transaction") for key in keys], NOW, producer_id=producer_id, producer_epoch=0,
+        base_sequence=sequence, transactional=True,
+    )  # fmt: skip
+    log.append_as_leader(data, log.epochs.latest, NOW)
+    log.append_marker(
+        commit, log.epochs.latest, NOW, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0
+    )
+
+
+def written(records: int = 40) -> MemoryDisk:
+    """Few keys, often written, by producers too, in transactions of both ends, under three leaders."""
+    disk = MemoryDisk()
+    directory, log = opened(disk)
+    sequence = 0
+    for at in range(records):
+        put(log, b"k%d" % (at % 5), b"value %03d" % at, epoch=at * 3 // records)
+        if at % 7 == 3:
+            write_transaction(log, 7, sequence, [b"k1", b"t%d" % at], commit=at % 2 == 0)
+            sequence += 2
+        if at % 11 == 5:
+            data = rb.build_simple(
+                [(b"k2", b"idempotent")], NOW, producer_id=8, producer_epoch=0, base_sequence=at // 11
+            )
+            log.append_as_leader(data, log.epochs.latest, NOW)
+    log.sync()
+    directory.checkpoint()
+    return disk.crash()
+
+
+def last_or_produced(log: PartitionLog) -> Keep:
+    """Keeps what is last of its key, and all that a producer wrote."""
+    kept = {offset for offset, _ in last_values(log).values()}
+    return lambda header, _: header.producer_id >= 0 or header.base_offset in kept
+
+
+def grouped(records: int = 40) -> Case:
+    """Several groups of two and three segments."""
+    disk = written(records)
+    log = opened(disk.copy())[1]
+    finished = bases(log)[:-1]
+    parts = [tuple(finished[:2]), tuple(finished[2:5]), tuple(finished[5:])]
+    return Case(disk, keeping(last_or_produced(log), [part for part in parts if part]))
+
+
+def with_nothing_of_the_last(records: int = 40) -> Case:
+    """One group, of which the last segments have nothing that stays."""
+    disk = written(records)
+    finished = bases(opened(disk.copy())[1])[:-1]
+    return Case(disk, keeping(lambda header, _: 2 < header.base_offset < finished[2], [tuple(finished)]))
+
+
+def with_nothing_at_all(records: int = 40) -> Case:
+    """Two groups, of which nothing stays, the first of one segment."""
+    disk = written(records)
+    finished = bases(opened(disk.copy())[1])[:-1]
+    return Case(disk, keeping(lambda _header, _: False, [tuple(finished[:1]), tuple(finished[1:])]))
+
+
+def by_the_cleaner(records: int = 40) -> Case:
+    """What the cleaner itself does with such a log: a segment for almost each."""
+    return Case(written(max(18, records // 2)), clean)
+
+
+CASES = {
+    "grouped": grouped, "nothing of the last": with_nothing_of_the_last, "nothing": with_nothing_at_all,
+    "the cleaner": by_the_cleaner,
+}  # fmt: skip
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+# cleaning -----------------------------------------------------------------------------------------
+
+
+class Run:
+    """One cleaning, and what was held at each of its stages."""
+
+    def __init__(self, disk: MemoryDisk, clean: Cleaning, directory: LogDirectory | None = None) -> None:
+        self.disk = disk
+        self.directory = directory or opened(disk)[0]
+        self.log = self.directory.logs[T0]
+        self._clean = clean
+        self.stages = [Held.of(self.log)]
+        #: How many exchanges a start has to go on with.
+        self.promised = 0
+
+    def clean(self) -> None:
+        """As a broker does it. Raises `LogOffline`, and OSError where the cleaning was given up."""
+        directory, log = self.directory, self.log
+        task = task_for(directory, log)
+        swapping.begin(directory, T0, task)
+        try:
+            steps = self._clean(self.disk, task)
+            for told in steps:
+                if isinstance(told, Group):
+                    self._exchange(told)
+        except OSError:
+            swapping.give_up(log)
+            raise
+        swapping.finish(log)
+        directory.note_cleaned(T0, task.first_uncleanable_offset)
+        swapping.remove_deleted(log, NOW)
+        swapping.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms)
+
+    def _exchange(self, group: Group) -> None:
+        log = self.log
+        try:
+            swapping.ready(self.disk, PLACE, group)
+        except OSError as error:
+            log.health.fail("cannot rename", error)
+        self.promised += 1
+        assert swapping.put_in_place(log, group)
+        self.stages.append(Held.of(log))
+        swapping.settle(log)
+
+
+def whole_run(case: Case) -> tuple[list[Held], int, int]:
+    """What there is at each stage, and the first and last operation of the cleaning."""
+    run = Run(case.disk.copy(), case.clean)
+    first = run.disk.calls
+    run.clean()
+    return run.stages, first + 1, run.disk.calls
+
+
+def check(disk: MemoryDisk, stages: list[Held], promised: int) -> int:
+    """Open what is found: which stage it is. Not before what was promised, and whole."""
+    log = opened(disk)[1]
+    held = Held.of(log)
+    assert held in stages[promised:]
+    assert not [name for name in disk.listdir(PLACE) if name.endswith((CLEANED, SWAP, DELETED))]
+    assert faults(disk) == []
+    for offset, data in held.batches:
+        assert log.read(offset, 1) == data
+    return stages.index(held)
+
+
+# what there is after the end of the power, or of the process --------------------------------------
+
+
+def lucky(seed: int) -> Callable[[int], int]:
+    chance = random.Random(seed)
+    return lambda count: chance.randrange(count)
+
+
+ENDS: dict[str, Callable[[MemoryDisk, int], MemoryDisk]] = {
+    "killed": lambda disk, _at: disk.copy(),
+    "nothing unsynced": lambda disk, _at: disk.crash(),
+    "some unsynced": lambda disk, at: disk.crash(lucky(at)),
+    "other unsynced": lambda disk, at: disk.crash(lucky(at + 10_000)),
+    "names only": lambda disk, _at: disk.crash(lambda count: count - 1),
+}
+every_end = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+
+
+def interrupted(case: Case, end: Callable[[MemoryDisk, int], MemoryDisk]) -> Iterator[tuple[MemoryDisk, int]]:
+    """What is found after an end at each operation of a cleaning, and what had been promised by then."""
+    _, first, last = whole_run(case)
+    for at in range(first, last + 1):
+        run = Run(case.disk.copy(), case.clean)
+        run.disk.cut_power_at = at
+        with pytest.raises(PowerCut):
+            run.clean()
+        run.disk.cut_power_at = None
+        yield end(run.disk, at), run.promised
+
+
+@every_end
+@every_case
+def test_after_an_end_at_any_operation_all_is_old_or_all_is_new(case, end):
+    """One of the stages is there, none is mixed, all of them come, and what was promised is kept."""
+    told = case()
+    stages = whole_run(told)[0]
+    seen = [check(disk, stages, promised) for disk, promised in interrupted(told, end)]
+    assert {0, len(stages) - 1} <= set(seen)
+    assert seen == sorted(seen)
+
+
+def files(disk: MemoryDisk) -> tuple[tuple[str, bytes], ...]:
+    return tuple(
+        (name, bytes(inode.data)) for name, inode in sorted(disk._names.items()) if inode is not None
+    )
+
+
+@every_case
+def test_an_opening_that_is_interrupted_as_well_is_done_again(case):
+    """At each operation of the opening that follows, again killed or without power: the same stage."""
+    told = case(18)
+    stages = whole_run(told)[0]
+    known: dict[tuple[tuple[str, bytes], ...], int] = {}
+    for disk, promised in interrupted(told, ENDS["killed"]):
+        found = files(disk)
+        if found in known or not any(name.endswith((SWAP, DELETED, CLEANED)) for name, _ in found):
+            continue
+        known[found] = stage = check(disk.copy(), stages, promised)
+        for at in range(1, 10_000):
+            again = disk.copy()
+            again.cut_power_at = at
+            try:
+                opened(again)
+                break
+            except PowerCut:
+                again.cut_power_at = None
+            for twice in (again.copy(), again.crash(), again.crash(lucky(at))):
+                found = files(twice)
+                if found not in known:
+                    known[found] = check(twice, stages, promised)
+                assert known[found] == stage
+    assert len(known) > 50
+
+
+@every_case
+def test_after_an_end_the_next_cleaning_does_the_rest(case):
+    """What is found can be written to and cleaned, and all that was last is still last."""
+    told = case()
+    for disk, _ in interrupted(told, ENDS["nothing unsynced"]):
+        directory, log = opened(disk)
+        put(log, b"k9", b"later", epoch=5)
+        log.roll(NOW)
+        put(log, b"k9", b"last", epoch=5)
+        log.sync()
+        last = last_values(log)
+        Run(disk, keeping(last_or_produced(log), [tuple(bases(log)[:-1])]), directory).clean()
+        assert last_values(log) == last
+        assert len(log.segments) == 2
+        held = Held.of(log)
+        assert Held.of(opened(disk.crash())[1]) == held
+
+
+# errors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@every_case
+def test_an_error_at_any_operation_leaves_the_log_or_takes_it_offline(case, code):
+    """The log holds one of the stages and goes on; or it is offline, and a start finds a stage."""
+    told = case()
+    stages, first, last = whole_run(told)
+    offline = goes_on = 0
+    for at in range(first, last + 1):
+        run = Run(told.disk.copy(), told.clean)
+        run.disk.fail[at] = code
+        try:
+            run.clean()
+            continue  # An error that nobody needs to hear of: none, as it turns out.
+        except LogOffline:
+            offline += 1
+            with pytest.raises(LogOffline):
+                put(run.log, b"k", b"v", epoch=5)
+        except OSError:
+            goes_on += 1
+            assert Held.of(run.log) in stages
+            assert run.log.cleaning is None
+            assert not [name for name in run.disk.listdir(PLACE) if name.endswith((CLEANED, SWAP))]
+            put(run.log, b"k", b"v", epoch=5)
+            run.log.sync()
+            whole = Held.of(run.log)
+            assert Held.of(opened(run.disk.crash())[1]) == whole
+            assert whole.batches[:-1] == stages[run.promised].batches
+            continue
+        for disk in (run.disk.copy(), run.disk.crash(), run.disk.crash(lucky(at))):
+            check(disk, stages, run.promised)
+    assert offline > 5
+    assert goes_on > 5
+
+
+def test_the_directory_says_how_far_it_was_cleaned_only_when_it_was():
+    """After an end at any operation, what counts as clean is in place."""
+    told = grouped()
+    stages, first, last = whole_run(told)
+    for at in range(first, last + 1):
+        run = Run(told.disk.copy(), told.clean)
+        run.disk.cut_power_at = at
+        with pytest.raises(PowerCut):
+            run.clean()
+        run.disk.cut_power_at = None
+        for disk in (run.disk.copy(), run.disk.crash(), run.disk.crash(lucky(at))):
+            directory: LogDirectory = opened(disk)[0]
+            if directory.cleaned_to(T0) is not None:
+                assert Held.of(directory.logs[T0]) == stages[-1]
