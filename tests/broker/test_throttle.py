@@ -25,5 +25,15 @@ def test_without_a_bound_nobody_pauses() -> None:
     """Kafka's default is the largest number there is; and no bound is so low that nothing goes on."""
     throttle = Throttle(1.7976931348623157e308)
     assert throttle.took(1 << 50, 0.0) == 0.0
-    throttle.rate = 0.0
+    throttle.become(0.0)
     assert throttle.took(10, 0.0) == 10.0
+
+
+def test_another_bound_forgives_what_was_owed() -> None:
+    """And the same one does not."""
+    throttle = Throttle(1.0)
+    throttle.took(100, 0.0)
+    throttle.become(1.0)
+    assert throttle.took(1, 0.0) == 101.0
+    throttle.become(2.0)
+    assert throttle.took(1, 0.0) == 0.5

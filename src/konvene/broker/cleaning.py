@@ -141,7 +141,7 @@ class Cleaning:
 
     def reconfigured(self) -> None:
         """Settings of the broker have changed."""
-        self._throttle.rate = self._broker.config["log.cleaner.io.max.bytes.per.second"]
+        self._throttle.become(self._broker.config["log.cleaner.io.max.bytes.per.second"])
         if self._running:
             self._staff()
             self._wake.set()
@@ -149,6 +149,8 @@ class Cleaning:
 
     def stop(self) -> None:
         """Stop at once, without a word to anybody: what is being written goes at the next start."""
+        if not self._running:
+            return
         self._running = False
         for cleaner in self.cleaners:
             for way in (cleaner.way, cleaner.worker):
@@ -323,10 +325,13 @@ class Cleaning:
         return of.health.failure is None
 
     def _failed(self, partition: Partition, error: Exception) -> None:
-        from konvene.broker.cleaning_ways import WorkerLost
+        from konvene.broker.cleaning_ways import NoProcess, WorkerLost
 
         name, of = _name(partition), partition.log
-        if isinstance(error, WorkerLost) and self._lost.get(name) is not of:
+        if isinstance(error, NoProcess):
+            log.warning("no process can be had for cleaning, it is done in this one: %s", error)
+            self.processes = False
+        elif isinstance(error, WorkerLost) and self._lost.get(name) is not of:
             log.warning("%s: %s, and will be cleaned again", name, error)
             self._lost[name] = of
         elif isinstance(error, OSError) and error.errno in FULL:

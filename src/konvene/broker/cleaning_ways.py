@@ -22,7 +22,7 @@ from konvene.log.cleaner.contract import Group, Progress, Stats, Task
 from konvene.log.cleaner.lines import Confused, Pause, Told, line_of, read_told
 from konvene.log.files import Disk
 
-__all__ = ["InSlices", "Way", "WorkerLost", "WorkerProcess", "can_have_processes"]
+__all__ = ["InSlices", "NoProcess", "Way", "WorkerLost", "WorkerProcess", "can_have_processes"]
 
 MODULE = "konvene.log.cleaner.worker"
 LONGEST_LINE = 1 << 26
@@ -31,6 +31,10 @@ ENDS_WITHIN_S = 5.0
 
 class WorkerLost(Exception):
     """The process is gone in the middle of a cleaning."""
+
+
+class NoProcess(Exception):
+    """The system does not let this process start another one."""
 
 
 class Way(Protocol):
@@ -56,6 +60,7 @@ class InSlices:
         self._disk = disk
         self._threads = threads
         self._loop = loop
+        self._aborted = asyncio.Event()
 
     def __repr__(self) -> str:
         return "<cleans in slices>"
@@ -72,10 +77,13 @@ class InSlices:
             await self._threads.run(stepping.close)
 
     async def pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._aborted.wait()
 
     def abort(self) -> None:
-        """Nothing: between two steps it is asked whether to go on."""
+        """Pause no more. Between two steps it is asked whether to go on."""
+        self._aborted.set()
 
     async def end(self) -> None:
         """Nothing was started."""
@@ -116,11 +124,11 @@ class WorkerProcess:
         return None if self._process is None else self._process.pid
 
     async def cleaned(self, task: Task) -> AsyncGenerator[Told, None]:
-        process = await self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
         whole = False
         try:
+            process = await self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.write(line_of(task))
             while not whole:
                 line = await process.stdout.readline()
@@ -140,13 +148,23 @@ class WorkerProcess:
                 await self._kill()
 
     async def _started(self) -> asyncio.subprocess.Process:
-        """The process. OSError where there can be none."""
+        """The process. Raises `NoProcess`."""
         if self._process is not None and self._process.returncode is None:
             return self._process
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", MODULE, str(os.getpid()),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LONGEST_LINE,
+        starting = self._loop.create_task(
+            asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", MODULE, str(os.getpid()),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LONGEST_LINE,
+            )
         )  # fmt: skip
+        try:
+            self._process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):
+                self._process = await starting  # So that there is something to end.
+            raise
+        except OSError as error:
+            raise NoProcess(str(error)) from error
         return self._process
 
     async def pause(self, seconds: float) -> None:
@@ -163,7 +181,7 @@ class WorkerProcess:
         self.abort()
         process, self._process = self._process, None
         if process is not None:
-            await process.wait()
+            await process.communicate()  # Its pipes end as well.
 
     async def end(self) -> None:
         """Let it end by itself, for it has nothing to do; soon, or be ended."""

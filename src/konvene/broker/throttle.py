@@ -22,6 +22,11 @@ class Throttle:
     def __repr__(self) -> str:
         return f"<{self.rate:g} bytes a second>"
 
+    def become(self, rate: float) -> None:
+        """Have another bound from now on; what was owed by the old one is forgiven."""
+        if rate != self.rate:
+            self.rate, self._free_s = rate, 0.0
+
     def took(self, count: int, now_s: float) -> float:
         """So many bytes were read or written; for how many seconds to pause now, 0 for none."""
         self._free_s = max(self._free_s, now_s) + count / max(self.rate, SLOWEST)
