@@ -101,6 +101,17 @@ def test_what_was_asked_for_twice_begins_by_the_last_answer() -> None:
     assert slow.news == [StateInitialized("g", (), ()), StateInitialized("g", (FIRST,), ())]
 
 
+def test_what_was_asked_for_again_before_the_others_were_answered_begins_by_the_last_answer() -> None:
+    slow = Slow()
+    more = SharePartitionKey("g", ORDERS, 1)
+    slow.wants(Initialize(FIRST, 2, -1), Initialize(more, 2, -1))
+    slow.answers(Answer())
+    slow.wants(Initialize(FIRST, 2, 0))
+    slow.answers(Answer())
+    slow.answers(Answer(Errors.COORDINATOR_NOT_AVAILABLE))
+    assert slow.news == [StateInitialized("g", (), ()), StateInitialized("g", (), (FIRST,))]
+
+
 @pytest.mark.parametrize(
     ("in_time", "told"), [(True, Errors.COORDINATOR_NOT_AVAILABLE), (False, Errors.NONE)]
 )

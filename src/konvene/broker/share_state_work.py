@@ -66,7 +66,7 @@ class ShareStateWork:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._last: dict[SharePartitionKey, Initialize | Delete] = {}
-        """What was asked last of a share partition, as long as it is not answered."""
+        """What was asked last of a share partition, until all that was asked with it is answered."""
 
     def __repr__(self) -> str:
         return "<the work of share groups>"
@@ -131,7 +131,9 @@ class ShareStateWork:
         answers, told = await written
         if isinstance(told, Errors):
             return told
-        return _altered(wanted.response, answers | dict.fromkeys(overtaken, OVERTAKEN))
+        stale = {key.topic_id for key in overtaken}
+        in_vain = {key: OVERTAKEN for key in answers if key.topic_id in stale}
+        return _altered(wanted.response, answers | in_vain)
 
     async def delete_offsets(
         self, coordinator: Coordinator, request: DeleteShareGroupOffsetsRequest, call: Call
@@ -190,19 +192,28 @@ class ShareStateWork:
         def heard(request: Initialize | Delete, answer: Answer) -> None:
             key = request.key
             answers[key] = answer
-            if self._last.get(key) is request:
-                del self._last[key]
-            elif overtaken is not None:
-                overtaken.add(key)
             if answer.error is Errors.NONE:
                 self._broker.sharing.forget(key)
             if len(answers) == len(requests):
+                stale = self._not_the_last(requests)
+                if overtaken is not None:
+                    overtaken.update(stale)
                 all_there.resolve({request.key: answers[request.key] for request in requests})
 
         for request in requests:
             self._last[request.key] = request
             self._broker.share_states.submit(request).listen(partial(heard, request))
         return all_there
+
+    def _not_the_last(self, requests: Sequence[Initialize | Delete]) -> set[SharePartitionKey]:
+        """The share partitions of which something else was asked since. All answers are there."""
+        stale: set[SharePartitionKey] = set()
+        for request in requests:
+            if self._last.get(request.key) is request:
+                del self._last[request.key]
+            else:
+                stale.add(request.key)
+        return stale
 
 
 EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
