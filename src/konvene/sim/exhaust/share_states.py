@@ -46,18 +46,14 @@ class Job(NamedTuple):
     heard: bool = True
     """Whether who asked is still there."""
     overtaken: frozenset[SharePartitionKey] = frozenset()
-    """Of which something else was asked before they were answered."""
+    """Of which something else was asked before all were answered."""
 
     @property
     def done(self) -> bool:
         return None not in self.answers
 
-    def with_answer(self, at: int, answer: Answer, later: tuple[Job, ...]) -> Job:
-        """The same with an answer; `later`: what was asked since."""
-        key = self.requests[at].key
-        more = {key} if any(r.key == key for each in later for r in each.requests) else set()
-        answers = (*self.answers[:at], answer, *self.answers[at + 1 :])
-        return self._replace(answers=answers, overtaken=self.overtaken | more)
+    def with_answer(self, at: int, answer: Answer) -> Job:
+        return self._replace(answers=(*self.answers[:at], answer, *self.answers[at + 1 :]))
 
     def news(self, group_id: str) -> Any:
         """What the group's coordinator is told, or asked next; None where there is nothing to say."""
@@ -69,6 +65,14 @@ class Job(NamedTuple):
             return None if failed else DeleteGroupsRequest(groups_names=(group_id,))
         gone = topics_without_error(told)
         return StateDeleted(group_id, gone) if gone else None
+
+
+def with_more(jobs: tuple[Job, ...], new: Job) -> tuple[Job, ...]:
+    """The same with a job more, which overtakes those that are about the same."""
+    keys = {request.key for request in new.requests}
+    stale = (keys.intersection(request.key for request in each.requests) for each in jobs)
+    marked = (e._replace(overtaken=e.overtaken | some) for e, some in zip(jobs, stale, strict=True))
+    return (*marked, new)
 
 
 def job(kind: str, requests: tuple[Initialize | Delete, ...]) -> Job:

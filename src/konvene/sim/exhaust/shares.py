@@ -22,6 +22,7 @@ Left out: records. What is delivered of them is in `sim.share` and in the exhaus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -66,6 +67,7 @@ from konvene.sim.exhaust.share_states import (
     States,
     job,
     open_questions,
+    with_more,
 )
 from konvene.sim.promises import observer
 from konvene.sim.promises.share import (
@@ -276,7 +278,7 @@ class Shares(Consumers):
     def _answered(self, state: Any, number: int, at: int, answer: Answer) -> Any:
         """One question is answered. What comes of most jobs the coordinator hears at once."""
         jobs = state.jobs
-        each = jobs[number].with_answer(at, answer, jobs[number + 1 :])
+        each = jobs[number].with_answer(at, answer)
         if not each.done or each.kind not in AT_ONCE:
             return state._replace(jobs=(*jobs[:number], each, *jobs[number + 1 :]))
         rest = state._replace(jobs=jobs[:number] + jobs[number + 1 :])
@@ -356,7 +358,9 @@ class Shares(Consumers):
                 continue
             after = after._replace(altered=None)
             if wanted.requests:
-                yield self._step(kind, after._replace(jobs=(*after.jobs, job(kind, wanted.requests))), False)
+                yield self._step(
+                    kind, after._replace(jobs=with_more(after.jobs, job(kind, wanted.requests))), False
+                )
             elif kind == DELETE_GROUP:
                 yield self._step(kind, self._told(after, job(kind, ())), False)
 
@@ -373,7 +377,7 @@ class Shares(Consumers):
         if known is None:
             known = self._known[rests_on, request, kind] = self._decided(state, request, kind)
         group, answer, jobs = known
-        return state._replace(group=group, jobs=state.jobs + jobs), answer
+        return state._replace(group=group, jobs=reduce(with_more, jobs, state.jobs)), answer
 
     def _decided(self, state: Any, request: Any, kind: str) -> tuple[Any, Any, tuple[Job, ...]]:
         shard, before, topics = GroupShard(), state.group, self.topics[state.topic]
