@@ -17,13 +17,15 @@ WORKERS ?= 3
 GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams,share,transactional
 SEEDS ?= 0..
 
-.PHONY: serve test check sim soak bench mutants docs clean
+.PHONY: serve test check pytest sim soak bench mutants docs clean
 
 serve: $(VENV)/.installed
 	$(BIN)/konvene serve $(ARGS)
 
-test: check
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+test: check pytest
+
+pytest: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=40 $(TESTS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
