@@ -24,7 +24,6 @@ import errno
 import logging
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ from konvene.broker.cleaning_notes import Removed, said
 from konvene.broker.retention import retain
 from konvene.broker.throttle import Throttle
 from konvene.log.checkpoints import TopicPartition
-from konvene.log.cleaner.contract import Group, Progress, Stats
+from konvene.log.cleaner.contract import Group, Stats
 from konvene.log.errors import DamagedLog, LogError
 from konvene.log.files import RealDisk
 
@@ -354,17 +353,17 @@ class Cleaning:
         began_s, now_ms = broker.loop.time(), broker.wall_clock_ms()
         task = choosing.task_of(of, seen, partition.high_watermark, now_ms, self._map_bytes())
         swapping.begin(broker.directory, _name(partition), task)
-        whole = False
         try:
             stats = await self._work_off(cleaner, partition, task)
             self._check(partition, of.cleaning is task)
             broker.directory.note_cleaned(_name(partition), stats.end_offset)
-            whole = True
+        except Exception:
+            if of.cleaning is task and of.health.failure is None:
+                await self._discard(of)
+            raise
         finally:
             cleaner.way = None
             if of.cleaning is task:
-                if not whole and of.health.failure is None and self._running:
-                    await self._discard(of)
                 swapping.finish(of)
         stats.elapsed_s = broker.loop.time() - began_s
         return stats
@@ -389,22 +388,22 @@ class Cleaning:
         """Clean, and put in place what has become of it."""
         of, loop = partition.log, self._broker.loop
         way = cleaner.way = self._way(cleaner, task)
-        async with aclosing(way.cleaned(task)) as telling:
-            try:
-                async for told in telling:
-                    self._check(partition, of.cleaning is task)
-                    if isinstance(told, Progress):
-                        pause_s = self._throttle.took(told.bytes_read + told.bytes_written, loop.time())
-                        if pause_s:
-                            await way.pause(pause_s)
-                    elif isinstance(told, Group):
-                        await self._swap(partition, task, told)
-                    else:
-                        return told
-            except Exception:
+        try:
+            await way.begin(task)
+            while not isinstance(told := await way.told(), Stats):
+                self._check(partition, of.cleaning is task)
+                if isinstance(told, Group):
+                    await self._swap(partition, task, told)
+                elif pause_s := self._throttle.took(sum(told), loop.time()):
+                    await way.pause(pause_s)
+            return told
+        except GeneratorExit:  # Nobody is there any more to wait for anything.
+            raise
+        except BaseException as error:
+            await way.give_up()
+            if isinstance(error, Exception):
                 self._check(partition, of.cleaning is task)  # What fails upon that is no failure.
-                raise
-        raise AssertionError("a cleaning that tells nothing in the end")
+            raise
 
     def _way(self, cleaner: Cleaner, task: Task) -> Way:
         from konvene.broker.cleaning_ways import InSlices, WorkerProcess, can_have_processes

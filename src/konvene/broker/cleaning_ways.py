@@ -13,13 +13,13 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Generator
 from typing import Protocol
 
 from konvene.broker.disk_threads import DiskThreads
 from konvene.log.cleaner.cleaning import clean
 from konvene.log.cleaner.contract import Group, Progress, Stats, Task
-from konvene.log.cleaner.lines import Confused, Pause, Told, line_of, read_told
+from konvene.log.cleaner.lines import Pause, Told, line_of, read_told
 from konvene.log.files import Disk
 
 __all__ = ["InSlices", "NoProcess", "Way", "WorkerLost", "WorkerProcess", "can_have_processes"]
@@ -40,8 +40,14 @@ class NoProcess(Exception):
 class Way(Protocol):
     """How cleanings are done, one after the other."""
 
-    def cleaned(self, task: Task) -> AsyncGenerator[Told, None]:
-        """What a cleaning tells, its `Stats` last. Raises what it failed with: OSError, `DamagedLog`, …"""
+    async def begin(self, task: Task) -> None:
+        """The next cleaning. Raises `NoProcess`."""
+
+    async def told(self) -> Told:
+        """What it tells next, its `Stats` last. Raises what it failed with: OSError, `DamagedLog`, …"""
+
+    async def give_up(self) -> None:
+        """Nobody works on it any more when this returns, however it was going."""
 
     async def pause(self, seconds: float) -> None:
         """Let it do nothing for so long. May return before."""
@@ -61,20 +67,22 @@ class InSlices:
         self._threads = threads
         self._loop = loop
         self._aborted = asyncio.Event()
+        self._stepping: _Stepping | None = None
 
     def __repr__(self) -> str:
         return "<cleans in slices>"
 
-    async def cleaned(self, task: Task) -> AsyncGenerator[Told, None]:
-        stepping = _Stepping(clean(self._disk, task, clock=self._loop.time))
-        try:
-            while True:
-                told = await self._threads.run(stepping.step)
-                yield told
-                if isinstance(told, Stats):
-                    return
-        finally:
-            await self._threads.run(stepping.close)
+    async def begin(self, task: Task) -> None:
+        self._stepping = _Stepping(clean(self._disk, task, clock=self._loop.time))
+
+    async def told(self) -> Told:
+        assert self._stepping is not None
+        told: Told = await self._threads.run(self._stepping.step)
+        return told
+
+    async def give_up(self) -> None:
+        if self._stepping is not None:
+            await self._threads.run(self._stepping.close)
 
     async def pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -123,29 +131,19 @@ class WorkerProcess:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def cleaned(self, task: Task) -> AsyncGenerator[Told, None]:
-        whole = False
-        try:
-            process = await self._started()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(line_of(task))
-            while not whole:
-                line = await process.stdout.readline()
-                if not line.endswith(b"\n"):
-                    raise WorkerLost(f"process {process.pid} is gone")
-                try:
-                    told = read_told(line)
-                    whole = isinstance(told, Stats)
-                except Confused:
-                    raise
-                except Exception:
-                    whole = True
-                    raise
-                yield told
-        finally:
-            if not whole:
-                await self._kill()
+    async def begin(self, task: Task) -> None:
+        process = await self._started()
+        assert process.stdin is not None
+        process.stdin.write(line_of(task))
+
+    async def told(self) -> Told:
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise WorkerLost(f"process {process.pid} is gone")
+        return read_told(line)
 
     async def _started(self) -> asyncio.subprocess.Process:
         """The process. Raises `NoProcess`."""
@@ -177,7 +175,7 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def _kill(self) -> None:
+    async def give_up(self) -> None:
         self.abort()
         process, self._process = self._process, None
         if process is not None:
@@ -191,7 +189,7 @@ class WorkerProcess:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ENDS_WITHIN_S):
                     await process.wait()
-        await self._kill()
+        await self.give_up()
 
 
 def can_have_processes() -> bool:
