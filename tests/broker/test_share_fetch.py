@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.handlers.asking import Asking, told
 from tests.broker.lines import Line
+from tests.broker.running import running
 
 from konvene.codec.batches import records
 from konvene.codec.uuid import Uuid
@@ -386,6 +387,70 @@ def test_a_topic_that_is_deleted_under_a_waiting_fetch(tmp_path: Path) -> None:
         assert errors(await waiting) == [Errors.UNKNOWN_TOPIC_OR_PARTITION]
 
     told(tmp_path, story, QUICK)
+
+
+MAGIC_AT = 16
+
+
+def segment(tmp_path: Path) -> Path:
+    return next(tmp_path.rglob(f"{TOPIC}-0/*.log"))
+
+
+def size_of(tmp_path: Path) -> int:
+    return segment(tmp_path).stat().st_size
+
+
+def spoil(tmp_path: Path, at: int) -> None:
+    """Make nonsense of the batch that begins there."""
+    with segment(tmp_path).open("r+b") as file:
+        file.seek(at + MAGIC_AT)
+        file.write(b"\x7f")
+
+
+def test_kafka_17844_a_fetch_is_answered_though_what_it_waited_for_cannot_be_read(tmp_path: Path) -> None:
+    """Bug 71: nobody answered it, and its member waited in vain."""
+
+    async def story(asking: Asking) -> None:
+        (one,) = await joined(asking)
+        waiting = asyncio.ensure_future(one.fetch(wait_ms=500, min_bytes=10_000))
+        await asyncio.sleep(0.1)
+        asking.write(TOPIC, b"a")
+        spoil(tmp_path, 0)
+        assert errors(await waiting) == [Errors.CORRUPT_MESSAGE]
+        assert errors(await one.fetch(wait_ms=500)) == [Errors.CORRUPT_MESSAGE]
+
+    told(tmp_path, story, QUICK)
+
+
+def test_what_could_be_read_before_what_cannot_is_given_to_the_member(tmp_path: Path) -> None:
+    """It was acquired, and nobody heard of it until its lock was over."""
+
+    async def story(asking: Asking) -> None:
+        (one,) = await joined(asking)
+        asking.write(TOPIC, b"a" * 5000)
+        size = size_of(tmp_path)
+        asking.write(TOPIC, b"b" * 5000)
+        spoil(tmp_path, size)
+        assert acquired(await one.fetch(wait_ms=1000, most=2)) == [(0, 0, 1)]
+        assert errors(await one.fetch(wait_ms=500)) == [Errors.CORRUPT_MESSAGE]
+
+    told(tmp_path, story, QUICK)
+
+
+def test_kafka_17483_a_fetch_that_waits_ends_with_the_broker(tmp_path: Path) -> None:
+    """Bug 71: a broker that stopped left fetches behind that it never completed."""
+
+    async def main() -> None:
+        async with running(tmp_path, QUICK) as broker:
+            (one,) = await joined(Asking(broker))
+            waiting = asyncio.ensure_future(one.fetch(wait_ms=60_000))
+            await asyncio.sleep(0.1)
+            (served,) = broker.sharing.served.values()
+            assert len(served.waiting) == 1
+        assert errors(await asyncio.wait_for(waiting, 5)) == [Errors.NOT_LEADER_OR_FOLLOWER]
+        assert not served.waiting and not served.partition.waiting
+
+    asyncio.run(main())
 
 
 def test_records_that_were_given_up_go_to_the_dead_letter_topic(tmp_path: Path) -> None:

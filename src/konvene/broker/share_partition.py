@@ -18,6 +18,7 @@ from konvene.broker.later import Later
 from konvene.broker.partitions import Partition
 from konvene.cluster.features import SHARE_VERSION
 from konvene.codec.batches import BatchHeader, batches
+from konvene.codec.errors import CodecError
 from konvene.configs.setting import duration_ms
 from konvene.delivery.contract import (
     Acknowledged,
@@ -197,7 +198,8 @@ class Served:
     def acquire(
         self, member_id: str, mode: AcquireMode, max_records: int, batch_size: int, max_bytes: int
     ) -> tuple[list[Acquired], list[bytes | memoryview]]:
-        """Give a member what it may have, with the batches that hold it. Raises `LogError`.
+        """Give a member what it may have, with the batches that hold it. Raises `LogError` or `CodecError`;
+        then it was given nothing.
 
         What was read and is for nobody (markers, aborted records) is passed over, and more is read."""
         self._take_terms()
@@ -206,10 +208,15 @@ class Served:
         count, left, size = 0, max_bytes, min(max_records * A_RECORD, MOST_AT_FIRST)
         while count < max_records and left > 0 and self.can_acquire:
             offset = self.core.next_fetch_offset
-            data = self._read(offset, min(size, left), first=not found)
-            if not data:
+            try:
+                data = self._read(offset, min(size, left), first=not found)
+                read = list(batches(data))
+            except (LogError, CodecError):
+                if found:
+                    break  # What it was given before is the member's. Its next fetch is told.
+                raise
+            if not read:
                 break
-            read = list(batches(data))
             more = self._acquire(member_id, offset, read, mode, max_records - count, batch_size)
             if more:
                 count += sum(last - first + 1 for first, last, _ in more)

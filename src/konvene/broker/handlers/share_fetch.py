@@ -11,6 +11,7 @@ Partitions begin with another one in each request of a session, so that none of 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.broker.fetch_sessions import MAX_INT
@@ -25,6 +26,7 @@ from konvene.broker.handlers.share_call import (
 )
 from konvene.broker.later import Later
 from konvene.broker.share_partition import FINE, Served, Told
+from konvene.codec.errors import CodecError
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import Acquired, AcquireMode
 from konvene.delivery.sessions import Place, SessionError
@@ -44,6 +46,8 @@ from konvene.share_state.requests import SharePartitionKey
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.coordinator import Call
+
+log = logging.getLogger("konvene.sharing")
 
 
 def handle(broker: Broker, request: ShareFetchRequest, call: Call) -> Any:
@@ -194,6 +198,9 @@ class _Fetch:
             acquired, read = one.acquire(self.member_id, mode, max_records, request.batch_size, max_bytes)
         except LogError as error:
             return _Found((Errors(error.code), None))
+        except CodecError as error:
+            log.error("%s cannot be read: %s", one, error)
+            return _Found((Errors.CORRUPT_MESSAGE, str(error)))
         return _Found(FINE, tuple(acquired), read[0] if len(read) == 1 else b"".join(read))
 
     def look(self, watch: _Watch) -> None:
