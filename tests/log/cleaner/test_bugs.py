@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.log.cleaner.logs import CONFIG, NOW, T0, bases, last_values, opened, put, run, task_for
+from tests.log.cleaner.logs import CONFIG, NOW, T0, last_values, opened, put, run, task_for
 
 from konvene.broker.group_log import GROUP_SPEECH
 from konvene.codec.batches import build_simple, read_header
@@ -87,10 +87,12 @@ def test_redpanda_24637_offsets_of_transactions_are_cleaned_once_these_have_ende
     assert log.size < 0.75 * before, "what had ended in front of the open one is cleaned"
     ended(log, 99)
     half = log.size
-    finished(directory, log)
+    # What is overtaken goes, then it is noted since when markers have nothing to mark, then they go.
+    for _ in range(3):
+        directory.note_cleaned(T0, 0)
+        finished(directory, log)
     assert loaded(log) == {0: 597, 1: 598, 2: 599, 3: 1_000}
-    assert log.size < half / 2, "and now all of it"
-    assert len(bases(log)) <= 4
+    assert log.size < half / 10, "and now all of it"
 
 
 def test_kafka_17306_tombstones_for_what_was_never_there_load() -> None:
