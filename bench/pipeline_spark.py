@@ -41,10 +41,18 @@ PARTITIONS = 2
 RUNS = 3
 NAIVE_RECORDS = 400_000
 BATCH_RECORDS = 1000
-BATCHES, WARM = 60, 20
-"""Of a stream, and how many until its code is compiled."""
+BATCHES = 60
+"""Of a stream; a third of them are until its code is compiled."""
 COLUMNS = "`group` string, topic string, partition int, committed_offset bigint, commit_timestamp bigint"
 SILVER = ("offset_commit", "consumer_group_current_member_assignment")
+
+
+class Amounts(NamedTuple):
+    """How much there is to read."""
+
+    records: int = RECORDS
+    naive: int = NAIVE_RECORDS
+    batches: int = BATCHES
 
 
 class Target(NamedTuple):
@@ -83,18 +91,27 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows, separated by commas")
     parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--logs", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--naive", type=int, default=NAIVE_RECORDS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     only = frozenset(filter(None, asked.only.split(",")))
     if asked.inside is not None:
-        print(json.dumps(inside(asked.inside, asked.logs, asked.records, asked.runs, only)))
+        amounts = Amounts(asked.records, asked.naive)
+        print(json.dumps(inside(asked.inside, asked.logs, amounts, asked.runs, only)))
         return
-    found = measured(asked.records, asked.runs, asked.only, tuple(map(int, asked.cores.split(","))))
+    amounts = Amounts(asked.records)
+    found = measured(amounts, asked.runs, asked.only, tuple(map(int, asked.cores.split(","))))
     print(report(found))
 
 
 def figures(lab: Lab) -> list[Figure]:
-    """The same for the table of all benchmarks: a plain process, Spark on one core, Spark on two."""
-    found = measured(lab.of(RECORDS), lab.windows.runs, "")
+    """The same for the table of all benchmarks: a plain process, Spark on one core, Spark on two.
+
+    Where all is made small nothing is done twice: one session of Spark, and no run that does not count."""
+    amounts = Amounts(*map(lab.of, Amounts()))
+    if amounts == Amounts():
+        found = measured(amounts, lab.windows.runs, "")
+    else:
+        found = measured(amounts, 0, "", (0, 2))
     where = {0: "plain process", 1: "Spark, 1 core", 2: "Spark, 2 cores"}
     made = []
     for row in TARGETS:
@@ -106,18 +123,20 @@ def figures(lab: Lab) -> list[Figure]:
 
 
 def measured(
-    records: int, runs: int, only: str, where: Iterable[int] = (0, 1, 2)
+    amounts: Amounts, runs: int, only: str, where: Iterable[int] = (0, 1, 2)
 ) -> dict[int, dict[str, float]]:
     """By cores, 0 for the plain process: each row's figure, and what it was by CPU."""
     with tempfile.TemporaryDirectory() as folder:
         logs = Path(folder)
         for partition in range(PARTITIONS):
-            write_log(logs / "all", records // PARTITIONS, partition=partition, seed=partition, groups=1000)
-        write_log(logs / "naive", NAIVE_RECORDS)
-        write_log(logs / "small", BATCHES * BATCH_RECORDS)
+            write_log(
+                logs / "all", amounts.records // PARTITIONS, partition=partition, seed=partition, groups=1000
+            )
+        write_log(logs / "naive", amounts.naive)
+        write_log(logs / "small", amounts.batches * BATCH_RECORDS)
         size = sum(path.stat().st_size for path in (logs / "all").rglob("*.log"))
-        print(f"{records:,} records, {size / 1e6:,.0f} MB; load {_load()}", file=sys.stderr)
-        return {cores: _in_process(cores, logs, records, runs, only) for cores in where}
+        print(f"{amounts.records:,} records, {size / 1e6:,.0f} MB; load {_load()}", file=sys.stderr)
+        return {cores: _in_process(cores, logs, amounts, runs, only) for cores in where}
 
 
 def report(found: dict[int, dict[str, float]]) -> str:
@@ -147,9 +166,10 @@ def _load() -> str:
     return " ".join(f"{each:.1f}" for each in os.getloadavg())
 
 
-def _in_process(cores: int, logs: Path, records: int, runs: int, only: str) -> dict[str, float]:
+def _in_process(cores: int, logs: Path, amounts: Amounts, runs: int, only: str) -> dict[str, float]:
     words = [sys.executable, "-m", "bench.pipeline_spark", "--inside", str(cores), "--logs", str(logs)]
-    words += ["--records", str(records), "--runs", str(runs), "--only", only]
+    words += ["--records", str(amounts.records), "--naive", str(amounts.naive)]
+    words += ["--runs", str(runs), "--only", only]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     made: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return made
@@ -158,14 +178,14 @@ def _in_process(cores: int, logs: Path, records: int, runs: int, only: str) -> d
 # in a process of its own --------------------------------------------------------------------------
 
 
-def inside(cores: int, logs: Path, records: int, runs: int, only: Iterable[str]) -> dict[str, float]:
+def inside(cores: int, logs: Path, amounts: Amounts, runs: int, only: Iterable[str]) -> dict[str, float]:
     """What one process reaches; with 0 cores it is a plain one, on one core."""
     cpus = sorted(os.sched_getaffinity(0))[: max(cores, 1)]
     os.sched_setaffinity(0, cpus)
     asked = set(only)
     found: dict[str, float] = {}
     for name, (how, counted) in (_spark(cores, logs) if cores else _plain(logs)).items():
-        amount = {"all": records, "naive": NAIVE_RECORDS, "": 0}[counted]
+        amount = {"all": amounts.records, "naive": amounts.naive, "": 0}[counted]
         if asked and name not in asked:
             continue
         if not amount:
@@ -311,7 +331,8 @@ def _gold_batch_ms(spark: Any, logs: Path) -> float:
 
 def _middle_ms(query: Any) -> float:
     query.awaitTermination()
-    took = sorted(each.batchDuration for each in query.recentProgress[WARM:] if each.numInputRows)
+    told = [each.batchDuration for each in query.recentProgress if each.numInputRows]
+    took = sorted(told[len(told) // 3 :])
     return float(took[len(took) // 2])
 
 
