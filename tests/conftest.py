@@ -2,8 +2,8 @@
 
 With several workers (pytest-xdist, `--dist loadfile`) a file's tests are one worker's, since they share a
 broker or a JVM, and all who need Spark are one worker's. The longest files begin first, so that in the end
-nobody waits for one of them, and what waits takes turns with what computes: one worker more than there are
-processors then keeps a machine busy, and leaves those who measure time in peace.
+nobody waits for one of them, and what waits takes turns with what computes: two workers more than there are
+processors then keep a machine of two busy, and leave those who measure time in peace.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ WAIT = (
     "differential/test_differential.py",
     "against/streams_groups/test_held_heartbeats.py",
     "against/consumer_groups/test_members.py",
+    "against/transactions/test_copies.py",
     "against/test_assignors.py",
     "against/consumer_groups/test_migration.py",
     "against/test_data.py",
@@ -40,59 +41,86 @@ WAIT = (
     "against/test_kills.py",
     "against/test_offsets.py",
     "test_bench.py",
+    "against/share/test_kills.py",
     "against/consumer_groups/test_topics.py",
     "against/test_static.py",
+    "against/transactions/test_producers.py",
     "testing/test_real_clients.py",
     "against/test_kafka_loads_streams.py",
+    "against/transactions/test_streams.py",
+    "broker/test_share_fetch.py",
+    "against/share/test_acknowledging.py",
+    "pipeline/test_crash.py",
+    "against/transactions/test_zombies.py",
+    "browser/test_report.py",
     "against/test_groups.py",
     "against/test_history.py",
     "against/test_streams.py",
     "against/test_restart.py",
     "against/consumer_groups/test_static_members.py",
     "against/test_kafka_loads_consumers.py",
+    "against/test_kafka_loads_transactions.py",
+    "against/test_kafka_loads_shares.py",
+    "against/test_kafka_cleaned.py",
+    "broker/test_share_writes.py",
+    "against/share/test_deliveries.py",
     "against/test_trouble.py",
     "against/test_admin.py",
     "docs/test_examples.py",
     "testing/test_page.py",
     "testing/test_plugin.py",
+    "against/consumer_groups/test_restart.py",
     "against/test_tools.py",
     "against/test_group_tools.py",
     "against/streams_groups/test_operators.py",
     "against/streams_groups/test_topics.py",
     "against/streams_groups/test_queries.py",
+    "against/share/test_offsets.py",
+    "against/streams_groups/test_migration.py",
     "broker/hostile/test_groups.py",
 )
 COMPUTE = (
     "pipeline/spark/",
     "sim/test_seeds_streams.py",
     "sim/test_seeds_migration.py",
-    "broker/test_disk_faults.py",
     "sim/test_seeds_consumer.py",
     "sim/test_seeds_consumer_static.py",
     "groups/test_promises_machine.py",
-    "sim/test_seeds_classic.py",
+    "broker/test_disk_faults.py",
+    "sim/test_seeds_static.py",
     "sim/test_seeds_mixed.py",
     "sim/test_exhaust_consumers.py",
-    "sim/test_whole.py",
-    "groups/assignors/test_task_contract.py",
-    "sim/test_seeds_static.py",
-    "codec/test_hostile.py",
-    "groups/test_transcripts.py",
+    "sim/test_seeds_classic.py",
+    "delivery/test_small_world.py",
+    "sim/test_seeds_transactional.py",
     "sim/test_exhaust.py",
-    "groups/assignors/test_contract.py",
+    "sim/test_exhaust_share.py",
+    "log/cleaner/test_crash.py",
+    "codec/test_hostile.py",
+    "pipeline/reduce/test_compaction.py",
     "sim/test_run.py",
+    "sim/test_seeds_share.py",
+    "sim/test_whole.py",
+    "pipeline/test_resume.py",
+    "sim/test_whole_transactions.py",
+    "groups/assignors/test_task_contract.py",
+    "groups/assignors/test_contract.py",
+    "pipeline/test_ingest_large.py",
+    "groups/history/test_streams.py",
+    "broker/test_share_states_disk.py",
+    "sim/test_whole_disk.py",
     "codec/test_properties.py",
+    "transactions/test_walks.py",
+    "log/test_recovery.py",
+    "groups/test_transcripts.py",
     "groups/streams/test_promises_core.py",
     "sim/test_record_streams.py",
-    "log/test_recovery.py",
-    "groups/history/test_streams.py",
-    "sim/test_whole_disk.py",
 )
-"""What takes a worker more than twelve seconds, the longest first. A file that is missing here costs a little
+"""What takes a worker more than some seconds, the longest first. A file that is missing here costs a little
 time and nothing else; `--durations` tells."""
 
-PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, name in enumerate(COMPUTE)}
-"""Two that wait, then one that computes."""
+PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 3 * n + 2.5 for n, name in enumerate(COMPUTE)}
+"""Three that wait, then one that computes."""
 
 
 def unit(file: str) -> str:
@@ -102,7 +130,7 @@ def unit(file: str) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The order in which workers take files; within a file nothing changes."""
-    last = 2 * len(PLACES)
+    last = 3 * len(PLACES)
     items.sort(key=lambda item: PLACES.get(unit(item.path.relative_to(HERE).as_posix()), last))
 
 
