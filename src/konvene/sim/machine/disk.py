@@ -86,6 +86,10 @@ class SimDisk(MemoryDisk):
         """A file's bytes from there on."""
         return bytes(self._inode(path).data[at:])
 
+    def file(self, path: str) -> object:
+        """Which file has this name: another one after another was renamed to it."""
+        return self._inode(path)
+
     # endings ----------------------------------------------------------------------------------
 
     def cut_power(self) -> SimDisk:

@@ -20,22 +20,28 @@ __all__ = ["Mirror", "Shadow"]
 
 
 class LogReader:
-    """One log's batches, as they come."""
+    """One log's batches, as they come. What a cleaner takes before it was read is passed over."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._disk = disk
         self._folder = folder + "/"
-        self._at: dict[str, int] = {}
+        self._at: dict[str, tuple[object, int]] = {}
+        """The file that was read under this name, and how far."""
+        self._next_offset = 0
 
     def __repr__(self) -> str:
-        return f"<reader of {self._folder}>"
+        return f"<reader of {self._folder} from {self._next_offset} on>"
 
     def fresh(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches that came since."""
         for path in self._disk.paths(self._folder):
             if not path.endswith(".log"):
                 continue
-            data = self._disk.peek(path, self._at.get(path, 0))
+            file = self._disk.file(path)
+            known, start = self._at.get(path, (None, 0))
+            if known is not file:
+                start = 0
+            data = self._disk.peek(path, start)
             at = 0
             while at < len(data):
                 try:
@@ -45,8 +51,10 @@ class LogReader:
                 except CodecError:
                     break
                 at += header.size
-                self._at[path] = self._at.get(path, 0) + header.size
-                yield header, batch
+                self._at[path] = file, start + at
+                if header.next_offset > self._next_offset:
+                    self._next_offset = header.next_offset
+                    yield header, batch
 
 
 class Mirror:
