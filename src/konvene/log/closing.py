@@ -46,9 +46,10 @@ def write_down(log: PartitionLog, *, durably: bool = True) -> None:
 def tidy(log: PartitionLog) -> None:
     """Remove what a cleaning has replaced, or left half done. `LogOffline` where the disk fails."""
     try:
-        if log.cleaning is not None:
+        log.cleaning = None
+        if log.drafts:
             remove_drafts(log._disk, log.directory)
-            log.cleaning = None
+            log.drafts = False
         for segment in list(log.aside):
             segment.remove()
             del log.aside[segment]

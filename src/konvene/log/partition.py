@@ -122,6 +122,7 @@ class PartitionLog:
         "cleaning",
         "config",
         "directory",
+        "drafts",
         "end_offset",
         "epochs",
         "health",
@@ -149,6 +150,8 @@ class PartitionLog:
         self.aborted: list[AbortedTransaction] = []
         #: The cleaning of this log that is going on: `retain` waits, cutting the log ends it.
         self.cleaning: Task | None = None
+        #: Whether files of a cleaning may lie beside the log: one was begun since the last look.
+        self.drafts = False
         #: Segments that a cleaning has replaced, and since when: who reads them may go on for a while.
         self.aside: dict[Segment, int | None] = {}
         self._active: Segment
@@ -710,8 +713,8 @@ class PartitionLog:
             return
         with self._sync_lock:
             try:
-                if self.cleaning is not None:
-                    self.cleaning = None
+                self.cleaning = None
+                if self.drafts:
                     remove_drafts(self._disk, self.directory)
                 truncate(self, max(offset, self.start_offset))
             except OSError as error:

@@ -65,7 +65,7 @@ class LeftLog(NamedTuple):
 def leave(log: PartitionLog, disk: Disk) -> LeftLog | None:
     """The row of a log of which everything is durable; None where it is to be read again."""
     snapshot = log.producers.snapshot()
-    if log.aborted or log.cleaning is not None or len(snapshot) > _LARGEST_PRODUCERS:
+    if log.aborted or log.drafts or len(snapshot) > _LARGEST_PRODUCERS:
         return None
     rows = []
     for segment in log.segments:

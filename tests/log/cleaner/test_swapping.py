@@ -302,8 +302,11 @@ def test_the_recovery_point_is_behind_all_that_is_cleaned():
     assert f"t 0 {log.synced_offset}" in disk.crash().read(f"/d/{RECOVERY_POINTS}").decode()
 
 
-def test_a_clean_close_leaves_nothing_of_a_cleaning():
-    """Neither what was replaced nor what is half done is there at the next start; the log is as it was."""
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_clean_close_leaves_nothing_of_a_cleaning(ended):
+    """Neither what was replaced nor what is half done is there at the next start; the log is as it was.
+
+    Also where nobody tidied up behind a cleaning: a start that believes the summary would not see it."""
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)
@@ -312,6 +315,8 @@ def test_a_clean_close_leaves_nothing_of_a_cleaning():
     swapping.swap(log, next(groups))
     swapping.ready(disk, PLACE, next(groups))
     held = content(log)
+    if ended:
+        swapping.finish(log)
     directory.close()
     assert not [name for name in disk.listdir(PLACE) if name.endswith((CLEANED, SWAP, DELETED))]
     directory, log = opened(disk.crash())

@@ -52,7 +52,7 @@ def begin(directory: LogDirectory, partition: TopicPartition, task: Task) -> Non
     except OSError as error:
         log.health.fail(f"cannot tidy {log.directory}", error)
     directory.reach(partition, task.first_uncleanable_offset)
-    log.cleaning = task
+    log.cleaning, log.drafts = task, True
 
 
 def finish(log: PartitionLog) -> None:
