@@ -245,13 +245,16 @@ class Cleaning:
         from konvene.log.cleaner.choosing import filthiest, is_cleanable
 
         cleaner.delay_ms = max(seen.compaction_delay_ms for _, seen in looks)
-        return filthiest(
+        due = [
             ((partition, seen), seen)
             for partition, seen in looks
             if is_cleanable(seen, partition.log.config)
             and self._is_ours(partition)
             and _name(partition) not in self.in_progress
-        )
+        ]
+        # Those that the archive could not take come last: they would keep all others from being cleaned.
+        taken = [each for each in due if _name(each[0][0]) not in self._broker.archive.failing]
+        return filthiest(taken or due)
 
     def _look(self, partition: Partition) -> Look | None:
         """What cleaning this log would give; None if it cannot be said."""
