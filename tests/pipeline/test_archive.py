@@ -70,9 +70,8 @@ def logs_of(home: Path, kind: str, seed: int, *, audit: bool = True, steps: int 
     return recut(home)
 
 
-@pytest.mark.parametrize("audit", [True, False], ids=["audit", "no-audit"])
+@pytest.mark.parametrize(("audit", "name"), [(True, "a-kept"), (False, "z-kept")], ids=["audit", "no-audit"])
 @pytest.mark.parametrize(("kind", "seed"), KINDS)
-@pytest.mark.parametrize("name", ["a-kept", "z-kept"])
 def test_the_same_history_of_a_cleaned_log_and_its_archive(
     tmp_path: Path, kind: str, seed: int, audit: bool, name: str
 ) -> None:

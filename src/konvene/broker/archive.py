@@ -111,6 +111,10 @@ class Archive:
         if f"{path}/".startswith(f"{own}/"):
             raise ConfigError(f"konvene.log.archive.dir={path} is in the data directory: choose another one")
         keeps = Kept(directory.disk, path, directory.identity.cluster_id)
+        try:
+            keeps.settle_in()
+        except (OSError, CannotKeep) as error:
+            log.error("segments cannot be kept in %s, and until they can logs only grow: %s", path, error)
         return cls(directory, config["konvene.log.archive.topics"], keeps)
 
     def wants(self, of: PartitionLog) -> bool:
@@ -199,7 +203,7 @@ class Kept:
     def begin(self, of: TopicPartition, topic_id: str | None, end_offset: int) -> None:
         """Have a place for a partition whose log goes to `end_offset`. OSError, `CannotKeep`."""
         if of not in self._ready or self._ready[of] != topic_id:
-            self._settle_in()
+            self.settle_in()
             self._ends.pop(of, None)
             self._make_folder(of, topic_id)
             self._ready[of] = topic_id
@@ -237,8 +241,8 @@ class Kept:
         self._disk.sync_directory(folder)
         self._ends[of] = segment.next_offset
 
-    def _settle_in(self) -> None:
-        """Make the directory, or see whose it is."""
+    def settle_in(self) -> None:
+        """Make the directory, or see whose it is. OSError, `CannotKeep`."""
         meta = f"{self.path}/{META_NAME}"
         _make(self._disk, self.path)
         if not self._disk.exists(meta):
