@@ -16,7 +16,7 @@ from bench import report
 from bench.drive import Windows
 from bench.report import Result
 from bench.rows import ROWS, Row, Unknown, chosen
-from bench.systems import Lab, tell
+from bench.systems import CLEANER_MIB, Lab, tell
 
 #: Seconds before the first window: a JVM compiles what it runs often, we only touch our memory.
 WARM_S = {"konvene": 2.0, "kafka": 20.0}
@@ -42,6 +42,9 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="length of a window [%(default)g]")
     parser.add_argument("--runs", type=int, default=RUNS, help="windows of each figure [%(default)d]")
     parser.add_argument("--warm", type=float, help="seconds before the first window [2, for Kafka 20]")
+    parser.add_argument(
+        "--cleaner-mib", type=int, default=CLEANER_MIB, help="what is compacted [%(default)d]"
+    )
     return parser.parse_args(words)
 
 
@@ -75,7 +78,7 @@ def measured(rows: Sequence[Row], systems: Sequence[str], asked: argparse.Namesp
     by_name = {result.row.name: result for result in results}
     for system in reversed(systems):
         warm_s = WARM_S[system] if asked.warm is None else asked.warm
-        with Lab(system, Windows(asked.seconds, asked.runs, warm_s)) as lab:
+        with Lab(system, Windows(asked.seconds, asked.runs, warm_s), cleaner_mib=asked.cleaner_mib) as lab:
             for result in results:
                 if system == "konvene" or result.row.beside is None:
                     _measure(result, lab)

@@ -55,7 +55,11 @@ class Probe:
 
     def longest_ms(self, began: float, ended: float) -> float:
         """The longest that an answer took that was on its way between these moments."""
-        return 1000 * max((took for sent, took in self._seen if sent + took >= began and sent <= ended))
+        return 1000 * max(self.waited_s(began, ended))
+
+    def waited_s(self, began: float, ended: float) -> list[float]:
+        """How long each answer took that was on its way between these moments."""
+        return [took for sent, took in self._seen if sent + took >= began and sent <= ended]
 
 
 @contextlib.contextmanager

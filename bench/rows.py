@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from bench import (
     assignors,
+    cleaner,
     codec,
     consumers,
     delivery,
@@ -281,6 +282,17 @@ ROWS = (
     Row("connections", "5,000 idle connections", whole.connections),
     Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),
     Row("partitions", "10,000 partitions: starts, close, memory, descriptors", whole.partitions),
+    Row(
+        "cleaner-p99",
+        "heartbeats while 1 GiB of a compacted topic is cleaned, in a process (--cleaner-mib: another size)",
+        cleaner.p99,
+    ),
+    Row(
+        "cleaner-p99-slices",
+        "the same in slices beside requests",
+        with_(cleaner.p99, slices=True),
+        "cleaner-p99",
+    ),
     Row(
         "assignors",
         "CPU of a server-side assignment, members x topics x partitions, no broker",

@@ -27,6 +27,8 @@ STOP_WITHIN_S = 180
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 NO_DELAY = {"group.streams.initial.rebalance.delay.ms": "0"}
+CLEANER_MIB = 1024
+"""What is compacted, where nothing else is asked for."""
 NO_SYNC = {"konvene.log.fsync.internal": "false"}
 
 
@@ -133,8 +135,11 @@ class Lab:
     Rows that only send requests share a broker, which is warm after the first of them; a row about a start,
     or about memory, has one of its own, and then no other is running."""
 
-    def __init__(self, system: str, windows: Windows, shrink: int = 1) -> None:
+    def __init__(
+        self, system: str, windows: Windows, shrink: int = 1, cleaner_mib: int = CLEANER_MIB
+    ) -> None:
         self.system = system
+        self.cleaner_mib = cleaner_mib
         self.windows = windows
         self.shrink = shrink
         self._shared: dict[str, Running] = {}
