@@ -31,6 +31,8 @@ __all__ = ["Batch", "Damage", "Folder", "Listing", "NotALog", "find", "first_pos
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
 _LEAVING = re.compile(r"\.[0-9a-zA-Z]+-(delete|future|stray)\Z")
 _SEGMENT = re.compile(r"[0-9]{20}\.log\Z")
+_BESIDE = re.compile(r"[0-9]{20}\.log(\.[0-9]+)?\.(cleaned|swap|deleted)\Z")
+"""What a cleaning makes, and what it has replaced."""
 CUT = ".cut"
 """How the names of files end that keep what a repair cut away."""
 _CUT = re.compile(r"[0-9]{20}(-[0-9]+)?\.cut\Z")
@@ -95,7 +97,7 @@ def find(disk: Disk, path: str) -> list[Folder]:
     if not disk.is_directory(path):
         disk.size(path)
         folder, _, name = path.rpartition("/")
-        if _SEGMENT.match(name) or _CHECKPOINT.match(name) or _CUT.match(name):
+        if any(kind.match(name) for kind in (_SEGMENT, _BESIDE, _CHECKPOINT, _CUT)):
             return [_folder(folder or ".", (name,))]
         raise NotALog(f"{path} is no segment of a log (20 digits and .log)")
     logs = _segments(disk, path)

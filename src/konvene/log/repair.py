@@ -17,15 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from konvene.log.directory import (
-    LOCK_NAME,
-    META_NAME,
+from konvene.codec.batches import BatchHeader
+from konvene.log.checkpoints import (
+    CLEANED_OFFSETS,
     RECOVERY_POINTS,
     TopicPartition,
     encode_checkpoint,
     read_checkpoint,
 )
-from konvene.log.dump import CUT, Batch, Folder, base_offset_of, walk
+from konvene.log.cleaner.completing import complete, is_interrupted
+from konvene.log.directory import LOCK_NAME, META_NAME
+from konvene.log.dump import CUT, Batch, Folder, base_offset_of, find, walk
+from konvene.log.errors import DamagedLog
 from konvene.log.files import Disk, File, replace
 from konvene.log.recovery import scan
 from konvene.log.segment import CHUNK_BYTES, segment_name
@@ -99,22 +102,27 @@ def durable_offsets(disk: Disk, path: str) -> dict[str, int]:
 def plan(disk: Disk, folder: Folder, durable: int | None, told: Told = lambda _bytes: None) -> Plan:
     """Read a partition from its first byte. Raises `OSError` where files cannot be read.
 
-    Compaction leaves gaps between segments, but not behind an offset that is known to be `durable`."""
+    Compaction leaves gaps between segments. Behind the offset that is known to be `durable`, and behind the
+    last one that is known to be compacted, it has left others inside the segment before (see `opening`)."""
     expected = base_offset_of(folder.logs[0]) if folder.logs else 0
+    known = durable if durable is None else max(durable, _compacted(disk, folder))
+    was_compacted = False
     for at, name in enumerate(folder.logs):
         base, path = base_offset_of(name), f"{folder.path}/{name}"
-        gap = base > expected and durable is not None and expected >= durable
+        gap = base > expected and known is not None and expected >= known and not was_compacted
         if at and (base < expected or gap):
             before = folder.logs[at - 1]
             size = disk.size(f"{folder.path}/{before}")
             why = f"{name} begins where offset {expected} was due"
             return _planned(disk, folder, at - 1, size, expected, durable, why)
         file = disk.open(path)
+        seen = _Seen(base, told)
         try:
             size = disk.size(path)
-            end = scan(file, size, base, lambda _header, view: told(len(view)))
+            end = scan(file, size, base, seen.batch)
         finally:
             file.close()
+        was_compacted = seen.has_gaps or not size
         if end.fault is not None:
             return _planned(disk, folder, at, end.position, end.next_offset, durable, end.fault)
         expected = end.next_offset
@@ -122,6 +130,31 @@ def plan(disk: Disk, folder: Folder, durable: int | None, told: Told = lambda _b
     if expected < (durable or 0):
         short = f"the log ends at offset {expected}, but {durable} was durable"
     return Plan(folder, expected, durable, None, 0, short, 0, Lost(0, 0, None, None), ())
+
+
+class _Seen:
+    """Is shown each batch of a segment, and tells whether offsets are missing between them."""
+
+    def __init__(self, base: int, told: Told) -> None:
+        self._next = base
+        self._told = told
+        self.has_gaps = False
+
+    def batch(self, header: BatchHeader, view: memoryview) -> None:
+        self.has_gaps = self.has_gaps or header.base_offset != self._next
+        self._next = header.next_offset
+        self._told(len(view))
+
+
+def _compacted(disk: Disk, folder: Folder) -> int:
+    """Up to which offset a log is known to be compacted."""
+    path = f"{folder.path.rpartition('/')[0] or '.'}/{CLEANED_OFFSETS}"
+    if folder.topic is None or folder.partition is None or not disk.exists(path):
+        return 0
+    try:
+        return read_checkpoint(disk, path).get(TopicPartition(folder.topic, folder.partition), 0)
+    except DamagedLog:
+        return 0
 
 
 def _planned(
@@ -152,8 +185,13 @@ def _planned(
 def carry_out(disk: Disk, planned: Plan) -> list[str]:
     """Cut, and keep what goes; the names of the files in which it is kept.
 
-    The caller has locked the data directory. Raises `OSError`; what was done until then stands, and nothing
-    is lost by doing it again."""
+    The caller has locked the data directory. A compaction that is about to take effect is finished first, or
+    the next start would do it and bring back what goes. Raises `OSError`, and `DamagedLog` where it cannot be
+    finished; what was done until then stands, and nothing is lost by doing it again."""
+    names = disk.listdir(planned.folder.path)
+    if is_interrupted(names):
+        complete(disk, planned.folder.path, names)
+        planned = plan(disk, find(disk, planned.folder.path)[0], planned.durable)
     folder = planned.folder
     kept = []
     if planned.file is not None and disk.size(f"{folder.path}/{planned.file}") > planned.position:

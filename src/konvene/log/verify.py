@@ -29,9 +29,12 @@ from typing import NamedTuple
 from konvene.codec.batches import BatchHeader, control_type, records
 from konvene.codec.batches import ControlType as Control
 from konvene.codec.errors import CodecError, Malformed, TooLarge
+from konvene.log.cleaner.completing import end_of
+from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP
 from konvene.log.dump import CUT, Batch, Damage, Folder, base_offset_of, walk
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
+from konvene.log.errors import DamagedLog
 from konvene.log.files import Disk
 from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted
@@ -39,9 +42,9 @@ from konvene.log.producers import AbortedTransaction, Producers, read_aborted
 __all__ = ["Checked", "Finding", "verify"]
 
 _LEFTOVERS = {
-    ".deleted": "deleted or compacted away: a broker that runs removes it in a minute",
-    ".swap": "from a compaction that was interrupted: Kafka finishes it when it starts",
-    ".cleaned": "from a compaction that runs, or was interrupted",
+    DELETED: "deleted or compacted away: a broker that runs removes it in a minute",
+    SWAP: "from a compaction that is about to take effect: a broker that starts finishes it",
+    CLEANED: "from a compaction that runs, or was interrupted: a broker that starts removes it",
     CUT: "what a repair cut away: no broker reads it",
     ".tmp": "a file that is being written, or was when its writer ended",
 }
@@ -274,6 +277,12 @@ class _Verifying:
                 more = f" (and {len(left) - 1} more of this kind)" if len(left) > 1 else ""
                 self._find("note", f"{self._folder.path}/{left[0]}", None, None, message + more)
         for name in names:
+            if name.endswith(".log" + SWAP) and name[:20].isdigit():
+                path = f"{self._folder.path}/{name}"
+                try:
+                    end_of(self._disk, path, base_offset_of(name))
+                except DamagedLog as damage:
+                    self._find("damage", path, damage.position, None, "not whole: no broker can finish it")
             if name.endswith(".snapshot") and name[:20].isdigit():
                 path = f"{self._folder.path}/{name}"
                 try:

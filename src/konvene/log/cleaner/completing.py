@@ -28,7 +28,7 @@ INDEXES = (".index", ".timeindex", ".txnindex")
 
 def is_interrupted(names: list[str]) -> bool:
     """Whether a folder holds the files of a cleaning that has not ended."""
-    return any(name.endswith((CLEANED, SWAP)) for name in names)
+    return bool(_of(names, CLEANED) or _of(names, SWAP))
 
 
 def complete(disk: Disk, directory: str, names: list[str]) -> int | None:
@@ -52,7 +52,7 @@ def _make_room(disk: Disk, directory: str, bases: list[int]) -> int:
     ends = {base: end_of(disk, f"{directory}/{base:020d}.log{SWAP}", base) for base in bases}
     upto = max(ends.values())
     present = set(disk.listdir(directory))
-    others = sorted({_base(name) for name in present if name.endswith(".log")}.difference(bases))
+    others = sorted({_base(name) for name in _of(list(present), ".log")}.difference(bases))
     for base in others:
         if bases[0] <= base < upto:
             _remove(disk, directory, base, "", present)
@@ -69,18 +69,17 @@ def remove_drafts(disk: Disk, directory: str) -> None:
 
     From the first step on a start would go back as well: a draft makes drafts of all behind it."""
     try:
-        names = [name for name in disk.listdir(directory) if name.endswith((CLEANED, SWAP))]
+        found = disk.listdir(directory)
     except FileNotFoundError:
         return
-    for at, name in enumerate(names):
-        if name.endswith(".log" + SWAP):
-            names[at] = name.removesuffix(SWAP) + CLEANED
-            disk.rename(f"{directory}/{name}", f"{directory}/{names[at]}")
-            break
-    for suffix in (SWAP, CLEANED):
-        for name in names:
-            if name.endswith(suffix):
-                disk.remove(f"{directory}/{name}")
+    swaps, cleaned = _of(found, SWAP), _of(found, CLEANED)
+    first = next((name for name in swaps if name.endswith(".log" + SWAP)), None)
+    if first is not None:
+        swaps.remove(first)
+        cleaned.append(first.removesuffix(SWAP) + CLEANED)
+        disk.rename(f"{directory}/{first}", f"{directory}/{cleaned[-1]}")
+    for name in (*swaps, *cleaned):
+        disk.remove(f"{directory}/{name}")
 
 
 def end_of(disk: Disk, path: str, base: int) -> int:
@@ -97,8 +96,7 @@ def end_of(disk: Disk, path: str, base: int) -> int:
 
 def _valid(disk: Disk, directory: str, names: list[str]) -> list[str]:
     """Those `.swap` files that are whole; the others go, and then the drafts."""
-    cleaned = [name for name in names if name.endswith(CLEANED)]
-    swaps = [name for name in names if name.endswith(SWAP)]
+    cleaned, swaps = _of(names, CLEANED), _of(names, SWAP)
     first = min(map(_base, cleaned), default=None)
     for name in swaps:
         if first is not None and _base(name) >= first:
@@ -119,9 +117,13 @@ def _remove(
             present.discard(name)
 
 
+def _of(names: list[str], suffix: str) -> list[str]:
+    """The files of a cleaning that have come so far, by base offset. Without an offset it is none of them."""
+    return sorted(name for name in names if name.endswith(suffix) and name[:20].isdigit())
+
+
 def _base(name: str) -> int:
-    """A file without an offset in its name is of no cleaning: it counts as one before all."""
-    return int(name[:20]) if name[:20].isdigit() else -1
+    return int(name[:20])
 
 
 def _order(name: str) -> tuple[int, bool, str]:
