@@ -80,9 +80,9 @@ WAIT = (
     "broker/hostile/test_groups.py",
 )
 COMPUTE = (
-    "pipeline/spark/",
     "sim/test_seeds_streams.py",
     "sim/test_seeds_migration.py",
+    "pipeline/spark/",
     "sim/test_seeds_consumer.py",
     "sim/test_seeds_consumer_static.py",
     "groups/test_promises_machine.py",
@@ -116,8 +116,8 @@ COMPUTE = (
     "groups/streams/test_promises_core.py",
     "sim/test_record_streams.py",
 )
-"""What takes a worker more than some seconds, the longest first. A file that is missing here costs a little
-time and nothing else; `--durations` tells."""
+"""What takes a worker more than some seconds, the longest first, but Spark, whose threads are many, when the
+shorter of those that measure time is over. A file that is missing here costs a little time and nothing else; `--durations` tells."""
 
 PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 3 * n + 2.5 for n, name in enumerate(COMPUTE)}
 """Three that wait, then one that computes."""
