@@ -327,6 +327,23 @@ def test_there_may_be_a_limit_to_share_groups(tmp_path: Path) -> None:
     told(tmp_path, story, {**AT_ONCE, "group.share.max.groups": "1"})
 
 
+def test_the_limit_holds_for_groups_that_are_made_by_altering_offsets(tmp_path: Path) -> None:
+    """As by Kafka a group that is not there is made: it is in the list, though it never had a member."""
+
+    async def story(client: Asking) -> None:
+        await ready(client, orders=1)
+        assert (await client.ask(moves(orders={0: 2}))).error_code == Errors.NONE
+        refused = await client.ask(moves(orders={0: 2}).replace(group_id="two"))
+        assert (refused.error_code, refused.responses) == (Errors.GROUP_MAX_SIZE_REACHED, ())
+        assert refused.error_message == "There are as many share groups as there may be."
+        groups = (await client.ask(ListGroupsRequest())).groups
+        assert [(g.group_id, g.group_type, g.group_state) for g in groups] == [("g", "share", "Empty")]
+        assert (await client.ask(moves(orders={0: 1}))).error_code == Errors.NONE
+        assert (await client.ask(beats(0, group="two"))).error_code == Errors.GROUP_MAX_SIZE_REACHED
+
+    told(tmp_path, story, {**AT_ONCE, "group.share.max.groups": "1"})
+
+
 def test_a_group_is_told_its_settings_by_kafkas_names_and_by_those_of_the_kip(tmp_path: Path) -> None:
     async def story(client: Asking) -> None:
         await ready(client)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.broker.handlers.groups_call import WORDS, share_groups_are_on
+from konvene.broker.handlers.share_group_room import NO_ROOM, has_room
 from konvene.errors import Errors
 from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -40,6 +41,8 @@ async def handle(
     coordinator = broker.groups.of(request.group_id)
     if coordinator is None:
         return _refused(Errors.NOT_COORDINATOR)
+    if not has_room(broker, request.group_id):
+        return _refused(Errors.GROUP_MAX_SIZE_REACHED, NO_ROOM)
     seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
     answer = await broker.groups.share_states.alter(coordinator, seen, call)
     if isinstance(answer, Errors):
@@ -74,5 +77,5 @@ def _hidden(
     return answers
 
 
-def _refused(error: Errors) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(error_code=error, error_message=WORDS.get(error))
+def _refused(error: Errors, why: str | None = None) -> AlterShareGroupOffsetsResponse:
+    return AlterShareGroupOffsetsResponse(error_code=error, error_message=why or WORDS.get(error))

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.authorizer import Allows, allows, denied
 from konvene.broker.handlers.groups_call import ask, share_groups_are_on
+from konvene.broker.handlers.share_group_room import NO_ROOM, has_room
 from konvene.errors import Errors
-from konvene.groups.shard import GroupShard
-from konvene.groups.share.group import ShareGroup
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 if TYPE_CHECKING:
@@ -32,23 +31,11 @@ def handle(broker: Broker, request: ShareGroupHeartbeatRequest, call: Call, *, a
             return _refused(resource.authorization_failed)
     if not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
         return _refused(Errors.INVALID_REQUEST)
-    if request.member_epoch == 0 and not _has_room(broker, request.group_id):
-        return _refused(Errors.GROUP_MAX_SIZE_REACHED, "There are as many share groups as there may be.")
+    if request.member_epoch == 0 and not has_room(broker, request.group_id):
+        return _refused(Errors.GROUP_MAX_SIZE_REACHED, NO_ROOM)
     if request.member_epoch >= 0:
         broker.groups.heard(request.group_id, request.member_id, call.connection)
     return ask(broker, request.group_id, request, call, _refused)
-
-
-def _has_room(broker: Broker, group_id: str) -> bool:
-    """Whether the group is there already, or one more may be (`group.share.max.groups`)."""
-    most: int = broker.config["group.share.max.groups"]
-    if not most:
-        return True
-    shards = [c.core for c in broker.groups.all() if isinstance(c.core, GroupShard)]
-    there = [
-        group_id for shard in shards for group_id, g in shard.groups.items() if isinstance(g, ShareGroup)
-    ]
-    return group_id in there or len(there) < most
 
 
 def _refused(error: Errors, why: str | None = None) -> ShareGroupHeartbeatResponse:
