@@ -7,8 +7,16 @@ from random import Random
 
 import pytest
 
-from konvene.client import AcknowledgeType, Admin, ClientError, ShareConsumer, TopicPartition
+from konvene.client import (
+    AcknowledgeType,
+    Admin,
+    ClientError,
+    KafkaError,
+    ShareConsumer,
+    TopicPartition,
+)
 from konvene.client.admin import GROUP_CONFIG
+from konvene.errors import Errors
 from konvene.testing import VirtualKonvene, virtual
 
 pytestmark = pytest.mark.konvene(topics={"orders": 4})
@@ -159,6 +167,44 @@ def test_explicit_releases_come_to_the_other_and_no_lock_has_to_run_out(
             assert konvene.now - began < 1
             await giver.close()
             await taker.close()
+
+    konvene.run(main)
+
+
+def test_who_waits_for_an_answer_waits_though_there_is_news_in_the_group(
+    virtual_konvene: VirtualKonvene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new partition is for the next poll; until the answer is there, or the time over, nothing is done."""
+    konvene, turns = virtual_konvene, 0
+    ask = ShareConsumer._ask
+
+    def counted(self: ShareConsumer, *, fetching: bool) -> None:
+        nonlocal turns
+        turns += 1
+        assert turns < 500, "it does not wait, it spins"
+        ask(self, fetching=fetching)
+
+    async def main() -> None:
+        await begin(konvene)
+        async with konvene.cluster("ann") as cluster, konvene.cluster("admin") as other:
+            ann = ShareConsumer(cluster, "workers", explicit=True)
+            ann.subscribe(["orders"])
+            got = []
+            await konvene.produce("orders", ["x"], partition=0)
+            while not got:
+                got = await ann.poll(1000)
+            assert ann.member is not None
+            ann.acknowledge(got[0])
+            held = konvene.faults.hold("ShareAcknowledge", client="ann")
+            await Admin(other).create_partitions("orders", 5)
+            monkeypatch.setattr(ShareConsumer, "_ask", counted)
+            said = await ann.commit(timeout_ms=20_000)
+            assert ann.member.rejoin
+            (error,) = said.values()
+            assert isinstance(error, KafkaError) and error.code == Errors.REQUEST_TIMED_OUT
+            held.release()
+            assert await ann.commit() == {}
+            await ann.close()
 
     konvene.run(main)
 

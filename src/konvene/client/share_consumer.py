@@ -194,20 +194,21 @@ class ShareConsumer:
     async def commit(self, timeout_ms: int | None = None) -> dict[TopicPartition, ClientError | None]:
         """Tell what was decided, and what the brokers said to it, by partition. Without `explicit` that is
         whatever was returned. Other records of a partition may have been acknowledged where one was not."""
-        member, machine = self._subscribed()
+        _, machine = self._subscribed()
         patience = self.cluster.patience(timeout_ms)
         if not self.explicit:
             machine.accept_all()
         waiting = self._queue(patience)
-        while not all(ack.is_done for ack in waiting):
+        while not all(ack.is_done for ack in waiting) and patience.left_ms:
             self._check_woken()
             self._ask(fetching=False)
-            await self._wait(member, patience)
+            await self._wait(None, patience)  # What is new in the group is for the next `poll`.
         await self._tell_acknowledged()
         found: dict[TopicPartition, ClientError | None] = {}
         for ack in waiting:
             partition = self._partition(ack.unit)
-            found[partition] = found.get(partition) or ack.error
+            error = ack.error if ack.is_done else KafkaError(Errors.REQUEST_TIMED_OUT)
+            found[partition] = found.get(partition) or error
         return found
 
     def commit_soon(self) -> None:
