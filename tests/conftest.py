@@ -117,7 +117,9 @@ COMPUTE = (
     "sim/test_record_streams.py",
 )
 """What takes a worker more than some seconds, the longest first, but Spark, whose threads are many, when the
-shorter of those that measure time is over. A file that is missing here costs a little time and nothing else; `--durations` tells."""
+shorter of those that measure time is over.
+
+A file that is missing here costs a little time and nothing else; `--durations` tells."""
 
 PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 3 * n + 2.5 for n, name in enumerate(COMPUTE)}
 """Three that wait, then one that computes."""
