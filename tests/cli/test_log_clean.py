@@ -221,10 +221,12 @@ def test_a_damaged_log_is_left_as_it_is_and_told(tmp_path: Path) -> None:
 
 
 def test_segments_are_kept_before_they_are_replaced(tmp_path: Path) -> None:
-    """With --archive, or the broker's own setting in its file; what cannot be kept is not cleaned."""
+    """With --archive, or by the setting in the broker's file; what cannot be kept is not cleaned."""
     make(tmp_path / "data")
     folder = tmp_path / "data" / str(OFFSETS)
     wanted = {file.name: file.read_bytes() for file in sorted(folder.glob("*.log"))[:-1]}
+    said = clean(tmp_path / "data", "--archive", str(tmp_path / "data" / "kept"))
+    assert (said.code, "is in the data directory" in said.err) == (2, True)
     blocked = tmp_path / "blocked"
     blocked.write_text("a file is no directory")
     said = clean(tmp_path / "data", "--archive", str(blocked / "kept"))
@@ -235,6 +237,12 @@ def test_segments_are_kept_before_they_are_replaced(tmp_path: Path) -> None:
     kept = tmp_path / "kept" / str(OFFSETS)
     assert {file.name: file.read_bytes() for file in kept.glob("*.log")} == wanted
     assert len(list(folder.glob("*.log"))) == 2
+    make(tmp_path / "other")
+    config = tmp_path / "server.properties"
+    config.write_text(f"konvene.log.archive.dir={tmp_path / 'others'}\n")
+    assert clean(tmp_path / "other", "--config", str(config)).code == 0
+    others = tmp_path / "others" / str(OFFSETS)
+    assert {file.name: file.read_bytes() for file in others.glob("*.log")} == wanted
 
 
 def test_a_running_broker_is_looked_at_and_kept_from_harm(tmp_path: Path) -> None:

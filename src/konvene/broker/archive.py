@@ -104,8 +104,12 @@ class Archive:
     def of(cls, config: BrokerConfig, directory: LogDirectory) -> Archive:
         """The one that settings ask for. `ConfigError` where it would be among the broker's own files."""
         path: str = config["konvene.log.archive.dir"]
-        if not path:
-            return cls(directory, config["konvene.log.archive.topics"])
+        topics: tuple[str, ...] = config["konvene.log.archive.topics"]
+        return cls.at(path, directory, topics) if path else cls(directory, topics)
+
+    @classmethod
+    def at(cls, path: str, directory: LogDirectory, topics: Collection[str]) -> Archive:
+        """One that keeps segments at `path`. `ConfigError` as `of`."""
         path = os.path.abspath(path)  # noqa: PTH100 (a path is text here)
         own = os.path.abspath(directory.path)  # noqa: PTH100
         if f"{path}/".startswith(f"{own}/"):
@@ -115,7 +119,7 @@ class Archive:
             keeps.settle_in()
         except (OSError, CannotKeep) as error:
             log.error("segments cannot be kept in %s, and until they can logs only grow: %s", path, error)
-        return cls(directory, config["konvene.log.archive.topics"], keeps)
+        return cls(directory, topics, keeps)
 
     def wants(self, of: PartitionLog) -> bool:
         """Whether segments of this log are handed over at all."""

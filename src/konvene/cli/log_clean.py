@@ -42,7 +42,7 @@ COLUMNS = (
 )  # fmt: skip
 @click.option(
     "--archive", type=click.Path(file_okay=False), metavar="DIR",
-    help="Keep segments there before they are replaced (konvene.log.archive.dir).",
+    help="Keep segments there before they are replaced, of all topics.",
 )  # fmt: skip
 @json_option
 def clean(
@@ -64,6 +64,7 @@ def clean(
     konvene log clean data --topic __consumer_offsets:7
     """
     from konvene.cli.log_clean_steps import Cleaning, NotCompacted
+    from konvene.configs import ConfigError
     from konvene.log.errors import DirectoryLocked, LogError
 
     path = os.path.abspath(directory)  # noqa: PTH100 (a path is text here)
@@ -73,13 +74,13 @@ def clean(
     found: list[Cleaned] = []
     progress = Progress(0, beside_output=True)
     try:
-        with Cleaning(path, _settings(config, archive), dry_run=dry_run) as cleaning:
+        with Cleaning(path, _settings(config), dry_run=dry_run, archive=archive) as cleaning:
             wanted = cleaning.wanted(only)
             progress.total = _bytes_below(path, [str(of) for of, _ in wanted])
             for of, settings in wanted:
                 found.append(cleaning.clean(of, settings, progress.add))
         progress.clear()
-    except NotCompacted as error:
+    except (NotCompacted, ConfigError) as error:
         raise click.UsageError(f"{error}.") from None
     except DirectoryLocked as error:
         fail(str(error), "Stop the broker, or ask with --dry-run what would go.")
@@ -105,12 +106,11 @@ def _only(text: str) -> Only:
     return Only(topic, int(number))
 
 
-def _settings(file: Path | None, archive: str | None) -> BrokerConfig:
+def _settings(file: Path | None) -> BrokerConfig:
     from konvene.configs import BrokerConfig, ConfigError
 
-    overrides = [] if archive is None else [("konvene.log.archive.dir", archive)]
     try:
-        return BrokerConfig.load(None if file is None else file.read_text(), overrides, str(file))[0]
+        return BrokerConfig.load(None if file is None else file.read_text(), file=str(file))[0]
     except ConfigError as error:
         fail(str(error))
     except OSError as error:

@@ -104,9 +104,10 @@ class Cleaned:
 class Cleaning:
     """One data directory, opened. Use it as a context: `with Cleaning(path, config, dry_run=True) as it`.
 
+    `archive` is where segments of all topics are kept first; else the settings say where, and of which.
     `DirectoryLocked` where a broker has it and this is no dry run, `LogError` and OSError as elsewhere."""
 
-    def __init__(self, path: str, config: BrokerConfig, *, dry_run: bool) -> None:
+    def __init__(self, path: str, config: BrokerConfig, *, dry_run: bool, archive: str | None = None) -> None:
         self.dry_run = dry_run
         self._state = _catalogue(path)
         self._now_ms = time.time_ns() // 1_000_000
@@ -117,7 +118,17 @@ class Cleaning:
             altered.get((ResourceType.BROKER, ""), {}), altered.get((ResourceType.BROKER, str(node_id)), {})
         )
         self._directory = LogDirectory.open(disk, path, Identity("", node_id, ""))
-        self._archive = Archive.of(self._config, self._directory)
+        try:
+            self._archive = self._archive_at(archive)
+        except BaseException:
+            self.close()
+            raise
+
+    def _archive_at(self, path: str | None) -> Archive:
+        if path is None:
+            return Archive.of(self._config, self._directory)
+        topics = {of.topic for of in self._directory.partitions()}
+        return Archive.at(path, self._directory, topics)
 
     def __repr__(self) -> str:
         return f"<cleaning of {self._directory!r}{', dry' if self.dry_run else ''}>"
@@ -126,6 +137,10 @@ class Cleaning:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others have the directory."""
         # Only who opens all logs may say that all are closed properly, unless that was so before.
         self._directory.close(clean=self._directory.clean and not self.dry_run)
 
