@@ -550,6 +550,8 @@ class PartitionLog:
                             return
                         start = header.next_offset
                         yield header, view
+                    if segment is self.segments[-1]:
+                        return
                     start = max(start, segment.next_offset)
                 except FileNotFoundError:
                     if segment in self.segments:

@@ -162,6 +162,11 @@ class Segment:
         self.aborted = []
 
     @property
+    def has_read_indexes(self) -> bool:
+        """Whether the indexes are in memory."""
+        return self._offsets is not None
+
+    @property
     def has_indexes(self) -> bool:
         """Whether the index files on the disk are those of all that stands here."""
         return self._indexed_size == self.size

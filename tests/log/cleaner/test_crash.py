@@ -40,6 +40,7 @@ from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP, Group
 from konvene.log.directory import LogDirectory
 from konvene.log.errors import LogOffline
 from konvene.log.memory_disk import MemoryDisk, PowerCut
+from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 
 
@@ -300,6 +301,32 @@ def test_after_an_end_the_next_cleaning_does_the_rest(case):
         assert len(log.segments) == 2
         held = Held.of(log)
         assert Held.of(opened(disk.crash())[1]) == held
+
+
+def test_producers_are_read_again_from_what_a_cleaning_leaves():
+    """Also where no snapshot is left: of each the same last sequence, epoch and open transaction.
+
+    Of a batch before the last one, and of a transaction that has ended, nobody need know any more."""
+    told = by_the_cleaner()
+    run = Run(told.disk.copy(), told.clean)
+    run.clean()
+    bare = run.disk.copy()
+    for name in bare.listdir(PLACE):
+        if name.endswith(".snapshot"):
+            bare.remove(f"{PLACE}/{name}")
+    log, _ = open_log(bare, PLACE, CONFIG, clean=False, now_ms=NOW)
+    known, found = run.log.producers.by_id, log.producers.by_id
+    assert sorted(found) == sorted(known) == [7, 8]
+    for producer_id, producer in known.items():
+        again = found[producer_id]
+        assert again.batches[-1] == producer.batches[-1]
+        assert (again.epoch, again.last_sequence) == (producer.epoch, producer.last_sequence)
+        assert (again.transaction_start, again.last_timestamp) == (None, producer.last_timestamp)
+    assert last_values(log) == last_values(run.log)
+    there = {
+        header.producer_id: header.base_offset for header, _ in log.batches_from() if header.record_count
+    }
+    assert {gone for gone in run.log.aborted if gone.first_offset in there.values()} <= set(log.aborted)
 
 
 # errors -------------------------------------------------------------------------------------------

@@ -191,6 +191,34 @@ def test_records_appended_while_it_is_put_in_place_stay():
     assert content(opened(disk.crash())[1]) == content(log)
 
 
+def test_a_reader_ends_where_the_log_was_cut_meanwhile():
+    """What it was to read up to is not there any more: it ends, and does not look for it for ever."""
+    directory, log = filled(MemoryDisk())
+    reader = log.batches_from()
+    seen = [next(reader)[0].base_offset for _ in range(3)]
+    directory.truncate(T0, 8)
+    seen += [header.base_offset for header, _ in reader]
+    assert seen == list(range(8))
+
+
+def test_indexes_that_were_in_use_are_there_again():
+    """Who settles reads them, so that the next reader does not have to; unused ones stay on the disk."""
+    for used in (True, False):
+        directory, log = opened(filled(MemoryDisk())[0].disk.copy())
+        for segment in log.segments[:-1]:
+            segment._offsets = segment._times = None
+        clean = keeping(lambda header, _data: header.base_offset % 2 == 0, [tuple(bases(log)[:-1])])
+        task = task_for(directory, log)
+        assert not log.segments[0].has_read_indexes
+        if used:
+            log.read(0, 1)
+        swapping.begin(directory, T0, task)
+        for group in clean(directory.disk, task):
+            swapping.swap(log, group)
+        assert log.segments[0].has_read_indexes is used
+        assert log.read(0, 1)
+
+
 def test_a_log_that_was_cut_meanwhile_is_not_what_was_cleaned():
     """A cleaning whose log has been cut is discarded, also where such a segment has been written again."""
     disk = MemoryDisk()

@@ -133,9 +133,15 @@ def swap(log: PartitionLog, group: Group) -> list[Segment]:
 
 
 def settle(log: PartitionLog) -> None:
-    """Make the new names durable. From any thread. `LogOffline` where the disk fails."""
+    """Make the new names durable. From any thread. `LogOffline` where the disk fails.
+
+    Indexes that somebody used are read again here, so that the next reader need not wait for that."""
     try:
         log._disk.sync_directory(log.directory)
+        used = {segment.base_offset for segment in list(log.aside) if segment.has_read_indexes}
+        for segment in log.segments:
+            if segment.base_offset in used and not segment.has_read_indexes:
+                segment.load_indexes()
     except OSError as error:
         log.health.fail(f"cannot sync {log.directory}", error)
 
