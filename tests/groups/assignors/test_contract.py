@@ -184,6 +184,24 @@ def test_no_topic_has_readers_between_whom_a_move_would_help(assignor: Assignor,
             assert size[name] - size[other] <= 1 or not mine.keys() & of.subscribed
 
 
+def test_what_goes_back_leaves_nobody_with_two_more() -> None:
+    """Its former owner has less than the new one, and yet two more than a third who reads what it kept."""
+    kept, shared, own, others = (
+        Uuid(name.ljust(16, b"-")) for name in (b"kept", b"shared", b"own", b"others")
+    )
+    had = {kept: (0, 1), shared: (0,)}
+    members = {
+        "a": MemberSpec(frozenset((kept, shared, own)), had),
+        "aa": MemberSpec(frozenset((kept,))),
+        "aaa": MemberSpec(frozenset((kept, shared, others))),
+        "b": MemberSpec(frozenset((kept, shared, others))),
+    }
+    topics = {kept: TopicSpec(3), shared: TopicSpec(3), others: TopicSpec(4), own: TopicSpec(2)}
+    given = ASSIGNORS["uniform"].assign(GroupSpec(members, topics, MIXED))
+    size = {name: sum(map(len, mine.values())) for name, mine in given.items()}
+    assert size["a"] - size["aa"] <= 1 or kept not in given["a"]
+
+
 @whenever(groups(alike=True, racks=False))
 def test_no_balanced_answer_keeps_more(spec: GroupSpec) -> None:
     """Everybody keeps its quota, and some one more, as many as there are: that is all that can be kept."""

@@ -9,7 +9,8 @@ semi-matchings, 2006).
     chain      from a member with n to one with n - 2 or less: both come nearer. Only of partitions that are
                new to their owners, so that nothing moves that would have stayed
     return     a partition goes back to who had it before, if that member has less, or has something else that
-               is new to it and that the other one reads: then they change
+               is new to it and that the other one reads: then they change. Not where somebody would then read
+               the same as one who has two more
 
 So the answer is never less balanced than Kafka's work was before, and never moves more. An unchanged group
 has nothing new, and is left alone even if a chain of old partitions would make it better.
@@ -22,7 +23,7 @@ chain.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from konvene.codec.uuid import Uuid
@@ -143,21 +144,38 @@ def returns(work: Work) -> None:
     if not moved:
         return
     new_to = _new_to(work, {work.before[topic][partition] for topic, partition in moved})
+    least = min(work.sizes)
     for topic, partition in moved:
         was, now = work.before[topic][partition], work.owners[topic][partition]
         if was == now:
             continue
         if work.sizes[was] >= work.sizes[now]:
             other = _in_exchange(work, new_to[was], now)
-            if other is None:
+            if (
+                other is None
+                or _towers(work, was, 0, (topic,), least)
+                or _towers(work, now, 0, other[:1], least)
+            ):
                 continue
             del new_to[was][other]
             work.move(*other, now)
             if now in new_to and work.before[other[0]][other[1]] != now:
                 new_to[now][other] = None
+        elif _towers(work, was, 1, (topic, *work.subscribed[was]), least):
+            continue
         if now in new_to:
             del new_to[now][topic, partition]
         work.move(topic, partition, was)
+
+
+def _towers(work: Work, member: int, more: int, topics: Iterable[Uuid], least: int) -> bool:
+    """Whether with so many more it would have two more than another reader of these topics, of which it has
+    something, or gets the first one. `least`: what nobody has less than."""
+    size = work.sizes[member] + more
+    if size - least < 2:
+        return False
+    has = (t for n, t in enumerate(topics) if t in work.readers and (not n or member in work.owners_of(t)))
+    return any(min(work.sizes[r] for r in work.readers[topic].members) <= size - 2 for topic in has)
 
 
 def _new_to(work: Work, members: set[int]) -> dict[int, dict[tuple[Uuid, int], None]]:
