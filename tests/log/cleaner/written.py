@@ -28,6 +28,8 @@ class Segment:
     next_offset: int = 0
     aborted: list[AbortedTransaction] = field(default_factory=list)
     modified_ms: int = NOW
+    indexes: tuple[bytes, bytes] | None = None
+    """Of a cleaned one: by offset and by time."""
 
 
 class Log:
@@ -94,6 +96,7 @@ class Log:
         return self.add(marker)
 
     def add(self, batch: bytes) -> int:
+        """A batch at the end, whatever it says."""
         header = batches.read_header(batch)
         segment = self.segments[-1]
         segment.data += batch
@@ -141,7 +144,9 @@ class Log:
 
     def clean(self, **changes: object) -> Stats:
         """Clean, and put the result in place."""
-        task = self.task(**changes)
+        return self.clean_task(self.task(**changes))
+
+    def clean_task(self, task: Task) -> Stats:
         cleaning = clean(self.disk, task)
         while True:
             try:
@@ -160,10 +165,16 @@ class Log:
         aborted = []
         if self.disk.exists(f"{prefix}.txnindex{CLEANED}"):
             aborted = read_aborted(self.disk.read(f"{prefix}.txnindex{CLEANED}"))
+        indexes = (
+            self.disk.read(f"{prefix}.index{CLEANED}"),
+            self.disk.read(f"{prefix}.timeindex{CLEANED}"),
+        )
         for suffix in SUFFIXES:
             if self.disk.exists(prefix + suffix + CLEANED):
                 self.disk.remove(prefix + suffix + CLEANED)
-        fresh = Segment(group.base_offset, bytearray(data), group.next_offset, aborted, group.modified_ms)
+        fresh = Segment(
+            group.base_offset, bytearray(data), group.next_offset, aborted, group.modified_ms, indexes
+        )
         at = [segment.base_offset for segment in self.segments].index(group.base_offset)
         assert tuple(s.base_offset for s in self.segments[at : at + len(group.replaces)]) == group.replaces
         self.segments[at : at + len(group.replaces)] = [fresh]

@@ -15,19 +15,24 @@ A checksum that does not hold ends it with `DamagedLog`: Kafka does not look, an
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Callable, Generator
+
+from crc32c import crc32c
 
 from konvene.codec.batches import (
     HEADER_SIZE,
+    MAGIC,
     NO_TIMESTAMP,
+    PREFIX_SIZE,
     BatchHeader,
     check_sum,
     read_header,
 )
-from konvene.codec.errors import CodecError, Truncated
+from konvene.codec.errors import CodecError, CorruptBatch, Truncated
 from konvene.log.cleaner.contract import CLEANED, Group, Progress, Source, Stats, Task
 from konvene.log.cleaner.filtering import Filter, marker_kind, unpacked
-from konvene.log.cleaner.offset_map import OffsetMap
+from konvene.log.cleaner.offset_map import MOST_BESIDE, OffsetMap
 from konvene.log.cleaner.transactions import Transactions
 from konvene.log.cleaner.walking import keys, note_keys
 from konvene.log.errors import DamagedLog
@@ -42,6 +47,16 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 """Of the files of a new segment; the last is there only if it has something in it."""
 
 Clock = Callable[[], float]
+
+NO_OFFSET = 1 << 64
+"""Behind all that a map holds."""
+_NOT_PLAIN = 0x37
+"""Packed, of a transaction, or a marker."""
+_SPECIAL = 0x70
+"""Of a transaction, a marker, or with a delete horizon."""
+_FIELDS = struct.Struct(">qi4xbIhi30xi")
+_COPIED = struct.Struct(">qi9xhi8xqq6xi")
+COVERED_AT = 21
 
 
 def clean(
@@ -59,9 +74,11 @@ def clean(
     stats.index_s = clock() - started if clock else 0.0
     transactions = Transactions(task.aborted, task.sources[0].base_offset if task.sources else 0)
     chosen = Filter(task, offsets, transactions, stats)
+    last = [*offsets.sorted_last(), NO_OFFSET]
     for sources in group_by_size(task, stats.end_offset):
         draft = _Draft(disk, task, sources[0].base_offset) if write else None
-        group = yield from _clean_group(disk, sources, chosen, transactions, draft, stats)
+        copier = _Copier(task, chosen, last, draft, stats)
+        group = yield from _clean_group(disk, sources, copier, transactions, draft, stats)
         stats.segments.append(group)
         if write:
             yield group
@@ -139,25 +156,70 @@ def _position_before(disk: Disk, source: Source, offset: int) -> int:
 class _MapBuilder:
     """Takes the keys of the dirty part. `done`: it has got to its end, or `full`."""
 
-    __slots__ = ("_offsets", "_stats", "_task", "_transactions", "done", "full")
+    __slots__ = ("_offsets", "_stats", "_task", "_transactions", "at", "done", "full")
 
     def __init__(self, task: Task, offsets: OffsetMap, stats: Stats) -> None:
         self._task = task
         self._offsets = offsets
         self._stats = stats
         self._transactions = Transactions(task.aborted, task.first_dirty_offset)
+        self.at = 0
         self.done = self.full = False
 
-    def take(self, data: bytes, at: int, header: BatchHeader) -> None:
-        if header.base_offset >= self._task.first_uncleanable_offset:
-            self.done = True
-            return
-        batch = memoryview(data)[at : at + header.size]
-        check_sum(batch, header)
-        start, offsets = self._task.first_dirty_offset, self._offsets
-        count = header.record_count
+    def take(self, data: bytes) -> None:
+        """All whole batches of `data`; `at` is behind the last one. The plain ones are taken in this loop."""
+        view, end, at = memoryview(data), len(data), self.at
+        start, stop = self._task.first_dirty_offset, self._task.first_uncleanable_offset
+        offsets, entries, latest = self._offsets, self._offsets.entries, self._offsets.latest_offset
+        keys_left, bytes_left = offsets.room
+        known, noted, keyless = len(entries), 0, 0
+        while at + HEADER_SIZE <= end:
+            self.at = at
+            base, length, magic, crc, attributes, delta, count = _FIELDS.unpack_from(data, at)
+            after = at + PREFIX_SIZE + length
+            if magic != MAGIC or length < HEADER_SIZE - PREFIX_SIZE:
+                read_header(data, at)
+            if after > end:
+                break
+            if base >= stop:
+                self.done = True
+                break
+            if crc32c(view[at + COVERED_AT : after]) != crc:
+                raise CorruptBatch(f"the checksum of the batch at offset {base} does not hold")
+            if (
+                not attributes & _NOT_PLAIN
+                and base >= start
+                and known + count <= keys_left
+                and length + count * MOST_BESIDE <= bytes_left
+            ):
+                if count:
+                    keyless += note_keys(entries, data, at + HEADER_SIZE, after, count, base << 1)
+                    noted += count
+                    if len(entries) != known:
+                        offsets.count_new(known)
+                        known = len(entries)
+                        keys_left, bytes_left = offsets.room
+                latest = base + delta
+            else:
+                offsets.latest_offset = latest
+                self._take_batch(data, at, read_header(data, at))
+                if self.full:
+                    break
+                known, latest = len(entries), offsets.latest_offset
+                keys_left, bytes_left = offsets.room
+            at = after
+        self.at = at
+        if not self.full:
+            offsets.latest_offset = latest
+        self._stats.map_messages_read += noted
+        self._stats.invalid_messages_read += keyless
+
+    def _take_batch(self, data: bytes, at: int, header: BatchHeader) -> None:
+        """One that is packed, of a transaction, not dirty from its start, or perhaps too much for the map."""
+        start, offsets, count = self._task.first_dirty_offset, self._offsets, header.record_count
         if header.is_control:
-            self._transactions.on_marker(header.producer_id, header.last_offset, marker_kind(batch, header))
+            kind = marker_kind(memoryview(data)[at : at + header.size], header)
+            self._transactions.on_marker(header.producer_id, header.last_offset, kind)
             self._stats.map_messages_read += 1
         elif header.is_transactional and self._transactions.on_batch(header.producer_id, header.last_offset):
             self._stats.map_messages_read += count
@@ -165,9 +227,10 @@ class _MapBuilder:
             body, first, end = unpacked(data, at, header)
             if header.base_offset >= start and offsets.has_room(count, end - first):
                 known = len(offsets)
-                note_keys(offsets.entries, body, first, end, count, header.base_offset << 1)
+                keyless = note_keys(offsets.entries, body, first, end, count, header.base_offset << 1)
                 offsets.count_new(known)
                 self._stats.map_messages_read += count
+                self._stats.invalid_messages_read += keyless
             elif not self._take_one_by_one(body, first, end, header):
                 self.full = self.done = True
                 return
@@ -176,11 +239,18 @@ class _MapBuilder:
 
     def _take_one_by_one(self, body: bytes, first: int, end: int, header: BatchHeader) -> bool:
         """As far as there is room; False if it is full."""
-        start = self._task.first_dirty_offset
+        start, keyless = self._task.first_dirty_offset, 0
         for offset, key, tombstone, _, _ in keys(body, first, end, header.record_count, header.base_offset):
-            if key is not None and offset >= start and not self._offsets.put(key, offset, tombstone):
-                return False
+            if offset >= start:
+                if key is None:
+                    keyless += 1
+                elif self._offsets.put(key, offset, tombstone):
+                    self._stats.invalid_messages_read += keyless
+                    keyless = 0
+                else:
+                    return False
             self._stats.map_messages_read += 1
+        self._stats.invalid_messages_read += keyless
         return True
 
 
@@ -199,34 +269,21 @@ def _pieces(
         want = CHUNK_BYTES
         while position < source.size and not taker.done:
             data = file.pread(min(want, source.size - position), position)
-            used = _take_batches(source, data, position, taker)
-            if used:
-                position += used
+            taker.at = 0
+            try:
+                taker.take(data)
+            except IndexError:
+                raise DamagedLog(source.path, position + taker.at, "the records of a batch are cut") from None
+            except CodecError as error:
+                raise DamagedLog(source.path, position + taker.at, str(error)) from None
+            if taker.at:
+                position += taker.at
                 want = CHUNK_BYTES
-                yield used
+                yield taker.at
             elif not taker.done:
                 want = _size_of_first(source, data, position)
     finally:
         file.close()
-
-
-def _take_batches(source: Source, data: bytes, position: int, taker: _MapBuilder | _Copier) -> int:
-    """All whole batches of `data`; how many bytes they are."""
-    at, end = 0, len(data)
-    try:
-        while at + HEADER_SIZE <= end:
-            header = read_header(data, at)
-            if at + header.size > end:
-                break
-            taker.take(data, at, header)
-            if taker.done:
-                break
-            at += header.size
-    except IndexError:
-        raise DamagedLog(source.path, position + at, "the records of a batch are cut") from None
-    except CodecError as error:
-        raise DamagedLog(source.path, position + at, str(error)) from None
-    return at
 
 
 def _size_of_first(source: Source, data: bytes, position: int) -> int:
@@ -246,12 +303,11 @@ def _size_of_first(source: Source, data: bytes, position: int) -> int:
 def _clean_group(
     disk: Disk,
     sources: tuple[Source, ...],
-    chosen: Filter,
+    copier: _Copier,
     transactions: Transactions,
     draft: _Draft | None,
     stats: Stats,
 ) -> Generator[Progress | Group, None, Group]:
-    copier = _Copier(chosen, draft, stats)
     try:
         if draft is not None:
             draft.create()
@@ -272,25 +328,91 @@ def _clean_group(
 
 
 class _Copier:
-    """Carries what stays from one segment to the next; neighbours that stay as they are go as one piece."""
+    """Carries what stays from one segment to the next; neighbours that stay as they are go as one piece.
 
-    __slots__ = ("_chosen", "_data", "_draft", "_parts", "_run", "_run_end", "_stats", "done", "size")
+    Of a plain batch in the part that the map covers, the sorted offsets of the map say what stays. Where
+    that is nothing, or all of it and no tombstone, its records are not looked at again.
+    """
 
-    def __init__(self, chosen: Filter, draft: _Draft | None, stats: Stats) -> None:
+    __slots__ = (
+        "_chosen", "_data", "_draft", "_last", "_latest", "_next", "_parts", "_run", "_run_end", "_stats",
+        "_task", "at", "done", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self, task: Task, chosen: Filter, last: list[int], draft: _Draft | None, stats: Stats
+    ) -> None:
+        """`last`: what the map holds, sorted, and then one more that no offset reaches."""
+        self._task = task
         self._chosen = chosen
+        self._last = last
+        self._latest = stats.end_offset - 1
+        self._next = 0
         self._draft = draft
         self._stats = stats
         self._data = b""
         self._run = self._run_end = 0
         self._parts: list[bytes | memoryview] = []
+        self.at = 0
         self.done = False
         self.size = 0
 
-    def take(self, data: bytes, at: int, header: BatchHeader) -> None:
-        if data is not self._data:
-            self._data, self._run, self._run_end = data, at, at
-        after = at + header.size
-        check_sum(memoryview(data)[at:after], header)
+    def take(self, data: bytes) -> None:
+        """All whole batches of `data`; `at` is behind the last one."""
+        self._data = data
+        self._run = self._run_end = 0
+        end, at, read, written = len(data), self.at, 0, 0
+        dirty, latest, task = self._task.first_dirty_offset, self._latest, self._task
+        special, before_watermark = task.last_records, task.high_watermark - 1
+        last, place = self._last, self._next
+        while at + HEADER_SIZE <= end:
+            self.at = at
+            base, length, attributes, delta, newest, producer, count = _COPIED.unpack_from(data, at)
+            after = at + PREFIX_SIZE + length
+            if length < HEADER_SIZE - PREFIX_SIZE:
+                read_header(data, at)
+            if after > end:
+                break
+            offset = base + delta
+            whole = False
+            if (
+                base >= dirty
+                and offset <= latest
+                and not attributes & _SPECIAL
+                and offset != before_watermark
+                and producer not in special
+            ):
+                while last[place] >> 1 < base:
+                    place += 1
+                first, tombstones, limit = place, 0, offset << 1 | 1
+                while (found := last[place]) <= limit:
+                    tombstones |= found
+                    place += 1
+                if place == first:
+                    read += count
+                    at = after
+                    continue
+                whole = place - first == count and not tombstones & 1
+            if whole:
+                read += count
+                written += count
+                if self._run_end != at:
+                    self._end_run(at)
+                self._run_end = after
+                self._note(offset, newest, after - at)
+            else:
+                self._take_batch(data, at, after)
+            at = after
+        self.at = at
+        self._next = place
+        self._stats.messages_read += read
+        self._stats.messages_written += written
+
+    def _take_batch(self, data: bytes, at: int, after: int) -> None:
+        """A batch of which something has to be asked."""
+        header = read_header(data, at)
+        if not self._task.first_dirty_offset <= header.base_offset <= header.last_offset <= self._latest:
+            check_sum(memoryview(data)[at:after], header)
         left = self._chosen.what_stays(data, at, header)
         if left is None:
             if self._run_end != at:

@@ -9,9 +9,8 @@
   records: of the first we know the producer's sequence, of the second where the log ends.
 - A batch keeps its first and last offset, whatever goes.
 
-One thing is safer than Kafka: a batch from `first_uncleanable_offset` on stays as it is. Kafka reads a
-segment to its end even where an open transaction begins in it, and if that is then aborted the value before
-it is gone.
+A batch from `first_uncleanable_offset` on stays as it is, also where that offset is inside a segment. (Kafka
+lets it be the start of a segment always, and its own `Cleaner` would read such a segment to its end.)
 """
 
 from __future__ import annotations
@@ -152,7 +151,8 @@ class Filter:
         ):
             if offset <= latest:
                 if key is None:
-                    self._stats.invalid_messages_read += 1
+                    # Those of the dirty part were counted when the map was made.
+                    self._stats.invalid_messages_read += offset < self._task.first_dirty_offset
                     continue
                 if offset < self._map.get(key):
                     continue

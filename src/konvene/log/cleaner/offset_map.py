@@ -23,6 +23,8 @@ SORTED_BYTES = 12
 _KEY_HEAD = getsizeof(b"")
 _SMALL_OBJECT = 512
 _ALIGN = 16
+MOST_BESIDE = _KEY_HEAD + 8 + _ALIGN + OFFSET_BYTES + SORTED_BYTES
+"""What a key takes at most beside its own bytes, without the table."""
 
 
 def key_bytes(length: int) -> int:
@@ -59,6 +61,11 @@ class OffsetMap:
         return self._bytes + self._table
 
     @property
+    def room(self) -> tuple[int, int]:
+        """So many keys it may hold before its table grows, and so many bytes are left for them."""
+        return self._grows_at, self.max_bytes - self._bytes - self._table
+
+    @property
     def utilization(self) -> float:
         """Of what it may take, from 0 to 1."""
         return min(1.0, self.used_bytes / self.max_bytes) if self.max_bytes > 0 else 1.0
@@ -82,7 +89,7 @@ class OffsetMap:
 
     def has_room(self, keys: int, size: int) -> bool:
         """Whether so many keys, with so many bytes together, may all be new."""
-        most = self._bytes + self._table + keys * (key_bytes(0) + _ALIGN + OFFSET_BYTES + SORTED_BYTES) + size
+        most = self._bytes + self._table + keys * MOST_BESIDE + size
         if len(self.entries) + keys > self._grows_at:
             most += _table_bytes(len(self.entries) + keys)
         return most <= self.max_bytes

@@ -4,12 +4,10 @@ No record is made, for a cleaning reads every record of a log and keeps few. Wha
 key and value (headers) is not looked at; that its lengths agree is. `data` holds the records of a batch,
 unpacked, from `at` to `end`; an IndexError means that they ended too early.
 
-Long and alike on purpose: each of the three walks writes out the one-byte and two-byte case of the numbers.
+Two of the walks are long and alike on purpose: the common case of each number is written out.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from konvene.codec.errors import CorruptBatch
 from konvene.codec.varint import read_varint, read_varlong, write_varint, write_varlong
@@ -27,37 +25,34 @@ def note_keys(entries: dict[bytes, int], data: bytes, at: int, end: int, count: 
     for _ in range(count):
         size = data[at]
         if size < 0x80:
-            at += 2
-            stop = at - 1 + (size >> 1)
-        else:
-            size, at = read_varint(data, at)
-            stop = at + size
-            at += 1
-        while data[at] >= 0x80:  # the timestamp
-            at += 1
-        delta = data[at + 1]
-        if delta < 0x80:
-            at += 2
-        else:
-            delta, at = read_varint(data, at + 1)
-            delta <<= 1
-        length = data[at]
-        if length < 0x80:
             at += 1
         else:
-            length, at = read_varint(data, at)
-            length <<= 1
+            high = data[at + 1]
+            if high < 0x80:
+                size = size & 0x7F | high << 7
+                at += 2
+            else:
+                size, at = read_varint(data, at)
+                size <<= 1
+        stop = at + (size >> 1)
+        delta = data[at + 2]
+        length = data[at + 3]
+        if data[at + 1] | delta | length < 0x80:
+            at += 4
+        else:
+            delta, length, at = _wide(data, at + 1)
         if length & 1:
             keyless += 1
+            at += 1
         else:
             key_end = at + (length >> 1)
             entries[data[at:key_end]] = twice + delta + (data[key_end] == 1)
             at = key_end
-        if at >= stop or stop > end:
+        if at >= stop:
             raise CorruptBatch("the lengths of a record do not agree")
         at = stop
     if at != end:
-        raise CorruptBatch(f"{end - at} bytes too many")
+        raise CorruptBatch(f"the records of a batch end at byte {at}, not {end}")
     return keyless
 
 
@@ -68,22 +63,46 @@ def keys(
     out: list[tuple[int, bytes | None, bool, int, int]] = []
     for _ in range(count):
         start = at
-        size, at = read_varint(data, at)
-        stop = at + size
-        _, at = read_varlong(data, at + 1)
-        delta, at = read_varint(data, at)
-        length, at = read_varint(data, at)
+        size = data[at]
+        if size < 0x80:
+            at += 1
+        else:
+            high = data[at + 1]
+            if high < 0x80:
+                size = size & 0x7F | high << 7
+                at += 2
+            else:
+                size, at = read_varint(data, at)
+                size <<= 1
+        stop = at + (size >> 1)
+        delta = data[at + 2]
+        length = data[at + 3]
+        if data[at + 1] | delta | length < 0x80:
+            at += 4
+        else:
+            delta, length, at = _wide(data, at + 1)
         key: bytes | None = None
-        if length >= 0:
-            key = data[at : at + length]
-            at += length
-        if at >= stop or stop > end:
+        if not length & 1:
+            key = data[at : at + (length >> 1)]
+            at += length >> 1
+        if at >= stop:
             raise CorruptBatch("the lengths of a record do not agree")
-        out.append((base_offset + delta, key, data[at] == 1, start, stop))
+        out.append((base_offset + (delta >> 1), key, data[at] == 1, start, stop))
         at = stop
     if at != end:
-        raise CorruptBatch(f"{end - at} bytes too many")
+        raise CorruptBatch(f"the records of a batch end at byte {at}, not {end}")
     return out
+
+
+def _wide(data: bytes, at: int) -> tuple[int, int, int]:
+    """Twice the offset delta, twice the key's length (odd without a key), and where the key begins."""
+    while data[at] >= 0x80:  # the timestamp
+        at += 1
+    delta, at = read_varint(data, at + 1)
+    length, at = read_varint(data, at)
+    if delta < 0 or length < -1:
+        raise CorruptBatch(f"a record with offset delta {delta} and a key of {length} bytes")
+    return delta << 1, 1 if length < 0 else length << 1, at
 
 
 def written_anew(
@@ -102,7 +121,11 @@ def written_anew(
         while at < end:
             size, at = read_varint(data, at)
             stop = at + size
-            delta, rest = read_varlong(data, at + 1)
+            delta = data[at + 1]
+            if delta < 0x80:
+                delta, rest = (delta >> 1) ^ -(delta & 1), at + 2
+            else:
+                delta, rest = read_varlong(data, at + 1)
             time = base_timestamp + delta if stamped is None else stamped
             times.append((time, rest, stop))
             newest = max(newest, time)
@@ -117,9 +140,3 @@ def written_anew(
             parts += (write_varint(1 + len(stamp) + stop - rest), b"\0", stamp, data[rest:stop])
         body = b"".join(parts)
     return body, len(times), base, newest
-
-
-def last_of(entries: Mapping[bytes, int], key: bytes) -> int:
-    """The last offset of a key, or -1."""
-    found = entries.get(key)
-    return -1 if found is None else found >> 1
