@@ -141,8 +141,11 @@ def worker_of(broker: Broker) -> int | None:
 
 
 def is_running(pid: int) -> bool:
+    """Whether it does anything. One that is dead may still be there, where nobody asked for it."""
     try:
         os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    return True
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()

@@ -23,11 +23,11 @@ import contextlib
 import errno
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from konvene.broker.cleaning_notes import Removed, said
+from konvene.broker.cleaning_notes import Cleaner, Removed, said
 from konvene.broker.retention import retain
 from konvene.broker.throttle import Throttle
 from konvene.log.checkpoints import TopicPartition
@@ -57,25 +57,6 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 class GivenUp(Exception):
     """The log is not any more what was to be cleaned."""
-
-
-class Cleaner:
-    """What Kafka calls a cleaner thread: it cleans one log at a time. Here it is a task of the loop."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.stats = Stats()
-        """Of its last cleaning."""
-        self.delay_ms = 0
-        """For how long something had waited too long, when it last chose a log."""
-        self.dead = False
-        self.way: Way | None = None
-        """Where its present cleaning is done."""
-        self.worker: Way | None = None
-        self.task: asyncio.Task[None] | None = None
-
-    def __repr__(self) -> str:
-        return f"<cleaner {self.number}: {self.stats.end_offset} was the last end>"
 
 
 class Cleaning:
@@ -163,8 +144,8 @@ class Cleaning:
     async def close(self) -> None:
         """Stop, and return when nobody works on a log any more."""
         self.stop()
-        tasks = [cleaner.task for cleaner in self.cleaners if cleaner.task is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = [self._tidying, *(cleaner.task for cleaner in self.cleaners)]
+        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
         self.cleaners = []
 
     def abort(self, name: TopicPartition) -> None:
@@ -192,9 +173,9 @@ class Cleaning:
             await self._end_worker(cleaner)
 
     async def _end_worker(self, cleaner: Cleaner) -> None:
-        worker, cleaner.worker = cleaner.worker, None
-        if worker is not None:
-            await worker.end()
+        if cleaner.worker is not None:
+            await cleaner.worker.end()
+            cleaner.worker = None
 
     async def _rest(self) -> None:
         """Until it is time to look again, or settings have changed."""
@@ -377,7 +358,7 @@ class Cleaning:
         if not archive.wants(of):
             return True
         segments = [each for each in of.segments[:-1] if each.base_offset < seen.first_uncleanable_offset]
-        handed: bool = await self._broker.disk.run(partial(archive.hand_over, of, segments))
+        handed: bool = await self._in_thread(partial(archive.hand_over, of, segments))
         self._check(partition, True)
         return handed
 
@@ -438,20 +419,30 @@ class Cleaning:
 
         of, disk = partition.log, self._broker.directory.disk
         try:
-            await self._broker.disk.run(partial(swapping.ready, disk, of.directory, group))
+            await self._in_thread(partial(swapping.ready, disk, of.directory, group))
         except OSError as error:
             self._check(partition, of.cleaning is task)
             of.health.fail(f"cannot put a cleaned segment in place in {of.directory}", error)
         self._check(partition, of.cleaning is task)
         swapping.put_in_place(of, group)
-        await self._broker.disk.run(partial(swapping.settle, of))
+        await self._in_thread(partial(swapping.settle, of))
         self._tidy()
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        """Do it in a thread of the disk. Who is cancelled meanwhile goes when it is done."""
+        job = self._broker.disk.run(work)
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):
+                await job
+            raise
 
     async def _discard(self, of: PartitionLog) -> None:
         from konvene.log.cleaner import swapping
 
         try:
-            await self._broker.disk.run(partial(swapping.discard, self._broker.directory.disk, of.directory))
+            await self._in_thread(partial(swapping.discard, self._broker.directory.disk, of.directory))
         except OSError as error:
             with contextlib.suppress(LogError):
                 of.health.fail(f"cannot tidy {of.directory}", error)
@@ -471,7 +462,7 @@ class Cleaning:
             while waiting := [partition.log for partition in broker.partitions if partition.log.aside]:
                 for of in waiting:
                     with contextlib.suppress(LogError):  # Whose disk failed is offline, and has said so.
-                        await broker.disk.run(partial(remove_deleted, of, broker.wall_clock_ms()))
+                        await self._in_thread(partial(remove_deleted, of, broker.wall_clock_ms()))
                 waiting = [of for of in waiting if of.aside and of.health.failure is None]
                 if not waiting:
                     return

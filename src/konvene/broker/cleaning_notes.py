@@ -1,12 +1,38 @@
-"""What a cleaning has done, in numbers and in a line of words: what Kafka's cleaner says of one."""
+"""Who cleans, and what a cleaning has done, in numbers and in a line of words as those of Kafka's cleaner."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from konvene.log.cleaner.contract import Stats
 
-__all__ = ["Removed", "said"]
+if TYPE_CHECKING:
+    import asyncio
+
+    from konvene.broker.cleaning_ways import Way
+
+__all__ = ["Cleaner", "Removed", "said"]
 
 MIB = 1 << 20
+
+
+class Cleaner:
+    """What Kafka calls a cleaner thread: it cleans one log at a time. Here it is a task of the loop."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.stats = Stats()
+        """Of its last cleaning."""
+        self.delay_ms = 0
+        """For how long something had waited too long, when it last chose a log."""
+        self.dead = False
+        self.way: Way | None = None
+        """Where its present cleaning is done."""
+        self.worker: Way | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<cleaner {self.number}: {self.stats.end_offset} was the last end>"
 
 
 class Removed:

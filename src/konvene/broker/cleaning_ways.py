@@ -177,9 +177,11 @@ class WorkerProcess:
 
     async def give_up(self) -> None:
         self.abort()
-        process, self._process = self._process, None
-        if process is not None:
+        process = self._process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
             await process.communicate()  # Its pipes end as well.
+            self._process = None
 
     async def end(self) -> None:
         """Let it end by itself, for it has nothing to do; soon, or be ended."""

@@ -124,10 +124,10 @@ def _carry_out(steps: Generator[Progress | Group, None, Stats], orders: Orders, 
 
 def _be_modest(parent: int) -> bool:
     """Take what others leave, and live no longer than who asked for it; False if that one is gone already."""
-    os.nice(NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's to hear.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's to hear.
+    os.nice(NICENESS)
     return os.getppid() == parent
 
 
