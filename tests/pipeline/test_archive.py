@@ -11,7 +11,7 @@ from tests.pipeline.segments import LOGS, records_of
 from tests.pipeline.streaming import WANTED, at_once, lived, steps, streamed, sums
 
 from konvene.broker.archive import Archive, Kept
-from konvene.cli.log_clean_steps import Cleaned, Cleaning
+from konvene.broker.cleaning_alone import Cleaned, Cleaning
 from konvene.codec.batches import batches
 from konvene.configs import BrokerConfig
 from konvene.log.config import LogConfig

@@ -19,7 +19,7 @@ from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
 
 if TYPE_CHECKING:
-    from konvene.cli.log_clean_steps import Cleaned, Only
+    from konvene.broker.cleaning_alone import Cleaned, Only
     from konvene.configs import BrokerConfig
 
 META_NAME = "meta.properties"
@@ -63,7 +63,7 @@ def clean(
     konvene log clean data --dry-run
     konvene log clean data --topic __consumer_offsets:7
     """
-    from konvene.cli.log_clean_steps import Cleaning, NotCompacted
+    from konvene.broker.cleaning_alone import Cleaning, NotCompacted
     from konvene.configs import ConfigError
     from konvene.log.errors import DirectoryLocked, LogError
 
@@ -96,7 +96,7 @@ def clean(
 
 
 def _only(text: str) -> Only:
-    from konvene.cli.log_clean_steps import Only
+    from konvene.broker.cleaning_alone import Only
 
     topic, colon, number = text.rpartition(":")
     if not colon:

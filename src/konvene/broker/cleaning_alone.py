@@ -1,9 +1,9 @@
-"""What `konvene log clean` does, step by step, without a word to anybody.
+"""The broker's cleaner without the broker: what `konvene log clean` does, without a word to anybody.
 
-It is the broker's cleaner without the broker: the same choice, the same cleaning, the same swap. Which topics
-are compacted, and how, is said by the cluster's own log in the data directory, and by the broker's settings
-where a file with them is given. Where the directory has no such log only the two coordinators' topics are
-known to be compacted; what is not known to be so is never touched.
+It is the same choice, the same cleaning, the same swap, one log after the other. Which topics are compacted,
+and how, is said by the cluster's own log in the data directory, and by the broker's settings where a file
+with them is given. Where the directory has no such log only the two coordinators' topics are known to be
+compacted; what is not known to be so is never touched.
 
 A dry run is done on a disk that keeps every change to itself (`konvene.log.overlay`), so it may look at the
 files of a broker that is running.
@@ -11,12 +11,12 @@ files of a broker that is running.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from konvene.broker.archive import Archive
+from konvene.broker.doors import SYSTEM
 from konvene.broker.partitions import log_config
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -110,7 +110,7 @@ class Cleaning:
     def __init__(self, path: str, config: BrokerConfig, *, dry_run: bool, archive: str | None = None) -> None:
         self.dry_run = dry_run
         self._state = _catalogue(path)
-        self._now_ms = time.time_ns() // 1_000_000
+        self._now_ms = SYSTEM.wall_clock_ms()
         disk: Disk = OverlayDisk() if dry_run else RealDisk()
         node_id = Identity.decode(ReadOnlyDisk().read(f"{path}/{META_NAME}")).node_id
         altered = self._state.configs
