@@ -99,8 +99,8 @@ def run_options(command: F) -> F:
     @click.option("--groups", default="classic", show_default=True, metavar="KIND[,KIND]",
                   help="Kinds of groups, each in a run of its own: classic, static, consumer,"
                        " consumer-static, migration, streams, transactional, transactional-consumer."
-                       " classic+static, or mixed: in one world. At level 2: transactional, or the"
-                       " others.")  # fmt: skip
+                       " classic+static, or mixed: in one world. At level 2: transactional, share,"
+                       " both with a plus, or the others.")  # fmt: skip
     @click.option("--steps", type=click.IntRange(1), metavar="N",
                   help="Steps before it becomes calm, about [default: 5000; 20000 at level 2].")  # fmt: skip
     @click.option("--level", type=click.IntRange(1, 2), default=1, show_default=True,
@@ -140,10 +140,11 @@ def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _of_whole_brokers(text: str) -> tuple[tuple[str, ...], ...]:
-    """Clients of a whole broker are as the seed says, but that some transact where that is asked for."""
-    from konvene.sim.members import transacts
+    """Clients of a whole broker are as the seed says, but that some transact or share where that is asked
+    for."""
+    from konvene.sim.members import shares, transacts
 
-    return tuple(kinds for kinds in _kinds(text) if transacts(kinds)) or ((),)
+    return tuple(kinds for kinds in _kinds(text) if transacts(kinds) or shares(kinds)) or ((),)
 
 
 def _check(asked: Asked) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from konvene.client.assignors import ASSIGNORS
 from konvene.configs import BrokerConfig
-from konvene.sim.members import kinds, transacts
+from konvene.sim.members import kinds, shares, transacts
 from konvene.sim.run import Report, Run, simulate
 
 __all__ = [
@@ -217,15 +217,21 @@ class Job(NamedTuple):
     @property
     def groups(self) -> str:
         if self.level == 2:
-            return "whole broker" + (", transactional" if transacts(self.run.kinds) else "")
+            return ", ".join(("whole broker", *_of_whole(self.run.kinds)))
         return "+".join(self.run.kinds)
 
     def command(self) -> str:
         """The one command that runs it again."""
         if self.level == 2:
-            groups = " --groups transactional" if transacts(self.run.kinds) else ""
+            groups = " --groups " + "+".join(asked) if (asked := _of_whole(self.run.kinds)) else ""
             return f"konvene sim run --level 2 --seed {self.run.seed} --steps {self.run.steps}{groups}"
         return self.run.command()
+
+
+def _of_whole(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What of these kinds there is at level 2."""
+    asked = (("transactional", transacts(names)), ("share", shares(names)))
+    return tuple(kind for kind, is_asked in asked if is_asked)
 
 
 def check(job: Job) -> None:
@@ -279,10 +285,10 @@ def result_of(report: Report) -> Result:
 def _run_whole(job: Job, trace: Callable[[str], None] | None) -> Result:
     from konvene.sim.whole import Violation, run_whole
 
-    seed, steps = job.run.seed, job.run.steps
+    seed, steps, names = job.run.seed, job.run.steps, job.run.kinds
     began = time.perf_counter()
     try:
-        report = run_whole(seed, steps, trace=trace, transactions=transacts(job.run.kinds))
+        report = run_whole(seed, steps, trace=trace, transactions=transacts(names), share=shares(names))
     except Violation as broken:
         story = str(broken.message).splitlines()
         found = {"promise": broken.promise, "why": story[0], "step": None, "at_ms": None,

@@ -63,6 +63,8 @@ class BrokerHost:
         self.disk_failed = False
         """Whether this life's disk ever failed: its errors are then no surprise."""
         self.on_release: OnRelease = lambda coordinator, held: None
+        self.on_made: Callable[[Broker], None] = lambda broker: None
+        """Is told of a broker before it begins."""
         self.on_ready: Callable[[], None] = lambda: None
         self.on_end: Callable[[str], None] = lambda why: None
         self.told_of: dict[Coordinator, None] = {}
@@ -114,6 +116,7 @@ class BrokerHost:
         chance = Random(f"{self.seed} {self.lives}")
         broker = Broker(self.config, directory, self.loop, Doors.seeded(self.wall_ms, chance))
         broker.disk = SimThreads(self.loop)
+        self.on_made(broker)
         self.broker, self.server = broker, Server(broker)
         self._stop = asyncio.Event()
         try:
@@ -164,10 +167,10 @@ class BrokerHost:
     # --- what can be seen of it ---
 
     def coordinators(self) -> list[Coordinator]:
-        """The group coordinators, and the catalogue's."""
+        """The group coordinators, the share coordinators, and the catalogue's."""
         if self.broker is None:
             return []
-        return [*self.broker.groups.all(), self.broker.catalogue]
+        return [*self.broker.groups.all(), *self.broker.share_states.all(), self.broker.catalogue]
 
     def watch(self) -> None:
         """Have each coordinator's releases passed through `on_release`, from now on."""

@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING
 from konvene.client.admin import Admin
 from konvene.client.cluster import Cluster
 from konvene.client.errors import ClientError
+from konvene.client.machine import State as SharerState
 from konvene.client.member import State as MemberState
 from konvene.client.settings import ClientSettings
 from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.share.group import ShareGroup
 from konvene.sim.machine.network import NetworkFaults
 from konvene.sim.whole.broker import BROKER, PORT
 from konvene.sim.whole.history import connecting
 from konvene.sim.whole.promises import ReadAtLeastOnce, Violation
+from konvene.sim.whole.share_promises import unread
+from konvene.sim.whole.sharers import SHARES
 from konvene.sim.whole.transactors import TRANSACTS
 
 if TYPE_CHECKING:
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Calm"]
 
 QUIET_SESSIONS = 3
+READERS = ("consume", TRANSACTS, SHARES)
+"""The jobs of who is a member of a group."""
 
 
 class Calm:
@@ -97,7 +103,7 @@ class Calm:
 
     def _restart_clients(self) -> None:
         for name, client in self.run_.clients.items():
-            if client.spec.job in ("consume", TRANSACTS):
+            if client.spec.job in READERS:
                 if client.leaving:
                     self.run_.kill_client(name)
                 self.run_.start_client(name)
@@ -152,11 +158,32 @@ class Calm:
                 ours.add(member.member_id)
         return ours == set(group.members)
 
+    def _share_group(self, name: str) -> ShareGroup | None:
+        for _, shard in self.run_.shards():
+            group = shard.groups.get(name)
+            if isinstance(group, ShareGroup):
+                return group
+        return None
+
+    def _shares(self, name: str) -> bool:
+        """Whether all members of a share group are in it, with all that they were meant to have."""
+        group = self._share_group(name)
+        if group is None or group.behind or group.epoch != group.assignment_epoch:
+            return False
+        ours = set()
+        for client in self.run_.clients.values():
+            if client.spec.group == name:
+                member = None if client.sharer is None else client.sharer.member
+                if member is None or member.state is not SharerState.STABLE:
+                    return False
+                ours.add(member.member_id)
+        return ours == set(group.members)
+
     def _sending(self) -> list[str]:
         return [
             name
             for name, client in self.run_.clients.items()
-            if client.spec.job not in ("consume", TRANSACTS)
+            if client.spec.job not in READERS
             and self.loop.is_up(name)
             and any(not task.done() for task in self.loop.host(name).tasks)
         ]
@@ -166,10 +193,14 @@ class Calm:
         return list(next(p for p in self.run_.promises if isinstance(p, ReadAtLeastOnce)).missing())
 
     def _all_settled(self) -> bool:
-        return self._broker_serves() and all(self._is_settled(name) for name, _ in self.run_.groups())
+        if not self._broker_serves() or not all(map(self._shares, self.run_.knobs.share.groups)):
+            return False
+        return all(self._is_settled(name) for name, _ in self.run_.groups())
 
     def _all_well(self) -> bool:
-        return self._all_settled() and not self._sending() and not self._unread()
+        if not self._all_settled() or self._sending() or self._unread():
+            return False
+        return not unread(self.run_)
 
     def _what_is_not(self) -> str:
         rows = [f"these still send: {self._sending()}"] if self._sending() else []
@@ -178,26 +209,38 @@ class Calm:
                 members = [c.consumer.member for c in self.run_.clients.values()
                            if c.spec.group == name and c.consumer is not None]  # fmt: skip
                 rows.append(f"{name} is {self._group(name)}, its members {members}")
-        return "; ".join([*rows, f"unread: {self._unread()[:3]}"])
+        for name in self.run_.knobs.share.groups:
+            if not self._shares(name):
+                sharers = [c.sharer and c.sharer.member for c in self.run_.clients.values()
+                           if c.spec.group == name]  # fmt: skip
+                rows.append(f"{name} is {self._share_group(name)}, its members {sharers}")
+        return "; ".join([*rows, f"unread: {self._unread()[:3]} {unread(self.run_)[:3]}"])
 
     # --- it stays so ---
 
     async def _stay_quiet(self) -> None:
         run = self.run_
-        before = {name: self._generation(name) for name, _ in run.groups()}
+        before = self._generations()
         timed_out = run.history.timed_out
         began, began_s = time.perf_counter(), self.loop.now
         await asyncio.sleep(QUIET_SESSIONS * run.timeouts.session_ms / 1000)
         run.idle_s, run.idle_wall_s = self.loop.now - began_s, time.perf_counter() - began
-        after = {name: self._generation(name) for name, _ in run.groups()}
+        after = self._generations()
         if before != after:
             self.loop.halt(Violation("StaysQuiet", f"generations went from {before} to {after} in the calm"))
         if run.history.timed_out != timed_out:
             self.loop.halt(Violation("StaysQuiet", "a request was not answered in the calm"))
 
-    def _generation(self, name: str) -> int:
-        group = self._group(name)
-        return -1 if group is None else group.generation
+    def _generations(self) -> dict[str, int]:
+        """Of classic groups; of share groups the epoch."""
+        found = {}
+        for name, _ in self.run_.groups():
+            group = self._group(name)
+            found[name] = -1 if group is None else group.generation
+        for name in self.run_.knobs.share.groups:
+            sharing = self._share_group(name)
+            found[name] = -1 if sharing is None else sharing.epoch
+        return found
 
     # --- and ends ---
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -26,12 +26,14 @@ from konvene.client.errors import ClientError, KafkaError
 from konvene.client.member import MemberSettings
 from konvene.client.producer import Producer
 from konvene.client.settings import ClientSettings
+from konvene.client.share_consumer import ShareConsumer, ShareRecord
 from konvene.codec.batches import Record, build
 from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from konvene.sim.whole.broker import BROKER, PORT
 from konvene.sim.whole.history import History, Sent, connecting
+from konvene.sim.whole.sharers import SHARES, Habits, share
 from konvene.sim.whole.transactors import TRANSACTS, transact
 
 __all__ = ["Client", "ClientSpec", "Timeouts", "World"]
@@ -67,6 +69,7 @@ class ClientSpec:
     gap_s: float = 1.0
     acks: int = -1
     transaction_version: int = 2
+    habits: Habits = field(default_factory=Habits)
 
 
 class World(Protocol):
@@ -81,6 +84,10 @@ class World(Protocol):
 
     def read(self, client: Client, record: Consumed) -> None: ...
 
+    def shared(self, client: Client, record: ShareRecord) -> None: ...
+
+    def acknowledged(self, client: Client, place: TopicPartition, offsets: tuple[int, ...]) -> None: ...
+
 
 class Client:
     """One client's host. `life` counts how often it was started."""
@@ -92,6 +99,7 @@ class Client:
         self.life = 0
         self.number = 0
         self.consumer: Consumer | None = None
+        self.sharer: ShareConsumer | None = None
         self.leaving = False
         self.read_to: dict[TopicPartition, int] = {}
         self.chance = Random(0)
@@ -107,11 +115,12 @@ class Client:
         """Do the job until told to leave."""
         self.life += 1
         self.leaving = False
-        self.consumer = None
+        self.consumer = self.sharer = None
         self.number = 0
         self.chance = Random(f"{self.seed} {self.who}")
         job: Any = {"produce": self._produce, "once": self._produce_once, "consume": self._consume,
-               "admin": self._administer, TRANSACTS: partial(transact, self)}[self.spec.job]  # fmt: skip
+               "admin": self._administer, TRANSACTS: partial(transact, self),
+               SHARES: partial(share, self)}[self.spec.job]  # fmt: skip
         while not self.leaving:
             try:
                 async with self._cluster() as cluster:

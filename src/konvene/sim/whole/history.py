@@ -89,6 +89,8 @@ class History:
         self.commits_acknowledged = 0
         self.on_offsets: Callable[[Place, int, int], None] = lambda place, offset, began: None
         """Is told what OffsetFetch answered: place, offset (-1: none), when it was asked."""
+        self.on_answer: Callable[[Asked, Any], None] = lambda asked, answer: None
+        """Is told every answer."""
 
     def __repr__(self) -> str:
         return f"<history: {len(self.sent)} records sent, {len(self.open)} requests open>"
@@ -132,6 +134,7 @@ class History:
             self._committed(asked, answer)
         elif isinstance(answer, OffsetFetchResponse):
             self._fetched(asked, answer)
+        self.on_answer(asked, answer)
 
     def gone(self, who: str) -> None:
         """A client died: what it asked may or may not be done."""

@@ -15,6 +15,7 @@ from konvene.sim.machine.disk import DiskFaults
 from konvene.sim.machine.loop import Order
 from konvene.sim.machine.network import NetworkFaults
 from konvene.sim.whole.clients import ClientSpec, Timeouts
+from konvene.sim.whole.sharers import SHARES, Shared, draw_shared
 from konvene.sim.whole.transactors import TRANSACTS
 
 __all__ = ["FAULTS", "Knobs", "draw"]
@@ -55,6 +56,8 @@ class Knobs:
     """What a look at the clock costs at most."""
     transactors: int = 0
     """Clients that work in transactions."""
+    share: Shared = field(default_factory=Shared)
+    """Share groups, and what their clients are like."""
     check_every: int = 50
     """The state is compared with the logs after so many steps."""
     drawn: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +70,7 @@ class Knobs:
                 ("topics", _pairs(self.topics)), ("settings", _pairs(self.settings)),
                 ("patience", _pairs(asdict(self.timeouts))), ("network", _pairs(asdict(self.network))),
                 ("disk", _pairs(asdict(self.disk))), ("deeds", _pairs(self.faults))]  # fmt: skip
+        rows += [(name, _pairs(settings)) for name, settings in self.share.groups.items()]
         return [*rows, *((c.name, _told(c)) for c in self.clients)]
 
 
@@ -79,15 +83,19 @@ def _told(client: ClientSpec) -> str:
     if client.acks != -1:
         words.append(f"with acks {client.acks}")
     if client.group:
-        words += [f"in {client.group}", f"by {'+'.join(client.assignors)}"]
+        words.append(f"in {client.group}")
+    if client.job == SHARES:
+        words.append(_pairs(asdict(client.habits)))
+    elif client.group:
+        words.append(f"by {'+'.join(client.assignors)}")
     if client.instance_id:
         words.append(f"as {client.instance_id}")
     return " ".join([*words, *(["auto-commit"] if client.auto_commit else [])])
 
 
-def draw(seed: int, *, calm: bool = False, transactions: bool = False) -> Knobs:
+def draw(seed: int, *, calm: bool = False, transactions: bool = False, share: bool = False) -> Knobs:
     """The knobs of a seed. `calm`: the same clients, and nothing that goes wrong. `transactions`: beside them
-    clients that work in transactions."""
+    clients that work in transactions; `share`: beside them share groups."""
     chance = Random(f"knobs {seed}")
     topics = {f"topic-{i}": chance.randint(1, 4) for i in range(chance.randint(1, 2))}
     synced = chance.random() < 0.75
@@ -97,15 +105,24 @@ def draw(seed: int, *, calm: bool = False, transactions: bool = False) -> Knobs:
     network, disk = _network(chance), _disk(chance)
     in_time = not network.clog and not LATE & faults.keys()
     transactors = _transactors(Random(f"transactors {seed}"), tuple(topics), in_time) if transactions else []
+    order: Order = chance.choice(("fifo", "hosts", "hosts", "all", "all"))
+    clients, timeouts = _clients(chance, tuple(topics)), _timeouts(chance)
+    shared = Shared()
+    if share:
+        shared = draw_shared(
+            Random(f"sharers {seed}"), tuple(topics), timeouts.session_ms, transactions=transactions
+        )
     return Knobs(
-        order=chance.choice(("fifo", "hosts", "hosts", "all", "all")),
+        order=order,
         topics=topics,
-        clients=(*_clients(chance, tuple(topics)), *transactors),
+        clients=(*clients, *transactors, *_sharers(shared)),
         transactors=len(transactors),
-        timeouts=_timeouts(chance),
+        share=shared,
+        timeouts=timeouts,
         settings=_settings(chance, synced=synced)
         | _heartbeats(Random(f"heartbeats {seed}"))
-        | (_of_transactions(Random(f"transactions {seed}")) if transactions else {}),
+        | (_of_transactions(Random(f"transactions {seed}")) if transactions else {})
+        | dict(shared.settings),
         network=NetworkFaults() if calm else network,
         disk=DiskFaults() if calm else disk,
         faults={} if calm else faults,
@@ -193,6 +210,13 @@ def _transactors(chance: Random, topics: tuple[str, ...], in_time: bool) -> list
         )
         for i in range(chance.randint(1, 3))
     ]  # fmt: skip
+
+
+def _sharers(shared: Shared) -> list[ClientSpec]:
+    return [
+        ClientSpec(name, SHARES, group=group, topics=shared.topics[group], habits=shared.habits[name])
+        for name, group in shared.members.items()
+    ]
 
 
 def _clients(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:

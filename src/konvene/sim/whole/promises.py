@@ -6,6 +6,8 @@ A promise's docstring is the promise. The run calls those of its methods that it
 - `settled`: some steps were taken (`check_every` of the run), and nobody is in the middle of anything;
 - `read`, `offsets`, `released`, `failed`: a client read a record, or was told offsets; a coordinator lets
   replies go; somebody's code raised;
+- `made`: there is a broker that has not begun; `answered`, `shared`, `acknowledged`: a client has an answer;
+  a share consumer got a record, or was told that offsets are acknowledged;
 - `calm`: the faults are over, everybody had time; `ended`: the clients are gone, the broker is not.
 
 A promise that is broken raises `Violation`, which the run completes with the seed, the step and the last
@@ -21,11 +23,14 @@ from konvene.client.cluster import TopicPartition
 from konvene.client.errors import ClientError
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.shard import GroupShard
+from konvene.groups.share.group import ShareGroup
 from konvene.log.errors import LogError
 from konvene.log.memory_disk import PowerCut
+from konvene.share_state.requests import StateAnswer
 from konvene.sim.whole.broker import BROKER, DATA
 from konvene.sim.whole.mirror import Shadow
 from konvene.sim.whole.promise import Promise, Violation
+from konvene.sim.whole.share_promises import SHARE_PROMISES
 from konvene.sim.whole.transactors import TRANSACTS, ExactlyOnce, NothingStaysOpen
 
 if TYPE_CHECKING:
@@ -252,7 +257,14 @@ class ShardIsItsLog(Promise):
                     )
         for name, now in live.groups.items():
             told = shadow.groups.get(name)
-            assert isinstance(now, ClassicGroup), f"{now!r} where all speak the classic protocol"
+            if isinstance(now, ShareGroup):
+                of_log = None if told is None else _told_of_share(told)
+                if _told_of_share(now) != of_log:
+                    self.broken(
+                        f"group {name} in partition {index}: live {_told_of_share(now)}, by its log {of_log}"
+                    )
+                continue
+            assert isinstance(now, ClassicGroup), f"{now!r} where consumers speak the classic protocol"
             assert isinstance(told, ClassicGroup | None)
             if now.state is State.STABLE:
                 ours, theirs = _told(now), None if told is None else _told(told)
@@ -265,9 +277,12 @@ class ShardIsItsLog(Promise):
 
 
 class RepliesAreDurable(Promise):
-    """No reply of a coordinator leaves before the records that it rests on are on the disk."""
+    """No reply of a coordinator leaves before the records that it rests on are on the disk; but that a leader
+    has read the state of a share partition is enough if it is written."""
 
     def released(self, coordinator: Coordinator, held: Any) -> None:
+        if any(isinstance(response, StateAnswer) for _, response in held.replies):
+            return
         journal = coordinator._journal
         needed = held.offset or journal.end_offset
         if needed > journal.synced_offset:
@@ -328,12 +343,17 @@ class NothingIsLeft(Promise):
             "fetches that wait": sum(len(p.waiting) for p in broker.partitions),
             "requests that wait": sum(len(c._waiting) for c in self.run.host.coordinators()),
             "replies held": sum(len(c._held) for c in self.run.host.coordinators()),
+            "share sessions": len(broker.sharing.sessions),
+            "share partitions": len(broker.sharing.served),
+            "requests for share state": len(broker.share_states._waiting),
+            "dead letters": len(broker.sharing.dead_letters._sending),
         }
         for coordinator in broker.groups.all():
             shard = coordinator.core
             assert isinstance(shard, GroupShard)
             groups = [g for g in shard.groups.values() if isinstance(g, ClassicGroup)]
             demanded = 1 + sum(len(g.members) + len(g.pending_joins) for g in groups)
+            demanded += any(isinstance(g, ShareGroup) for g in shard.groups.values())
             demanded += sum(
                 g.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE) for g in groups
             )
@@ -356,6 +376,7 @@ PROMISES: tuple[type[Promise], ...] = (
     NothingIsLeft,
     ExactlyOnce,
     NothingStaysOpen,
+    *SHARE_PROMISES,
 )
 
 
@@ -369,3 +390,10 @@ def _told(group: Any) -> tuple[Any, ...]:
     """What of a stable group a restart has to know."""
     members = sorted((m.member_id, m.instance_id, m.assignment) for m in group.members.values())
     return group.generation, group.protocol_type, group.protocol, sorted(group.instances.items()), members
+
+
+def _told_of_share(group: Any) -> tuple[Any, ...]:
+    """What of a share group a restart has to know."""
+    members = sorted((m.member_id, sorted(m.topics), m.current) for m in group.members.values())
+    targets = sorted((who, sorted(what.items())) for who, what in group.targets.items())
+    return group.epoch, group.metadata_hash, group.assignment_epoch, members, targets, group.state_topics

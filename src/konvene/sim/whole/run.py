@@ -29,10 +29,11 @@ from random import Random
 from typing import Any
 
 from konvene.broker.journal import Journal
-from konvene.client.admin import Admin
+from konvene.client.admin import GROUP_CONFIG, Admin
 from konvene.client.cluster import Cluster, TopicPartition
 from konvene.client.consumer import Consumed
 from konvene.client.settings import ClientSettings
+from konvene.client.share_consumer import ShareRecord
 from konvene.configs import BrokerConfig
 from konvene.groups.shard import GroupShard
 from konvene.sim.machine.disk import SimDisk
@@ -45,13 +46,15 @@ from konvene.sim.whole.history import History, connecting
 from konvene.sim.whole.knobs import Knobs, draw
 from konvene.sim.whole.mirror import Mirror
 from konvene.sim.whole.promises import PROMISES, Promise, ReadAtLeastOnce, Violation
+from konvene.sim.whole.sharers import SHARES
 from konvene.sim.whole.transactors import OUTPUT, PARTITIONS
 
-__all__ = ["Violation", "Whole", "WholeReport", "run_whole"]
+__all__ = ["Violation", "Whole", "WholeReport", "groups_option", "run_whole"]
 
 LAST_EVENTS = 30
 CALLS = (
     "began", "started", "settled", "came", "read", "offsets", "released", "failed", "calm", "ended",
+    "made", "answered", "shared", "acknowledged",
 )  # fmt: skip
 """What a promise may have; see `promises.whole`."""
 COLLECT_EVERY = 20_000
@@ -77,6 +80,8 @@ class WholeReport:
     broker_lives: int
     records_acknowledged: int
     records_read: int
+    records_shared: int
+    """How often a record came to a share consumer."""
     commits_acknowledged: int
     checks: int
     faults: dict[str, int]
@@ -94,7 +99,8 @@ class WholeReport:
             f" {self.steps_per_s:.0f} steps/s, {self.speed:.0f} x real time"
             f" ({self.idle_speed:.0f} x while members only waited, {self.empty_speed:.0f} x without them)",
             f"  {self.broker_lives} lives of the broker; {self.records_acknowledged} records acknowledged,"
-            f" {self.records_read} read; {self.commits_acknowledged} commits acknowledged;"
+            f" {self.records_read} read, {self.records_shared} shared; {self.commits_acknowledged} commits"
+            f" acknowledged;"
             f" {self.checks} checks",
             f"  faults: {_counted(self.faults)}",
             f"  answers: {_counted(self.answers)}",
@@ -136,7 +142,7 @@ class Whole:
         self.mirror = Mirror(self.host.disk, DATA)
         self.clients = {spec.name: Client(self, spec, seed) for spec in knobs.clients}
         self.promises: list[Promise] = [promise(self) for promise in PROMISES]
-        self.checks = 0
+        self.checks = self.records_shared = 0
         self.may_lose_records = False
         self._events: deque[tuple[int, float, str, str]] = deque(maxlen=LAST_EVENTS)
         self._trace = trace
@@ -145,6 +151,8 @@ class Whole:
         self._calls = {name: [getattr(p, name) for p in self.promises if hasattr(p, name)] for name in CALLS}
         self.history.on_offsets = lambda place, offset, began: self.ask("offsets", place, offset, began)
         self.host.on_release = lambda coordinator, held: self.ask("released", coordinator, held)
+        self.history.on_answer = lambda asked, answer: self.ask("answered", asked, answer)
+        self.host.on_made = lambda broker: self.ask("made", broker)
         self.host.on_ready = self._ready
         self.host.on_end = self._broker_ended
         self.asleep: dict[str, float] = {}
@@ -162,6 +170,13 @@ class Whole:
 
     def read(self, client: Client, record: Consumed) -> None:
         self.ask("read", client, record)
+
+    def shared(self, client: Client, record: ShareRecord) -> None:
+        self.records_shared += 1
+        self.ask("shared", client, record)
+
+    def acknowledged(self, client: Client, place: TopicPartition, offsets: tuple[int, ...]) -> None:
+        self.ask("acknowledged", client, place, offsets)
 
     # --- promises ---
 
@@ -194,8 +209,8 @@ class Whole:
         return bool(journal.kept)
 
     def groups(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Every group of this run and its topics."""
-        found = {c.group: c.topics for c in self.knobs.clients if c.group}
+        """Every group of this run that commits offsets, and its topics."""
+        found = {c.group: c.topics for c in self.knobs.clients if c.group and c.job != SHARES}
         return sorted(found.items())
 
     def places(self, topics: tuple[str, ...]) -> list[TopicPartition]:
@@ -311,7 +326,7 @@ class Whole:
             "the last events:",
             *(f"  {_line(event)}" for event in self._events),
             f"konvene sim run --level 2 --seed {self.seed} --steps {self.steps}"
-            + (" --groups transactional" if self.knobs.transactors else ""),
+            + groups_option(transactions=bool(self.knobs.transactors), share=bool(self.knobs.share.groups)),
         ]
         return "\n".join(rows)
 
@@ -331,6 +346,7 @@ class Whole:
             broker_lives=self.host.lives,
             records_acknowledged=sum(map(len, self.history.acknowledged.values())),
             records_read=sum(map(len, seen.values())),
+            records_shared=self.records_shared,
             commits_acknowledged=self.history.commits_acknowledged,
             checks=self.checks,
             faults=dict(sorted(self.counts.items())),
@@ -360,7 +376,7 @@ class Whole:
     def kill_client(self, name: str, *, silently: bool = False) -> None:
         self.loop.kill(name, silently=silently)
         self.history.gone(self.clients[name].who)
-        self.clients[name].consumer = None
+        self.clients[name].consumer = self.clients[name].sharer = None
 
     async def _set_up(self) -> None:
         async with Cluster(
@@ -370,6 +386,15 @@ class Whole:
                 await Admin(cluster).create_topic(topic, partitions=partitions)
             if self.knobs.transactors:
                 await Admin(cluster).create_topic(OUTPUT, partitions=PARTITIONS)
+            for group, settings in self.knobs.share.groups.items():
+                await Admin(cluster).alter_configs(GROUP_CONFIG, group, settings)
+
+
+def groups_option(*, transactions: bool, share: bool) -> str:
+    """How a command asks for such clients."""
+    kinds = (("transactional", transactions), ("share", share))
+    asked = "+".join(kind for kind, is_asked in kinds if is_asked)
+    return f" --groups {asked}" if asked else ""
 
 
 def run_whole(
@@ -379,12 +404,13 @@ def run_whole(
     trace: Trace | None = None,
     calm: bool = False,
     transactions: bool = False,
+    share: bool = False,
 ) -> WholeReport:
     """One run. Raises `Violation`, whose text ends with the command that plays it again.
 
     `trace` is given a line for each step; `calm`: the same clients, and no faults; `transactions`: with some
-    that work in transactions."""
-    knobs = draw(seed, calm=calm, transactions=transactions)
+    that work in transactions; `share`: with share groups."""
+    knobs = draw(seed, calm=calm, transactions=transactions, share=share)
     began = time.perf_counter()
     with _quiet() as told:
         run = Whole(seed, steps, knobs, trace)
