@@ -219,7 +219,8 @@ class AcceptedIsSeenNoMore(Promise):
                 if row is None or (row.acknowledge_error_code if is_fetch else row.error_code):
                     continue
                 key = SharePartitionKey(group_id, Uuid(topic.topic_id), partition.partition_index)
-                self._took(asked, key, partition.acknowledgement_batches)
+                if partition.acknowledgement_batches:
+                    self._took(asked, key, partition.acknowledgement_batches)
 
     def _came(self, asked: Asked, key: SharePartitionKey, acquired: Iterable[Any]) -> None:
         ended = self._ended[key]
