@@ -215,4 +215,71 @@ GROUPS_THAT_SHARE = (
     ),
 )  # fmt: skip
 
-SHARE_GROUPS = (*DELIVERIES, *COORDINATORS, *GROUPS_THAT_SHARE)
+WHAT_ADMINISTRATORS_ASK = (
+    Mutant(
+        "offsets-are-altered-under-members", SHARE + "offsets.py", ("SH7",),
+        "The offsets of a group that reads are altered, and its members go on where they were.",
+        "    if not group.is_empty:\n        raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)\n    return group\n",
+        "    return group\n",
+        level=7,
+    ),
+    Mutant(
+        "altered-at-the-same-epoch", SHARE + "offsets.py", ("SH7", "SH9"),
+        "Who served a share partition before its offset was altered can still write.",
+        "        step.bump(step.metadata_hash)\n", "",
+        level=7,
+    ),
+    Mutant(
+        "altered-offsets-stay", SHARE_STATE + "rules.py", ("SH7",),
+        "An offset is altered, the administrator told so, and the group goes on where it was.",
+        "        start_offset=start_offset,\n        delivery_complete_count=UNKNOWN_COUNT if",
+        "        start_offset=start_offset if known is None else known.start_offset,\n        delivery_complete_count=UNKNOWN_COUNT if",
+        level=7,
+    ),
+    Mutant(
+        "altered-and-served-as-before", BROKER + "share_state_work.py", ("SH7",),
+        "A share partition whose offset was altered is served from what was known before.",
+        "            if answer.error is Errors.NONE:\n                self._broker.sharing.forget(key)\n", "",
+        level=7,
+    ),
+    Mutant(
+        "altered-state-keeps-its-records", SHARE_STATE + "rules.py", ("SH7", "SH10"),
+        "What was acknowledged before its offset was altered is not given out again.",
+        "        batches=(),\n        create_timestamp=context.now_ms,\n", "        batches=() if known is None else known.batches,\n        create_timestamp=context.now_ms,\n",
+        level=7,
+    ),
+    Mutant(
+        "reads-what-is-not-decided", BROKER + "share_partition.py", ("TX4",),
+        "A group that reads what is committed is given records of transactions that are open.",
+        "        return self.partition.log.last_stable_offset(end) if self.core.terms.read_committed else end\n",
+        "        return end\n",
+        level=7,
+    ),
+    Mutant(
+        "aborted-is-not-looked-for", BROKER + "share_partition.py", ("TX4",),
+        "A group that reads what is committed is given what was aborted.",
+        "        if self.core.terms.read_committed and partition_log.aborted:\n", "        if not self.core.terms.read_committed and partition_log.aborted:\n",
+        level=7,
+    ),
+    Mutant(
+        "aborted-for-ever", DELIVERY + "aborted.py", ("SH7", "TX4"),
+        "After one transaction of a producer was aborted, those that it commits are passed over as well.",
+        "            del open_ids[header.producer_id]\n", "            continue\n",
+        level=7,
+    ),
+    Mutant(
+        "one-session-too-many", DELIVERY + "sessions.py", ("SH12",),
+        "There is one share session more than may be.",
+        "        if len(self._sessions) >= self.limit or", "        if len(self._sessions) > self.limit or",
+        level=7,
+    ),
+    Mutant(
+        "cut-at-the-newest-snapshot", SHARE_STATE + "keeping.py", ("SH10",),
+        "The log of share state is cut where the last snapshot is, and the others go.",
+        "        first = min(self._offsets.values(), default=self._deleted_at)\n",
+        "        first = max(self._offsets.values(), default=self._deleted_at)\n",
+        level=7,
+    ),
+)  # fmt: skip
+
+SHARE_GROUPS = (*DELIVERIES, *COORDINATORS, *GROUPS_THAT_SHARE, *WHAT_ADMINISTRATORS_ASK)

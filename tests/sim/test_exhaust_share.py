@@ -29,7 +29,7 @@ def searched(
 
 @pytest.mark.parametrize(
     ("members", "faults", "admin", "joins", "states"),
-    [(1, 0, 1, 1, 1_000), (1, 1, 0, 1, 3_000)],
+    [(1, 0, 1, 1, 900), (1, 1, 0, 1, 3_000)],
 )
 def test_every_promise_is_kept_and_everybody_settles(
     members: int, faults: int, admin: int, joins: int, states: int

@@ -34,10 +34,11 @@ from konvene.groups.streams.configure import KIP, Status, configure
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology import sources
-from konvene.sim.chaos import CONSUMER_SETTINGS, SHARE_SETTINGS, STREAMS_SETTINGS, topic_back
+from konvene.sim.chaos import CONSUMER_SETTINGS, STREAMS_SETTINGS, topic_back
 from konvene.sim.event import Broken
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.members import assigns
+from konvene.sim.share.strikes import SHARE_SETTINGS
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member

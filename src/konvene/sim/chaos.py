@@ -24,6 +24,14 @@ from konvene.sim.compaction import compacted
 from konvene.sim.faults import ALL_FAULTS, SECRET
 from konvene.sim.members import assigns
 from konvene.sim.process import Process
+from konvene.sim.share.strikes import (
+    SHARE_SETTINGS,
+    alteration,
+    beginning_goes,
+    deletion,
+    deliveries_die,
+    share_state_fails_over,
+)
 from konvene.sim.shell import Shell
 
 if TYPE_CHECKING:
@@ -208,25 +216,23 @@ def _transactions_fail_over(world: World) -> None:
         world.transactions.fail_over()
 
 
-def _share_state_fails_over(world: World) -> None:
-    if world.share is not None:
-        world.share.fail_over()
-
-
-def _deliveries_die(world: World) -> None:
-    if world.share is not None:
-        world.share.dies()
-
-
 def _share_node_dies(world: World) -> None:
-    _deliveries_die(world)
-    _share_state_fails_over(world)
+    deliveries_die(world)
+    share_state_fails_over(world)
     _failover(world)
 
 
-def _beginning_goes(world: World) -> None:
-    if world.share is not None:
-        world.share.lose_beginning()
+def _administered(world: World, wish: Callable[[World, str], Struct]) -> None:
+    """With members in it is refused. As a rule they were all sent home before, and come back."""
+    group, at_ms = world.random.choice(_groups(world)), 0
+    if world.random.random() < 0.8:
+        at_ms = log_uniform_ms(world, 10, 5_000)
+        for member in world.living():
+            if member.group == group:
+                world.happened(member.name, "leaves for an administrator", None)
+                member.leave()
+                maybe_restart(world, member)
+    world.agenda.after(at_ms, lambda: _ask(world, wish(world, group), 0))
 
 
 def _node_dies(world: World) -> None:
@@ -394,18 +400,6 @@ STREAMS_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-SHARE_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("group.share.max.size", ("200", "2", "4")),
-    ("group.share.assignment.interval.ms", ("1000", "0", "4000")),
-    ("group.share.session.timeout.ms", ("10000", "20000")),
-    ("group.share.heartbeat.interval.ms", ("3000", "1000")),
-    ("group.share.record.lock.duration.ms", ("15000", "1000", "3000")),
-    ("group.share.delivery.count.limit", ("5", "2", "10")),
-    ("group.share.partition.max.record.locks", ("2000", "100")),
-    ("konvene.heartbeat.policy", ("responsive", "kafka")),
-)
-
-
 def _settings(world: World) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if "streams" in world.kinds:
         return (*SETTINGS, *STREAMS_SETTINGS)
@@ -491,8 +485,10 @@ STRIKE: dict[str, Callable[[World], None]] = {
     "shutdown": _shutdown,
     "transactions_fail_over": _transactions_fail_over,
     "node_dies": _node_dies,
-    "share_state_fails_over": _share_state_fails_over,
-    "deliveries_die": _deliveries_die,
+    "share_state_fails_over": share_state_fails_over,
+    "deliveries_die": deliveries_die,
     "share_node_dies": _share_node_dies,
-    "beginning_goes": _beginning_goes,
+    "offsets_altered": lambda world: _administered(world, alteration),
+    "offsets_deleted": lambda world: _administered(world, deletion),
+    "beginning_goes": beginning_goes,
 }

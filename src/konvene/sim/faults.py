@@ -185,6 +185,11 @@ SHARE_KNOBS: tuple[Knob, ...] = (
     Knob("refuses", 0.0, _often_none(0.8, 0.3), "part of the records that are not accepted"),
     Knob("mixed.acks", 0.0, _often_none(0.5, 0.5), "part of the records with a verdict of their own"),
     Knob("write.fails", 0.0, _often_none(0.1, 0.4), "part of the writes of share state that come to nothing"),
+    Knob("transactional", 0.0, _often_none(0.5, 0.5), "part of the batches that are in transactions"),
+    Knob("read.committed", 0, _one_of(0, 1), "share.isolation.level of all groups"),
+    Knob("share.sessions", 2_000, _one_of(2_000, 2_000, 2, 4), "group.share.max.share.sessions"),
+    Knob("prune.ms", 300_000, _one_of(300_000, 2_000, 20_000),
+         "share.coordinator.state.topic.prune.interval.ms"),
     Knob("dead.letters", 0, _one_of(0, 0, 1), "whether records that are given up are copied first"),
 )  # fmt: skip
 """Of members that share partitions, drawn behind all else."""
@@ -242,6 +247,10 @@ SHARE_FAULTS = (
     Fault("deliveries_die", 3, "who delivers dies, with all locks and sessions"),
     Fault("share_node_dies", 4, "who delivers and both coordinators die at the same moment"),
     Fault("beginning_goes", 2, "retention takes the beginning of a partition"),
+    Fault(
+        "offsets_altered", 3, "an administrator alters the offsets of a share group, as a rule an empty one"
+    ),
+    Fault("offsets_deleted", 2, "an administrator has a share group forget a topic"),
 )
 
 SECRET = "secret"

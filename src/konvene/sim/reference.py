@@ -73,6 +73,14 @@ ELSEWHERE: tuple[Row, ...] = (
      " served."),
     ("NothingIsLost", "ledger", "SH4, SH7: the start passes over nothing but what is acknowledged, given up,"
      " or gone from the log."),
+    ("AlteredOffsetsHold", "ledger", "SH7: whoever is loaded first after an offset was altered begins there,"
+     " and knows of nothing before; and who is answered that it is altered finds it so."),
+    ("AbortedIsForNobody", "ledger", "TX4, SH7: in a group that reads what is committed nobody gets a record"
+     " that was aborted, or whose transaction is open."),
+    ("WhatIsCutIsSuperfluous", "shell", "SH10: when the beginning of the log of share state is cut off, the"
+     " rest says all that is known."),
+    ("ShareSessionsAreLimited", "node", "SH12: there are not more share sessions than may be, and nobody is"
+     " turned away while there is room."),
     ("MembersThatAreGoneHoldNothing", "ledger", "SH12: who left, was put out or closed its session has"
      " nothing any more."),
     ("LocksEnd", "node", "SH2, SH8: a lock whose time is over is taken off, whatever is being written."),

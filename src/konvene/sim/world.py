@@ -42,7 +42,9 @@ from konvene.sim.oracle import Oracle, TopicPartition, of_others
 from konvene.sim.process import Process
 from konvene.sim.promises import observer
 from konvene.sim.record import Recorder
-from konvene.sim.share.node import ShareNode, share_settings
+from konvene.sim.share.node import ShareNode
+from konvene.sim.share.settings import share_settings
+from konvene.sim.share.strikes import SHARE_SETTINGS
 from konvene.sim.shell import Log, Shell
 from konvene.sim.streams_topics import InternalTopics, streams_settings
 from konvene.sim.transactions.node import Transactions, transaction_settings
@@ -159,7 +161,7 @@ class World:
         self._settings_at_first = {
             n: v[0]
             for n, v in (
-                *chaos.SETTINGS, *chaos.CONSUMER_SETTINGS, *chaos.STREAMS_SETTINGS, *chaos.SHARE_SETTINGS,
+                *chaos.SETTINGS, *chaos.CONSUMER_SETTINGS, *chaos.STREAMS_SETTINGS, *SHARE_SETTINGS,
             )
         } | self.settings  # fmt: skip
         self.share: ShareNode | None = None

@@ -34,6 +34,8 @@ BY_ITSELF = (INITIALIZE, DELETE)
 AT_ONCE = (*BY_ITSELF, ALTER)
 """Of what a coordinator hears when the last answer is there."""
 
+NEVER_CUT = SimpleNamespace(cut=0)
+
 States = tuple[tuple[SharePartitionKey, SharePartitionState], ...]
 
 
@@ -124,7 +126,7 @@ class Coordinator:
             key, value = encode_record(plain, SHARE_STATE_RECORDS)
             shadow.replay(decode_record(key, value, SHARE_STATE_RECORDS))
         answer = outcome.replies[0].response if outcome.replies else None
-        shell: Any = SimpleNamespace(shadow=shadow, updates=core.updates_per_snapshot)
+        shell: Any = SimpleNamespace(shadow=shadow, updates=core.updates_per_snapshot, log=NEVER_CUT)
         batch: Any = outcome.records or None
         event = StateEvent(kind, shell, before, dict(core.states), about, answer, batch, waiter)
         for promise in self.promises:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.share.group import ShareGroup, Soft
@@ -169,3 +170,28 @@ class ShareSessionsAreTimed(Promise):
                 assert ("session", name, member_id) in timers, f"{name}: {member_id} has no session"
             for member_id in (old.members.keys() if old is not None else set()) - group.members.keys():
                 assert ("session", name, member_id) not in timers, f"{name}: {member_id} is gone, timed"
+
+
+class OnlyEmptyGroupsAreAltered(Promise):
+    """SH7: an administrator alters or deletes the offsets of a group without members alone; what is altered
+    is at the group's next epoch, so that nobody who served it before can write any more; and a refusal
+    changes nothing."""
+
+    APIS = ("AlterShareGroupOffsets", "DeleteShareGroupOffsets")
+
+    def after(self, event: Event) -> None:
+        if not event.asks(*self.APIS) or event.answer is None or isinstance(event.answer, Errors):
+            return
+        wanted: Any = event.answer
+        group = event.before.groups.get(event.request.group_id)
+        has_members = isinstance(group, ShareGroup) and bool(group.members)
+        refused = wanted.response.error_code is Errors.NON_EMPTY_GROUP
+        assert refused == has_members, f"{event.request} is answered {wanted}, and there is {group!r}"
+        assert not refused or not event.changed, f"{event.request} is refused, and something is written"
+        now = event.after.groups.get(event.request.group_id)
+        epoch = group.epoch if isinstance(group, ShareGroup) else 0
+        if wanted.requests and event.asks(self.APIS[0]):
+            assert isinstance(now, ShareGroup), f"{event.request} made {now!r}"
+            assert now.epoch > epoch, f"{event.request} is taken at epoch {epoch}"
+            at = {request.state_epoch for request in wanted.requests}
+            assert at == {now.epoch}, f"{event.request} is asked at {at}, and the group is {now!r}"

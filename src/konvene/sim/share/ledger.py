@@ -8,7 +8,10 @@ beyond every restart.
     counted     each delivery counts one more than the one before, and there are not more than may be
     refused     who has a record may say what became of it, and nobody else
     kept        what was acknowledged and answered is so in whatever is loaded later
-    moved on    the start passes over nothing but what is done, given up, or gone from the log
+    moved on    the start passes over nothing but what is done, given up, gone from the log, or aborted
+    altered     whoever is loaded first after an administrator altered the offset begins there, knows of
+                nothing, and gives out again what is behind it: of that alone, and only then, nothing is kept
+    committed   a group that reads what is committed gets nothing that was aborted, or is not decided yet
 """
 
 from __future__ import annotations
@@ -29,9 +32,9 @@ from konvene.delivery.contract import (
     Terms,
 )
 from konvene.errors import Errors
-from konvene.share_state.requests import SharePartitionKey, StateAnswer
+from konvene.share_state.requests import Initialize, SharePartitionKey, StateAnswer
 from konvene.sim.event import Broken
-from konvene.sim.share.logs import MOST_IN_A_BATCH
+from konvene.sim.share.logs import MOST_IN_A_BATCH, ReadLog
 
 FREE, HELD, SAID, DONE = "free", "held", "said", "done"
 GAP, ACCEPT, RELEASE, REJECT, RENEW = (int(kind) for kind in AcknowledgeType)
@@ -72,6 +75,13 @@ class Book:
         self.answered: dict[int, int] = {}
         """Offsets that were acknowledged for good and answered so, and how."""
         self.terms = Terms()
+        self.released_last = ""
+        """Whose records were taken back last. Where that cannot be written they are the member's, until their
+        locks end."""
+        self.altered: Initialize | None = None
+        """What an administrator had written, and nobody was loaded since."""
+        self.log: ReadLog | None = None
+        """What is read, if it is known."""
         self._pending: dict[int, tuple[Any, str, list[int]]] = {}
         """By the ticket of a change: the ticket, whose records it is about, and which."""
         self._most = 0
@@ -94,6 +104,7 @@ class Book:
 
     def loaded(self, owner: object, read: StateAnswer, start: int) -> None:
         """It begins anew with what was written: nobody has anything."""
+        self._begins_elsewhere(read)
         self.owner = owner
         self.entries, self._pending = {}, {}
         self.start = start
@@ -108,11 +119,24 @@ class Book:
                 self._wrong("AcknowledgedStays", f"{offset} was answered {said}, and is loaded as {known}")
                 return
 
+    def _begins_elsewhere(self, read: StateAnswer) -> None:
+        """By what an administrator had written. Who read it before serves for a moment only."""
+        wanted = self.altered
+        if wanted is None or read.state_epoch < wanted.state_epoch:
+            return
+        self.altered = None
+        as_wanted = read.start_offset == wanted.start_offset and not read.batches
+        if read.state_epoch == wanted.state_epoch and not as_wanted:
+            self._wrong("AlteredOffsetsHold", f"it was altered by {wanted}, and is loaded as {read}")
+        self.answered = {o: said for o, said in self.answered.items() if o < wanted.start_offset}
+        self._counts["altered offsets"] += 1
+
     def acquired(
         self, owner: object, member: str, got: Sequence[Acquired], *, now_ms: int, mode: AcquireMode,
-        max_records: int, ends: tuple[int, int],
+        max_records: int, ends: tuple[int, int], cut_from: int = 0,
     ) -> None:  # fmt: skip
-        """A member was given these; the log has what lies between the ends."""
+        """A member was given these; the log has what lies between the ends. `cut_from`: as one of how many
+        they are known, where what was aborted was taken out."""
         if owner is not self.owner and got:
             self._wrong("RecordsAreHeldOnce", f"{member} got {got} of one that was replaced")
         total = 0
@@ -125,18 +149,31 @@ class Book:
             )  # A lower one is for what is to come.
             if count > self._most:
                 self._wrong("DeliveriesAreCounted", f"{first}-{last} is delivered for the {count}. time")
+            self._may_be_read(member, first, last)
             for offset, entry in self._between(first, last):
                 self._acquire(member, offset, entry, count)
                 entry.end_ms = now_ms + self.terms.lock_ms
         if mode is AcquireMode.RECORD_LIMIT and total > max_records:
             self._wrong("InFlightIsBounded", f"{member} asked for {max_records} and got {total}")
-        self._largest = max([self._largest, *(last - first + 1 for first, last, _ in got)])
+        self._largest = max([self._largest, cut_from, *(last - first + 1 for first, last, _ in got)])
         if total >= max_records + self._largest + MOST_IN_A_BATCH:
             self._wrong("InFlightIsBounded", f"{member} asked for {max_records} and got {total}")
         held = sum(entry.state == HELD for entry in self.entries.values()) if total else 0
         if held >= self.terms.max_record_locks + self._largest:
             self._wrong("InFlightIsBounded", f"{held} records are held")
         self._counts["acquired"] += total
+
+    def _may_be_read(self, member: str, first: int, last: int) -> None:
+        """TX4, for share groups."""
+        log = self.log
+        if log is None or not self.terms.read_committed:
+            return
+        if last >= log.last_stable_offset(log.end_offset):
+            self._wrong("AbortedIsForNobody", f"{member} got {first}-{last} of {log!r}, which is not decided")
+        for offset in range(first, last + 1):
+            if offset in log.aborted_offsets:
+                self._wrong("AbortedIsForNobody", f"{member} got {offset}, which was aborted")
+                return
 
     def _acquire(self, member: str, offset: int, entry: Entry, count: int) -> None:
         if offset in self.answered:
@@ -181,6 +218,7 @@ class Book:
 
     def released(self, member: str, change: Change | None) -> None:
         """All that a member has is taken back."""
+        self.released_last = member
         touched = [o for o, e in self.entries.items() if e.state == HELD and e.holder == member]
         for offset in touched:
             self.entries[offset].state, self.entries[offset].said = SAID, RELEASE
@@ -273,9 +311,15 @@ class Book:
             self._wrong("TheStartNeverGoesBack", f"from {self.start} to {start}")
         for offset in range(self.start, start):
             entry = self.entries.pop(offset, None)
-            if offset >= log_start and (entry is None or entry.state != DONE):
+            if self._is_for_nobody(offset):
+                self._counts["aborted"] += 1
+            elif offset >= log_start and (entry is None or entry.state != DONE):
                 self._wrong("NothingIsLost", f"the start moved to {start}, and {offset} is {entry!r}")
         self.start = start
+
+    def _is_for_nobody(self, offset: int) -> bool:
+        log = self.log
+        return log is not None and self.terms.read_committed and offset in log.aborted_offsets
 
 
 def each(acks: Iterable[Acknowledged]) -> Iterator[tuple[int, int]]:

@@ -1,43 +1,85 @@
 """The partitions that share groups read, in virtual time: batches of real bytes in a list.
 
-They grow where the world says that records came, and lose their beginning where it says so. Whoever waits
-for a partition to grow is woken.
+They grow where the world says that records came, and lose their beginning where it says so. Some batches are
+of transactions, which stay open for a while and are then committed or aborted by a marker. Whoever waits for
+a partition to grow is woken, also where nothing came but the end of a transaction.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any
+from collections.abc import Callable
 
-from konvene.codec.batches import Record, build
+from konvene.broker.share_partition import Waiting
+from konvene.codec.batches import Record, build, end_marker
 from konvene.log.errors import OffsetOutOfRange
+from konvene.log.producers import AbortedTransaction
 
 MOST_IN_A_BATCH = 8
+NOBODY = -1
+"""The producer id of a batch that is in no transaction."""
 
 
 class ReadLog:
-    """The log of a partition, as far as a share partition looks at it. No transactions."""
-
-    aborted: tuple[Any, ...] = ()
+    """The log of a partition, as far as a share partition looks at it."""
 
     def __init__(self) -> None:
         self.start_offset = self.end_offset = 0
+        self.records = 0
+        """How many came; each marker has an offset as well."""
+        self.open: dict[int, list[int]] = {}
+        """The offsets of transactions that are open, by producer."""
+        self.aborted: list[AbortedTransaction] = []
+        self.aborted_offsets: set[int] = set()
         self._bases: list[int] = []
         self._batches: list[bytes] = []
 
     def __repr__(self) -> str:
         return f"<log {self.start_offset}-{self.end_offset}>"
 
-    def grow(self, end: int, size: int = MOST_IN_A_BATCH) -> bool:
-        """Records up to there, in batches of that size. Whether any came."""
-        came = end > self.end_offset
-        while self.end_offset < end:
-            base, upto = self.end_offset, min(end, self.end_offset + size)
+    def grow(
+        self, records: int, size: int = MOST_IN_A_BATCH, draw: Callable[[], int] = lambda: NOBODY
+    ) -> list[int]:
+        """So many records in all, in batches of that size; `draw` says in whose transaction each batch is.
+        The producers whose transactions begin by it."""
+        begun: list[int] = []
+        while self.records < records:
+            producer_id = draw()
+            base, upto = self.end_offset, self.end_offset + min(records - self.records, size)
             entries = [Record(offset, 0, None, b"%d" % offset, ()) for offset in range(base, upto)]
-            self._bases.append(base)
-            self._batches.append(build(entries))
-            self.end_offset = upto
-        return came
+            if producer_id == NOBODY:
+                batch = build(entries)
+            else:
+                batch = build(
+                    entries, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+                )
+                if producer_id not in self.open:
+                    begun.append(producer_id)
+                self.open.setdefault(producer_id, []).extend(range(base, upto))
+            self._add(base, batch, upto)
+            self.records += upto - base
+        return begun
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The marker comes."""
+        offsets, base = self.open.pop(producer_id), self.end_offset
+        marker = end_marker(
+            committed, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0,
+            base_offset=base,
+        )  # fmt: skip
+        self._add(base, marker, base + 1)
+        if not committed:
+            self.aborted.append(AbortedTransaction(producer_id, offsets[0], base, base))
+            self.aborted_offsets.update(offsets)
+
+    def aborted_transactions(self, offset: int, upto: int) -> list[AbortedTransaction]:
+        """As the broker's log tells them."""
+        return [gone for gone in self.aborted if gone.last_offset >= offset and gone.first_offset < upto]
+
+    def _add(self, base: int, batch: bytes, upto: int) -> None:
+        self._bases.append(base)
+        self._batches.append(batch)
+        self.end_offset = upto
 
     def lose_beginning(self, offset: int) -> None:
         """As retention, or DeleteRecords."""
@@ -60,7 +102,7 @@ class ReadLog:
         return b"".join(found)
 
     def last_stable_offset(self, end: int) -> int:
-        return end
+        return min([end, *(offsets[0] for offsets in self.open.values())])
 
 
 class ReadPartition:
@@ -71,7 +113,7 @@ class ReadPartition:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.log = ReadLog()
-        self.waiting: dict[Any, None] = {}
+        self.waiting: dict[Waiting, None] = {}
 
     def __repr__(self) -> str:
         return f"<{self.topic}: {self.log!r}>"
@@ -88,8 +130,19 @@ class ReadPartition:
         """All records are of the beginning of time."""
         return None
 
-    def grow(self, end: int) -> None:
-        """Records came up to there."""
-        if self.log.grow(end):
-            for waiting in list(self.waiting):
-                waiting.look()
+    def grow(self, records: int, draw: Callable[[], int] = lambda: NOBODY) -> list[int]:
+        """There are so many records now; see `ReadLog.grow`."""
+        end = self.log.end_offset
+        begun = self.log.grow(records, draw=draw)
+        if self.log.end_offset > end:
+            self._wake()
+        return begun
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """Its marker came, and what was held up by it may be read."""
+        self.log.end_transaction(producer_id, committed)
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiting in list(self.waiting):
+            waiting.look()

@@ -26,8 +26,7 @@ from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
 from konvene.delivery.contract import DeadLetter
 from konvene.errors import Errors
-from konvene.groups.share.work import BeginDeletion, TopicsGone
-from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.groups.share.work import TopicsGone
 from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
 from konvene.messages.share_fetch import ShareFetchRequest
 from konvene.shard.contract import Effect
@@ -41,18 +40,18 @@ from konvene.share_state.requests import (
 )
 from konvene.sim import chaos
 from konvene.sim.event import Broken
-from konvene.sim.journal import Log
+from konvene.sim.share.admin import BEGIN, Administration
 from konvene.sim.share.ledger import Book
-from konvene.sim.share.logs import ReadPartition
+from konvene.sim.share.logs import NOBODY, ReadPartition
 from konvene.sim.share.promises import StatePromise, promises
 from konvene.sim.share.shell import StateEvent, StateShell
+from konvene.sim.share.state_log import StateLog
 from konvene.sim.share.watched import WatchedSharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from konvene.sim.agenda import Entry
-    from konvene.sim.faults import Options
     from konvene.sim.process import Process
     from konvene.sim.shell import Shell
     from konvene.sim.world import World
@@ -67,29 +66,10 @@ Connection = tuple[str, int, int]
 
 LOOK_EVERY = 20
 """Steps between two looks at all locks."""
+MOST_SESSIONS = 1_000
+"""Once it is calm: who has none of few sessions reads nothing, and nobody else reads it for him."""
 LATE_MS = 1_000
 """A lock that ended is noticed within this time."""
-
-
-def share_settings(options: Options) -> dict[str, str]:
-    """What share groups run with. The limits of the limits are out of the way."""
-    told = {
-        "group.share.min.session.timeout.ms": 1,
-        "group.share.min.heartbeat.interval.ms": 1,
-        "group.share.session.timeout.ms": options["session.ms"],
-        "group.share.heartbeat.interval.ms": min(options["heartbeat.ms"], options["session.ms"] // 3),
-        "group.share.assignment.interval.ms": options["assignment.interval.ms"],
-        "group.share.max.size": options["max.size"],
-        "group.share.initialize.retry.interval.ms": options["initialize.retry.ms"],
-        "group.share.min.record.lock.duration.ms": 1_000,
-        "group.share.record.lock.duration.ms": options["lock.ms"],
-        "group.share.delivery.count.limit": options["delivery.limit"],
-        "group.share.partition.max.record.locks": options["record.locks"],
-        "share.coordinator.snapshot.update.records.per.snapshot": options["snapshot.updates"],
-        "share.coordinator.cold.partition.snapshot.interval.ms": options["cold.ms"],
-        "konvene.heartbeat.policy": options["heartbeat.policy"],
-    }
-    return {name: str(value) for name, value in told.items()}
 
 
 class _Loop:
@@ -166,6 +146,7 @@ class Deliveries:
         self._config: Any = None
         self._group_configs: Any = None
         self.sharing = WatchedSharing(self, node.book, node.has_nothing)
+        self.sharing.sessions.limit = node.world.options["share.sessions"]
         if node.world.options["dead.letters"]:
             self.sharing.dead_letters = cast("Any", _DeadLetters(node, self.loop))
         self.share_states = _States(self)
@@ -187,6 +168,8 @@ class Deliveries:
         if self._config is not self.config:
             world, self._config = self.node.world, self.config
             told = {"share.auto.offset.reset": "earliest"}
+            if world.options["read.committed"]:
+                told["share.isolation.level"] = "read_committed"
             if world.options["dead.letters"]:
                 told["errors.deadletterqueue.topic.name"] = "dlq.lost"
             names = {f"g{number + 1}": told for number in range(world.options["groups"])}
@@ -205,11 +188,13 @@ class ShareNode:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.log = Log()
+        self.log = StateLog()
         self.logs: dict[tuple[Uuid, int], ReadPartition] = {}
         self.books: dict[SharePartitionKey, Book] = {}
         self.counts: Counter[str] = Counter()
         self.failure: Exception | None = None
+        self.altering: set[Initialize] = set()
+        """What administrators want share partitions to begin with."""
         self.promises: list[StatePromise] = promises()
         self.shell = self._new_shell()
         self.deliveries = Deliveries(self)
@@ -238,9 +223,21 @@ class ShareNode:
         self.world.counts[f"share state {event.kind}"] += 1
         for promise in self.promises:
             promise.look(event)
+        if event.kind == "loaded":
+            self._altered_is_kept(event)
+        self.world.counts["log cut"] = self.log.cut
         begins_anew = isinstance(event.request, Initialize) and self.world.options["hostile"]
-        if event.batch is not None and (begins_anew or isinstance(event.request, Delete)):
+        if event.batch is not None and event.request in self.altering:
+            self.book(event.request.key).altered = event.request
+        elif event.batch is not None and (begins_anew or isinstance(event.request, Delete)):
             self.books.pop(event.request.key, None)  # Who is not honest read before it had begun.
+
+    def _altered_is_kept(self, event: StateEvent) -> None:
+        """What was altered, and lost with its batch, was not altered."""
+        for key, book in self.books.items():
+            known, wanted = event.after.get(key), book.altered
+            if wanted is not None and (known is None or known.state_epoch != wanted.state_epoch):
+                book.altered = None
 
     def submit(self, request: Any, call: Call) -> Later[Any]:
         """What the share coordinator is asked, by whoever delivers or by a group's coordinator."""
@@ -273,6 +270,8 @@ class ShareNode:
             shell.disk_busy = True
             world.agenda.after(world.latency_ms("sync.ms"), self._synced, shell)
         deliveries = self.deliveries
+        if world.is_calm:
+            deliveries.sharing.sessions.limit = MOST_SESSIONS
         gone = [c for c, client in deliveries.known.items() if c[1:] != (client.life, client.connection)]
         for connection in gone:
             del deliveries.known[connection]
@@ -325,15 +324,15 @@ class ShareNode:
     # --- what clients ask ---
 
     def takes(self, request: Struct) -> bool:
-        return type(request) in HANDLE or isinstance(request, DeleteGroupsRequest)
+        return type(request) in HANDLE or type(request) in BEGIN
 
     def arrive(
         self, client: Process, at: tuple[int, int], request: Any, version: int,
         answered: Callable[[Struct | Errors], None],
     ) -> None:  # fmt: skip
         """A request came by this connection, which the client may have given up meanwhile."""
-        if isinstance(request, DeleteGroupsRequest):
-            self._delete_group(client, request, version, answered)
+        if type(request) in BEGIN:
+            Administration(self, client, request, version, answered)
             return
         deliveries = self.deliveries
         connection = (client.name, *at)
@@ -341,39 +340,30 @@ class ShareNode:
             return  # The broker has closed it.
         deliveries.known[connection] = client
         call = Call(version, client.name, "/10.0.0.1", connection=connection)
+        sessions = deliveries.sharing.sessions
+        full = len(sessions) >= sessions.limit
         answer = HANDLE[type(request)](deliveries, request, call)
+        if len(sessions) > sessions.limit:
+            self.broken(Broken("ShareSessionsAreLimited", f"{sessions!r}, and {sessions.limit} may be"))
+        answered = self._looks(answered, full=full)
         if isinstance(answer, Later):
             answer.listen(lambda told: answered(told) if deliveries.loop.alive else None)
         else:
             answered(answer)
 
-    def _delete_group(
-        self, client: Process, request: DeleteGroupsRequest, version: int,
-        answered: Callable[[Struct | Errors], None],
-    ) -> None:  # fmt: skip
-        """In steps, as the broker does: its state goes first."""
-        shell, deliveries = self.world.shell, self.deliveries
-        call = Call(version, client.name, "/10.0.0.1")
+    def _looks(
+        self, answered: Callable[[Struct | Errors], None], *, full: bool
+    ) -> Callable[[Struct | Errors], None]:
+        """Nobody is turned away while there is room."""
 
-        names = list(request.groups_names)
+        def told(answer: Struct | Errors) -> None:
+            refused = getattr(answer, "error_code", 0) == Errors.SHARE_SESSION_LIMIT_REACHED
+            self.world.counts["turned away"] += refused
+            if refused and not full:
+                self.broken(Broken("ShareSessionsAreLimited", "somebody is turned away, and there is room"))
+            answered(answer)
 
-        def next_one(answers: Any) -> None:
-            if not deliveries.loop.alive or any(answer.error for answer in answers.values()):
-                return
-            if names:
-                shell.ask(cast("Any", BeginDeletion(names.pop())), call, begun)
-            else:
-                shell.ask(request, call, answered)
-
-        def begun(wanted: Any) -> None:
-            if isinstance(wanted, Errors):
-                answered(wanted)
-            elif wanted.requests:
-                deliveries.work._ask_all(wanted.requests).listen(next_one)
-            else:
-                next_one({})
-
-        next_one({})
+        return told
 
     # --- what there is to read ---
 
@@ -400,7 +390,16 @@ class ShareNode:
             for index in range(topic.partitions):
                 found = self.get(topic.name, index)
                 assert found is not None
-                found.grow(self.world.ends.get((topic.name, index), 0))
+                begun = found.grow(self.world.ends.get((topic.name, index), 0), self._producer)
+                for producer_id in begun:
+                    takes_ms = chaos.log_uniform_ms(self.world, 10, 20_000)
+                    committed = self.world.random.random() < 0.6
+                    self.world.agenda.after(takes_ms, found.end_transaction, producer_id, committed)
+
+    def _producer(self) -> int:
+        """Who writes the next batch."""
+        part, random = self.world.options["transactional"], self.world.random
+        return random.randrange(3) if part and random.random() < part else NOBODY
 
     def lose_beginning(self) -> None:
         """Retention takes the beginning of a log."""
@@ -425,10 +424,12 @@ class ShareNode:
 
     def book(self, key: SharePartitionKey) -> Book:
         if key not in self.books:
-            self.books[key] = Book(key, self._broken, self.world.counts)
+            book = self.books[key] = Book(key, self.broken, self.world.counts)
+            place = (key.topic_id, key.partition)
+            book.log = self.logs[place].log if place in self.logs else None
         return self.books[key]
 
-    def _broken(self, broken: Broken) -> None:
+    def broken(self, broken: Broken) -> None:
         """Told after the step: nobody in between shall take it for an error of the broker's."""
         if self.failure is None:
             self.failure = broken
@@ -436,10 +437,11 @@ class ShareNode:
     def has_nothing(self, group_id: str, member_id: str) -> None:
         """SH12: whoever is gone has nothing any more."""
         for served in self.deliveries.sharing.of_group(group_id):
-            held = self.book(served.key).held_by(member_id)
-            if held is not None:
+            book = self.book(served.key)
+            held = book.held_by(member_id)
+            if held is not None and book.owner is served.core and book.released_last != member_id:
                 why = f"{served.key}: {member_id} is gone, and has {held}"
-                self._broken(Broken("MembersThatAreGoneHoldNothing", why))
+                self.broken(Broken("MembersThatAreGoneHoldNothing", why))
 
     def orphans(self) -> list[str]:
         """SH13: what is known of topics that are gone."""
@@ -453,6 +455,8 @@ class ShareNode:
             if not served.loaded:
                 continue
             book = self.book(key)
+            if book.owner is not served.core:
+                continue  # Its state is another one by now, of which it hears in a moment.
             late = book.late(now_ms - LATE_MS)
             if late is not None:
                 raise Broken("LocksEnd", f"{key}: the lock of {late} has ended: {book.entries[late]!r}")

@@ -1,7 +1,8 @@
 """The core of share state at work in virtual time: the broker's coordinator on a log that is a list.
 
 As `sim.shell` does for groups: the coordinator is the one that serves, its core is watched, and whatever
-happens to it becomes an event. The shadow is given nothing but what was decoded from the log.
+happens to it becomes an event. The shadow is given nothing but what was decoded from the log. What the core
+calls superfluous is cut off, and what is left has to say the same.
 """
 
 from __future__ import annotations
@@ -11,34 +12,38 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from konvene.broker.coordinator import Call
-from konvene.broker.journal_contract import Speech
 from konvene.broker.later import Later
-from konvene.broker.share_states import SHARE_STATE_SPEECH
 from konvene.errors import Errors
 from konvene.records.coordinator import SHARE_STATE_RECORDS, decode_record
-from konvene.shard.contract import Context, Outcome
+from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.image import Topics
+from konvene.share_state.keeping import CUT
 from konvene.share_state.requests import SharePartitionKey
 from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import SharePartitionState
 from konvene.sim.agenda import Agenda
 from konvene.sim.event import Broken
-from konvene.sim.journal import Batch, Journal, Log, read_values
+from konvene.sim.journal import Batch
 from konvene.sim.process_loop import ProcessLoop, Ringing
+from konvene.sim.share.state_log import SPEECH, StateJournal, StateLog
 
 NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
 """What a coordinator answers by itself."""
 
 UPDATES = "share.coordinator.snapshot.update.records.per.snapshot"
 
+
+def said(state: SharePartitionState) -> SharePartitionState:
+    """What is left of it where the log was cut: a snapshot says everything, but for the highest epochs that
+    ever were, and how many updates there were."""
+    return state._replace(highest_state_epoch=0, highest_leader_epoch=0, updates=0)
+
+
 States = Mapping[SharePartitionKey, SharePartitionState]
 
 
 def _decoded(key: Any, value: Any) -> Any:
     return decode_record(key or b"", value, SHARE_STATE_RECORDS)
-
-
-SPEECH = Speech(SHARE_STATE_SPEECH.encode, read_values)
 
 
 @dataclass(slots=True)
@@ -102,13 +107,13 @@ class StateShell:
         agenda: Agenda,
         config: Callable[[], Any],
         *,
-        log: Log,
+        log: StateLog,
         topics: Callable[[], Topics],
         load_ms: Callable[[], int] = lambda: 0,
         observe: Callable[[StateEvent], None] = lambda event: None,
     ) -> None:
         self.log = log
-        self.journal = Journal(log, at_once=False, decode=_decoded)
+        self.journal = StateJournal(log, at_once=False, decode=_decoded)
         self.observe = observe
         self.topics = topics
         self.updates: int = config()[UPDATES]
@@ -137,6 +142,7 @@ class StateShell:
             loop=cast("Any", self._loop),
             wall_clock_ms=agenda.wall_clock_ms,
             topics=topics,
+            perform=self._cut,
         )
         self.coordinator.rang = self.end_event
 
@@ -209,6 +215,22 @@ class StateShell:
         if pause is not None:
             pause.end(error)
         self.end_event()
+
+    def _cut(self, effect: Effect) -> None:
+        """The beginning of the log goes."""
+        assert effect.verb == CUT
+        gone = self.log.lose_beginning(effect.subject)
+        self._ends = {waiter: end - gone for waiter, end in self._ends.items()}
+        self.journal.sync_end -= gone
+        left = ShareStateShard(self.updates)
+        for batch in self.log.batches:
+            for record in batch.records:
+                left.replay(record)
+        known = {key: said(state) for key, state in self.core.states.items()}
+        told = {key: said(state) for key, state in left.states.items()}
+        if told != known:
+            why = f"what is left from offset {effect.subject} on says {told}, and there is {known}"
+            self.failed(Broken("WhatIsCutIsSuperfluous", why))
 
     # --- what becomes of it ---
 

@@ -46,6 +46,7 @@ class WatchedPartition(SharePartition):
 
     def load(self, read: StateAnswer, leader_epoch: int, start_offset: int) -> None:
         super().load(read, leader_epoch, start_offset)
+        self.book.terms = self.terms
         self.book.loaded(self, read, start_offset)
         self._moved()
 
@@ -64,6 +65,7 @@ class WatchedPartition(SharePartition):
             mode=how["mode"],
             max_records=how["max_records"],
             ends=ends,
+            cut_from=headers[-1].last_offset - headers[0].base_offset + 1 if aborted else 0,
         )
         return got, change
 

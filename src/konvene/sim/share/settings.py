@@ -1,0 +1,27 @@
+"""The broker's settings of share groups, as a run has drawn them."""
+
+from __future__ import annotations
+
+from konvene.sim.faults import Options
+
+
+def share_settings(options: Options) -> dict[str, str]:
+    """What share groups run with. The limits of the limits are out of the way."""
+    told = {
+        "group.share.min.session.timeout.ms": 1,
+        "group.share.min.heartbeat.interval.ms": 1,
+        "group.share.session.timeout.ms": options["session.ms"],
+        "group.share.heartbeat.interval.ms": min(options["heartbeat.ms"], options["session.ms"] // 3),
+        "group.share.assignment.interval.ms": options["assignment.interval.ms"],
+        "group.share.max.size": options["max.size"],
+        "group.share.initialize.retry.interval.ms": options["initialize.retry.ms"],
+        "group.share.min.record.lock.duration.ms": 1_000,
+        "group.share.record.lock.duration.ms": options["lock.ms"],
+        "group.share.delivery.count.limit": options["delivery.limit"],
+        "group.share.partition.max.record.locks": options["record.locks"],
+        "share.coordinator.snapshot.update.records.per.snapshot": options["snapshot.updates"],
+        "share.coordinator.cold.partition.snapshot.interval.ms": options["cold.ms"],
+        "share.coordinator.state.topic.prune.interval.ms": options["prune.ms"],
+        "konvene.heartbeat.policy": options["heartbeat.policy"],
+    }
+    return {name: str(value) for name, value in told.items()}
