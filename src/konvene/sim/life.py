@@ -91,10 +91,11 @@ class Life:
     # --- what is done ---
 
     def ask(
-        self, who: str, request: Struct, version: int, *, client_id: str | None = None
+        self, who: str, request: Any, version: int, *, client_id: str | None = None
     ) -> Struct | Errors | None:
-        """Send a request; the answer, or None if it is held back."""
-        request = decode(type(request), version, encode(request, version))
+        """Send a request, or ask what the broker itself may ask; the answer, or None if it is held back."""
+        if isinstance(request, Struct):
+            request = decode(type(request), version, encode(request, version))
         client_id = who if client_id is None else client_id
         self._asked += 1
         number, heard = self._asked, list[Any]()

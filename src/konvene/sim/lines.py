@@ -27,7 +27,7 @@ from konvene.records import share as rh
 from konvene.records import streams as rs
 from konvene.records.commits import OffsetCommitted
 from konvene.shard.contract import Effect, Rebalance
-from konvene.share_state.requests import SharePartitionKey
+from konvene.share_state.requests import Initialize, SharePartitionKey
 
 # --- records ---------------------------------------------------------------------------------------
 
@@ -245,10 +245,12 @@ ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 """Lists of tasks, which say something where they are empty, too."""
 
 
-def answer_line(answer: Struct | Errors) -> str:
+def answer_line(answer: Any) -> str:
     """A response: what is not at its default."""
     if isinstance(answer, Errors):
         return answer.name
+    if not isinstance(answer, Struct):
+        return _for_the_broker(answer)
     parts: list[str] = []
     for f in answer.__fields__:
         value = getattr(answer, f.name)
@@ -259,6 +261,18 @@ def answer_line(answer: Struct | Errors) -> str:
         elif value and value != ZERO_UUID and f.name not in SAYS_NOTHING:
             parts.append(f"{f.name}={_value(value)}")
     return " ".join([type(answer).__name__.removesuffix("Response"), *parts])
+
+
+def _for_the_broker(answer: Any) -> str:
+    """An answer to a step of a request: what is to be done next."""
+    if answer is None:
+        return "done"
+    response = getattr(answer, "response", None)
+    told = [answer_line(response)] if response is not None else []
+    wanted = getattr(answer, "requests", ())
+    starts = (f"@{r.start_offset}" if isinstance(r, Initialize) else "" for r in wanted)
+    names = [f"{_place(r.key)}{start}" for r, start in zip(wanted, starts, strict=True)]
+    return " ".join([*told, "then", ",".join(names) or "nothing"])
 
 
 def _value(value: Any) -> str:

@@ -5,7 +5,8 @@ that is all it takes to meet the same bug again. The network, the clients' waiti
 out. A client in a scenario remembers its member id and generation; a line says only what differs from that,
 so that it still means something when others before it are taken away.
 
-Members of consumer and streams groups have their words in `record_consumer` and `record_streams`. What cannot
+Members of consumer, share and streams groups have their words in `record_consumer`, `record_share` and
+`record_streams`. What cannot
 be said (a negative partition, a fetch by topic id) becomes a remark.
 """
 
@@ -16,9 +17,12 @@ from typing import Any
 from urllib.parse import quote
 
 from konvene.codec.uuid import Uuid
+from konvene.groups.share.work import BeginDeletion, StateDeleted, StateInitialized, TopicsGone
 from konvene.groups.streams.work import TopicsNotCreated
+from konvene.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest
@@ -26,16 +30,20 @@ from konvene.messages.leave_group import LeaveGroupRequest
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.offset_delete import OffsetDeleteRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.shard.image import Topics
 from konvene.sim.event import Event
 from konvene.sim.record_consumer import TopicIds, heartbeat, work
+from konvene.sim.record_share import alter, begin_deletion, forget, state
+from konvene.sim.record_share import heartbeat as share_heartbeat
 from konvene.sim.record_streams import heartbeat as streams_heartbeat
 from konvene.sim.record_streams import not_created
 from konvene.sim.scenario_words import NONE, Client
 
 Words = list[str]
+SHARE_NEWS = (StateInitialized, StateDeleted, TopicsGone)
 
 
 class Recorder:
@@ -98,13 +106,18 @@ class Recorder:
             self._client(event.client_id).hears(event.answer)
 
     def _news(self, event: Event) -> None:
-        told, fits = work(event.news), event.kind == "news"
+        told, fits = self._told(event.news), event.kind == "news"
         if isinstance(event.news, TopicsNotCreated):
             told = not_created(event.news)
         again, self._tried = told == self._tried, "" if fits else told
         if not again:
             self.lines += [] if fits else ["too-large" if event.kind == "too large" else "fail"]
             self.lines.append(told)
+
+    def _told(self, news: Any) -> str:
+        if isinstance(news, SHARE_NEWS):
+            return " ".join(state(self._topics, news) or ["#", repr(news)])
+        return work(news)
 
     # --- requests in words ---
 
@@ -148,6 +161,13 @@ class Recorder:
         self, client: Client, request: StreamsGroupHeartbeatRequest, version: int
     ) -> Words | None:
         return streams_heartbeat(client, request, version)
+
+    def _share_beat(self, client: Client, request: ShareGroupHeartbeatRequest, version: int) -> Words | None:
+        return share_heartbeat(client, request, version)
+
+    def _of_share_states(self, client: Client, request: Any, version: int) -> Words | None:
+        """What an administrator waits for is told like news."""
+        return state(self._topics, request)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:
         return [
@@ -219,6 +239,12 @@ SAYINGS: dict[type, Callable[[Recorder, Client, Any, int], Words | None]] = {
     HeartbeatRequest: Recorder._heartbeat,
     ConsumerGroupHeartbeatRequest: Recorder._beat,
     StreamsGroupHeartbeatRequest: Recorder._streams_beat,
+    ShareGroupHeartbeatRequest: Recorder._share_beat,
+    AlterShareGroupOffsetsRequest: lambda recorder, client, request, version: alter(request),
+    DeleteShareGroupOffsetsRequest: lambda recorder, client, request, version: forget(request),
+    BeginDeletion: lambda recorder, client, request, version: begin_deletion(request),
+    StateInitialized: Recorder._of_share_states,
+    StateDeleted: Recorder._of_share_states,
     LeaveGroupRequest: Recorder._leave,
     OffsetCommitRequest: Recorder._commit,
     OffsetFetchRequest: Recorder._fetch,

@@ -63,7 +63,15 @@ from konvene.sim.scenario_consumer import (
     subscription,
     work,
 )
-from konvene.sim.scenario_share import SHARE_EPOCHS, share_describe, share_heartbeat, state
+from konvene.sim.scenario_share import (
+    SHARE_EPOCHS,
+    share_alter,
+    share_delete,
+    share_describe,
+    share_forget,
+    share_heartbeat,
+    state,
+)
 from konvene.sim.scenario_streams import create, streams_describe, streams_heartbeat
 from konvene.sim.scenario_words import (
     NONE,
@@ -448,7 +456,10 @@ COMMANDS = {
         share_heartbeat, f"WHO [{'|'.join(SHARE_EPOCHS)}]", "version group member epoch topics rack"
     ),
     "share-describe": Command(share_describe, "GROUP", "version"),
-    "state": Command(state, "[fails]"),
+    "share-alter": Command(share_alter, "GROUP TOPIC-PARTITION:OFFSET,...", "version"),
+    "share-forget": Command(share_forget, "GROUP TOPIC,...", "version"),
+    "share-delete": Command(share_delete, "GROUP"),
+    "state": Command(state, "[fails]", "group begun failed deleted gone"),
     "create": Command(create, "[fails|denied]"),
     "leave": Command(leave, "WHO", f"{_WHO} reason"),
     "remove": Command(remove, "WHO", _WHO),
