@@ -424,7 +424,8 @@ class Cleaning:
             self._check(partition, of.cleaning is task)
             of.health.fail(f"cannot put a cleaned segment in place in {of.directory}", error)
         self._check(partition, of.cleaning is task)
-        swapping.put_in_place(of, group)
+        if not swapping.put_in_place(of, group):
+            raise GivenUp("its segments are not those that were cleaned")
         await self._in_thread(partial(swapping.settle, of))
         self._tidy()
 
