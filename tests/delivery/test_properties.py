@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.delivery.playing import CONTROL, KEY, TRANSACTIONAL, header
 
 from konvene.delivery.contract import (
@@ -87,6 +87,12 @@ class Deliveries(RuleBasedStateMachine):
         """What members were told is written."""
 
     # --- the log ---
+
+    @initialize(sizes=st.lists(st.integers(1, 6), max_size=4))
+    def begin(self, sizes: list[int]) -> None:
+        """Most that can go wrong needs some records."""
+        for size in sizes:
+            self.produce(size)
 
     @rule(size=st.integers(1, 6))
     def produce(self, size: int) -> None:
@@ -233,6 +239,53 @@ class Deliveries(RuleBasedStateMachine):
         held = [each for each in sorted(self.known) if self.known[each].member == member]
         some = held[-most:] if last else held[:most]
         self.say(member, [Acknowledged(each, each, (kind,)) for each in some])
+
+    @precondition(lambda self: self.core._window.held)
+    @rule(data=st.data(), kind=st.integers(0, 4), most=st.integers(1, 6), member=st.sampled_from(MEMBERS))
+    def acknowledge_what_somebody_has(self, data: st.DataObject, kind: int, most: int, member: str) -> None:
+        """Mostly somebody else, who is refused."""
+        holder = data.draw(st.sampled_from(sorted(self.core._window.held)))
+        held = [each for each in sorted(self.known) if self.known[each].member == holder]
+        self.say(member, [Acknowledged(each, each, (kind,)) for each in held[:most]])
+
+    @rule(
+        member=st.sampled_from(MEMBERS),
+        times=st.integers(1, 4),
+        kind=st.sampled_from((RELEASE, RELEASE, ACCEPT)),
+    )
+    def come_again(self, member: str, times: int, kind: int) -> None:
+        """Records go round until they are at their limit, which single steps seldom bring about."""
+        for _ in range(times):
+            self.take_from_log(member, 8, 4, 6, False)
+            held = [each for each in sorted(self.known) if self.known[each].member == member]
+            self.say(member, [Acknowledged(each, each, (kind,)) for each in held])
+            while self.writes:
+                self.answer(False)
+
+    @rule(one=st.sampled_from(MEMBERS), other=st.sampled_from(MEMBERS), answers=st.booleans())
+    def take_beside_what_is_being_written(self, one: str, other: str, answers: bool) -> None:
+        """What is free lies before what is about to be: who takes the first must not have the second."""
+        self.take_from_log(one, 8, 4, 6, False)
+        held = [each for each in sorted(self.known) if self.known[each].member == one]
+        if len(held) < 2:
+            return
+        self.say(one, [Acknowledged(held[0], held[0], (RELEASE,))])
+        while answers and self.writes:
+            self.answer(False)
+        self.say(one, [Acknowledged(each, each, (RELEASE,)) for each in held[1:]])
+        self.take_from_log(other, 8, 4, 6, False)
+
+    @rule(
+        member=st.sampled_from(MEMBERS), kind=st.sampled_from((ACCEPT, RELEASE, REJECT)), fails=st.booleans()
+    )
+    def outlive_a_lock(self, member: str, kind: int, fails: bool) -> None:
+        """A lock ends while what its holder said is being written, which may fail."""
+        self.take_from_log(member, 8, 4, 6, False)
+        held = [each for each in sorted(self.known) if self.known[each].member == member]
+        self.say(member, [Acknowledged(each, each, (kind,)) for each in held])
+        self.pass_time(LOCK_MS + 1)
+        for _ in range(len(self.writes)):
+            self.answer(fails)
 
     def say(self, member: str, acks: list[Acknowledged]) -> None:
         expected, renewed, refused = self.judged(member, acks)
@@ -480,7 +533,7 @@ class Deliveries(RuleBasedStateMachine):
 
 TestDeliveries = Deliveries.TestCase
 TestDeliveries.settings = settings(
-    max_examples=int(os.environ.get("KONVENE_DELIVERY_EXAMPLES", "60")),
+    max_examples=int(os.environ.get("KONVENE_DELIVERY_EXAMPLES", "120")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
