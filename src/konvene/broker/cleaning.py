@@ -225,7 +225,6 @@ class Cleaning:
             return None
         from konvene.log.cleaner.choosing import filthiest, is_cleanable
 
-        cleaner.delay_ms = max(seen.compaction_delay_ms for _, seen in looks)
         due = [
             ((partition, seen), seen)
             for partition, seen in looks
@@ -235,7 +234,10 @@ class Cleaning:
         ]
         # Those that the archive could not take come last: they would keep all others from being cleaned.
         taken = [each for each in due if _name(each[0][0]) not in self._broker.archive.failing]
-        return filthiest(taken or due)
+        chosen = filthiest(taken or due)
+        if chosen is not None:
+            cleaner.delay_ms = max(seen.compaction_delay_ms for _, seen in looks)
+        return chosen
 
     def _look(self, partition: Partition) -> Look | None:
         """What cleaning this log would give; None if it cannot be said."""
