@@ -163,9 +163,16 @@ class BooksAreKept(Promise):
                 self.books[key] = KeptBook(self.run, key, broker.topics.by_id[key.topic_id].name)
             return self.books[key]
 
-        broker.sharing = WatchedSharing(broker, book_of)
+        broker.sharing = WatchedSharing(broker, book_of, self._gone)
         for book in self.books.values():
             book.contents = None
+
+    def _gone(self, group_id: str, member_id: str) -> None:
+        for served in serving(self.run):
+            held = self.books[served.key].held_by(member_id) if served.key.group_id == group_id else None
+            if held is not None:
+                why = f"{served.key}: {member_id} is gone, and has {held}"
+                self.run.loop.halt(Violation("MembersThatAreGoneHoldNothing", why))
 
     def settled(self) -> None:
         if self.run.was_asleep(BROKER, self.run.loop.now - LATE_S):
