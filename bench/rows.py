@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bench import (
     assignors,
     cleaner,
+    cleaning,
     codec,
     consumers,
     delivery,
@@ -282,6 +283,8 @@ ROWS = (
     Row("connections", "5,000 idle connections", whole.connections),
     Row("load", "restart with 1,000,000 committed offsets in 10,000 groups", whole.load),
     Row("partitions", "10,000 partitions: starts, close, memory, descriptors", whole.partitions),
+    Row("cleaner-values", "a log of 1 KB values cleaned, 100 a batch, no broker", cleaning.values, "none"),
+    Row("cleaner-commits", "a log of offset commits cleaned, 3 a batch, no broker", cleaning.commits, "none"),
     Row(
         "cleaner-p99",
         "heartbeats while 1 GiB of a compacted topic is cleaned, in a process (--cleaner-mib: another size)",
