@@ -543,12 +543,12 @@ class PartitionLog:
                 segment = self._segments_from(start)[0]
                 if segment.base_offset > start:
                     raise OffsetOutOfRange(f"{start} was deleted while it was read")
+                header = None
                 try:
                     found = segment.locate(start)
                     for header, view in segment.scan(found[0]) if found is not None else ():
                         if header.base_offset >= end:
                             return
-                        start = header.next_offset
                         yield header, view
                     if segment is self.segments[-1]:
                         return
@@ -556,6 +556,8 @@ class PartitionLog:
                 except FileNotFoundError:
                     if segment in self.segments:
                         raise
+                    if header is not None:
+                        start = header.next_offset
         except OSError as error:
             self.health.fail(f"cannot read {self.directory}", error)
 
