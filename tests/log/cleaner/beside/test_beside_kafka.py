@@ -1,0 +1,106 @@
+"""Kafka's own Cleaner makes the same files as ours, after each cleaning of stories that chance makes.
+
+Some stories and Kafka's answers are kept, so that they are compared where there is no Java. With
+`KONVENE_CLEANER_RECORD=1` they are written anew.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import subprocess
+import zlib
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from tests.against.brokers import kafka_jars
+from tests.log.cleaner.beside.ours import Story
+
+HERE = Path(__file__).parent
+KEPT = HERE / "stories.txt.xz"
+KEPT_STORIES = 6
+STORIES = int(os.environ.get("KONVENE_CLEANER_STORIES", "60"))
+
+
+class Kafka:
+    """A JVM with Kafka's Cleaner in it."""
+
+    def __init__(self, jars: Path, directory: Path) -> None:
+        subprocess.run(
+            ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", directory, HERE / "Beside.java"],
+            check=True,
+            timeout=300,
+            capture_output=True,
+        )
+        self._process = subprocess.Popen(
+            ["java", "-cp", f"{directory}:{jars}/*", "org.apache.kafka.storage.internals.log.Beside"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def run(self, line: str) -> str:
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline().rstrip("\n")
+        assert not answer.startswith("threw"), answer
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    kafka = Kafka(kafka_jars(), tmp_path_factory.mktemp("beside"))
+    yield kafka
+    kafka.close()
+
+
+@pytest.mark.java
+def test_both_leave_the_same_files(kafka: Kafka, tmp_path: Path) -> None:
+    kept: list[str] = []
+    cleanings = apart = 0
+    for seed in range(STORIES):
+        told: list[str] = []
+
+        def tell(line: str, told: list[str] = told, seed: int = seed) -> str:
+            answer = kafka.run(line)
+            told.append(f"{seed}\t{zlib.crc32(line.encode())}\t{answer}")
+            return answer
+
+        assert kafka.run(f"open {tmp_path}/story{seed}-0") == "opened"
+        story = Story(seed, tell)
+        story.run()
+        cleanings += story.cleanings
+        apart += story.apart
+        if seed < KEPT_STORIES:
+            kept += told
+    assert cleanings >= 3 * STORIES
+    assert apart <= STORIES // 4
+    if os.environ.get("KONVENE_CLEANER_RECORD"):
+        KEPT.write_bytes(lzma.compress("\n".join(kept).encode()))
+
+
+def test_we_leave_the_files_that_kafka_left_once() -> None:
+    lines = [line.split("\t") for line in lzma.decompress(KEPT.read_bytes()).decode().split("\n")]
+    stories = 0
+    for seed, story in groupby(lines, key=lambda parts: parts[0]):
+        answers = list(story)
+
+        def tell(line: str, answers: list[list[str]] = answers) -> str:
+            _, told, answer = answers.pop(0)
+            assert told == str(zlib.crc32(line.encode()))
+            return answer
+
+        Story(int(seed), tell).run()
+        assert not answers
+        stories += 1
+    assert stories == KEPT_STORIES
