@@ -7,11 +7,27 @@ and follows. All else it says beforehand: what becomes of acknowledgements, lock
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.delivery.model import (
+    ACCEPT,
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    DONE,
+    LOCK_MS,
+    MEMBERS,
+    REJECT,
+    RELEASE,
+    Batch,
+    Known,
+    after,
+    held_by,
+    judged,
+)  # fmt: skip
 from tests.delivery.playing import CONTROL, KEY, TRANSACTIONAL, header
 
 from konvene.delivery.contract import (
@@ -27,31 +43,6 @@ from konvene.delivery.partition import SharePartition
 from konvene.errors import Errors
 from konvene.share_state.combine import combine
 from konvene.share_state.requests import StateAnswer, StateBatch
-
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
-DONE = (ACKNOWLEDGED, ARCHIVED)
-MEMBERS = ("a", "b", "c")
-LOCK_MS = 100
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-
-
-class Known(NamedTuple):
-    """What the model has of an offset."""
-
-    state: RecordState
-    count: int
-    member: str = ""
-    lock_end: int = -1
-    write: object = None
-    """The change that is being written about it."""
-    lapsed: bool = False
-
-
-class Batch(NamedTuple):
-    first: int
-    last: int
-    producer_id: int = -1
-    attributes: int = 0
 
 
 class Deliveries(RuleBasedStateMachine):
@@ -236,7 +227,7 @@ class Deliveries(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.integers(0, 4), most=st.integers(1, 6), last=st.booleans())
     def acknowledge_held(self, data: st.DataObject, kind: int, most: int, last: bool) -> None:
         member = data.draw(st.sampled_from(sorted(self.core._window.held)))
-        held = [each for each in sorted(self.known) if self.known[each].member == member]
+        held = held_by(self.known, member)
         some = held[-most:] if last else held[:most]
         self.say(member, [Acknowledged(each, each, (kind,)) for each in some])
 
@@ -245,7 +236,7 @@ class Deliveries(RuleBasedStateMachine):
     def acknowledge_what_somebody_has(self, data: st.DataObject, kind: int, most: int, member: str) -> None:
         """Mostly somebody else, who is refused."""
         holder = data.draw(st.sampled_from(sorted(self.core._window.held)))
-        held = [each for each in sorted(self.known) if self.known[each].member == holder]
+        held = held_by(self.known, holder)
         self.say(member, [Acknowledged(each, each, (kind,)) for each in held[:most]])
 
     @rule(
@@ -257,7 +248,7 @@ class Deliveries(RuleBasedStateMachine):
         """Records go round until they are at their limit, which single steps seldom bring about."""
         for _ in range(times):
             self.take_from_log(member, 8, 4, 6, False)
-            held = [each for each in sorted(self.known) if self.known[each].member == member]
+            held = held_by(self.known, member)
             self.say(member, [Acknowledged(each, each, (kind,)) for each in held])
             while self.writes:
                 self.answer(False)
@@ -266,7 +257,7 @@ class Deliveries(RuleBasedStateMachine):
     def take_beside_what_is_being_written(self, one: str, other: str, answers: bool) -> None:
         """What is free lies before what is about to be: who takes the first must not have the second."""
         self.take_from_log(one, 8, 4, 6, False)
-        held = [each for each in sorted(self.known) if self.known[each].member == one]
+        held = held_by(self.known, one)
         if len(held) < 2:
             return
         self.say(one, [Acknowledged(held[0], held[0], (RELEASE,))])
@@ -281,14 +272,14 @@ class Deliveries(RuleBasedStateMachine):
     def outlive_a_lock(self, member: str, kind: int, fails: bool) -> None:
         """A lock ends while what its holder said is being written, which may fail."""
         self.take_from_log(member, 8, 4, 6, False)
-        held = [each for each in sorted(self.known) if self.known[each].member == member]
+        held = held_by(self.known, member)
         self.say(member, [Acknowledged(each, each, (kind,)) for each in held])
         self.pass_time(LOCK_MS + 1)
         for _ in range(len(self.writes)):
             self.answer(fails)
 
     def say(self, member: str, acks: list[Acknowledged]) -> None:
-        expected, renewed, refused = self.judged(member, acks)
+        expected, renewed, refused = judged(self.known, self.start, self.terms, member, acks)
         try:
             change = self.core.acknowledge(member, acks, self.now)
         except DeliveryError as error:
@@ -305,39 +296,6 @@ class Deliveries(RuleBasedStateMachine):
             self.known[each] = Known(state, has.count, "", has.lock_end, change)
         self.wrote(change, member)
 
-    def judged(self, member: str, acks: list[Acknowledged]) -> tuple[dict[int, RecordState], set[int], bool]:
-        """What becomes of each offset, which locks begin anew, and whether it is all refused."""
-        expected: dict[int, RecordState] = {}
-        renewed: set[int] = set()
-        for first, last, types in acks:
-            if last < self.start:
-                continue
-            if not any(each <= max(first, self.start) for each in self.known):
-                return {}, set(), True
-            if last not in self.known:
-                return {}, set(), True
-            for each in range(max(first, self.start), last + 1):
-                has = self.known.get(each)
-                if has is None:
-                    continue
-                if has.state is not ACQUIRED or has.member != member or each in expected:
-                    return {}, set(), True
-                kind = types[0] if len(types) == 1 else types[each - first]
-                if kind == RENEW:
-                    renewed.add(each)
-                else:
-                    expected[each] = self.after(kind, has.count)
-        return expected, renewed, False
-
-    def after(self, kind: int, count: int) -> RecordState:
-        if kind == ACCEPT:
-            return ACKNOWLEDGED
-        if kind == REJECT:
-            return ARCHIVING
-        if kind == GAP:
-            return ARCHIVED
-        return AVAILABLE if count < self.terms.delivery_count_limit else ARCHIVING
-
     @rule(member=st.sampled_from(MEMBERS))
     def leave(self, member: str) -> None:
         """SH12: all that a member has is released at once."""
@@ -346,7 +304,9 @@ class Deliveries(RuleBasedStateMachine):
         assert (change is None) == (not held)
         for each in held:
             has = self.known[each]
-            self.known[each] = Known(self.after(RELEASE, has.count), has.count, "", has.lock_end, change)
+            self.known[each] = Known(
+                after(self.terms, RELEASE, has.count), has.count, "", has.lock_end, change
+            )
         self.wrote(change, member)
 
     @rule(ms=st.sampled_from((1, 10, 60, 150)))
@@ -359,7 +319,7 @@ class Deliveries(RuleBasedStateMachine):
             if has.write is not None:
                 self.known[each] = has._replace(lapsed=True, lock_end=-1)
             else:
-                self.known[each] = Known(self.after(RELEASE, has.count), has.count)
+                self.known[each] = Known(after(self.terms, RELEASE, has.count), has.count)
         self.wrote(change, "nobody")
 
     # --- writing ---
@@ -392,7 +352,7 @@ class Deliveries(RuleBasedStateMachine):
                 if has.state in DONE:
                     self.promised[each] = has.state
             elif has.lapsed:
-                self.known[each] = Known(self.after(RELEASE, has.count), has.count)
+                self.known[each] = Known(after(self.terms, RELEASE, has.count), has.count)
             else:
                 self.known[each] = Known(ACQUIRED, has.count, change.ticket.member_id, has.lock_end)
         self.moved()
@@ -511,7 +471,7 @@ class Deliveries(RuleBasedStateMachine):
                 while self.writes:
                     self.answer(False)
             if self.take_from_log("z", 8, 4, 500, False):
-                held = [each for each in sorted(self.known) if self.known[each].member == "z"]
+                held = held_by(self.known, "z")
                 self.say("z", [Acknowledged(each, each, (ACCEPT,)) for each in held])
                 continue
             if self.writes:
