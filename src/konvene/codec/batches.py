@@ -599,7 +599,6 @@ def reduced(
     With `delete_horizon` the base timestamp says when tombstones and markers may go, and all times count
     from it.
     """
-    compression = header.compression
     attributes = header.attributes & _DEFINED & ~_DELETE_HORIZON
     covered = _COVERED.pack(
         attributes | _DELETE_HORIZON if delete_horizon else attributes,
@@ -611,7 +610,7 @@ def reduced(
         header.base_sequence,
         count,
     )
-    body = data if compression is Compression.NONE else compress(compression, data, level)
+    body = compress(header.compression, data, level) if attributes & _COMPRESSION else data
     return _seal(header.base_offset, header.partition_leader_epoch, covered, body)
 
 

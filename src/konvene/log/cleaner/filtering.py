@@ -19,13 +19,12 @@ from konvene.codec.batches import (
     HEADER_SIZE,
     BatchHeader,
     ControlType,
-    TimestampType,
     control_type,
     emptied,
     records,
     reduced,
 )
-from konvene.codec.compression import Compression, decompress
+from konvene.codec.compression import decompress
 from konvene.codec.errors import CorruptBatch
 from konvene.log.cleaner.contract import Stats, Task
 from konvene.log.cleaner.offset_map import OffsetMap
@@ -33,6 +32,7 @@ from konvene.log.cleaner.transactions import Transactions
 from konvene.log.cleaner.walking import Spans, keys, written_anew
 
 LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
+COMPRESSION, LOG_APPEND_TIME = 0x07, 0x08
 UNPACKED_LIMIT = 2**31 - 9
 """What a batch may unpack to, when it has been let into the log."""
 
@@ -46,7 +46,7 @@ def marker_kind(batch: bytes | memoryview, header: BatchHeader) -> ControlType |
 def unpacked(data: bytes, at: int, header: BatchHeader) -> tuple[bytes, int, int]:
     """The records of the batch at `at`, and from where to where they stand."""
     start, end = at + HEADER_SIZE, at + header.size
-    if header.compression is Compression.NONE:
+    if not header.attributes & COMPRESSION:
         return data, start, end
     body = decompress(header.compression, memoryview(data)[start:end], UNPACKED_LIMIT)
     return body, 0, len(body)
@@ -134,7 +134,7 @@ class Filter:
         if kept == header.record_count and not to_set:
             return None
         horizon = self._horizon if to_set else header.delete_horizon
-        stamped = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        stamped = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
         left, count, base, newest = written_anew(body, spans, header.base_timestamp, stamped, horizon)
         if count != kept:
             raise CorruptBatch(f"{count} records where {kept} were counted")
@@ -142,7 +142,7 @@ class Filter:
 
     def _pick(self, data: bytes, at: int, end: int, header: BatchHeader) -> tuple[Spans, int, bool]:
         """What of a batch of records stays, how many they are, and whether a tombstone is among them."""
-        latest = self._map.latest_offset
+        latest, found = self._map.latest_offset, self._map.entries.get
         passed = header.delete_horizon is not None and header.delete_horizon <= self._task.now_ms
         spans: Spans = []
         kept, tombstones = 0, False
@@ -154,7 +154,7 @@ class Filter:
                     # Those of the dirty part were counted when the map was made.
                     self._stats.invalid_messages_read += offset < self._task.first_dirty_offset
                     continue
-                if offset < self._map.get(key):
+                if offset < found(key, 0) >> 1:
                     continue
                 if tombstone and passed:
                     self._stats.tombstones_removed += 1
