@@ -237,12 +237,6 @@ WHAT_ADMINISTRATORS_ASK = (
         level=7,
     ),
     Mutant(
-        "altered-and-served-as-before", BROKER + "share_state_work.py", ("SH7",),
-        "A share partition whose offset was altered is served from what was known before.",
-        "            if answer.error is Errors.NONE:\n                self._broker.sharing.forget(key)\n", "",
-        level=7,
-    ),
-    Mutant(
         "altered-state-keeps-its-records", SHARE_STATE + "rules.py", ("SH7", "SH10"),
         "What was acknowledged before its offset was altered is not given out again.",
         "        batches=(),\n        create_timestamp=context.now_ms,\n", "        batches=() if known is None else known.batches,\n        create_timestamp=context.now_ms,\n",

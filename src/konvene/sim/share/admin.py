@@ -93,6 +93,10 @@ class Administration:
             if not gone and (known is None or known.start_offset < request.start_offset):
                 why = f"{request} is answered, and there is {known}"
                 self.node.broken(Broken("AlteredOffsetsHold", why))
+            served = self.deliveries.sharing.served.get(request.key)
+            if served is not None and served.loaded and served.core.state_epoch < request.state_epoch:
+                why = f"{request} is answered, and {served!r} serves at {served.core.state_epoch}"
+                self.node.broken(Broken("AlteredOffsetsHold", why))
 
     def delete_offsets(self) -> None:
         def begun(wanted: Any) -> None:
