@@ -105,6 +105,21 @@ def test_it_looks_like_a_data_directory_with_the_logs_own_bytes(make: Callable[[
             assert disk.read(f"/kept/{TP}/{stem}{suffix}") == disk.read(f"/data/{TP}/{stem}{suffix}")
 
 
+def test_an_index_that_a_crash_took_is_made_again_in_the_archive() -> None:
+    """Readers cut segments by it. The log's own is left to the log, which others use meanwhile."""
+    disk = MemoryDisk()
+    log = opened(directory := directory_on(disk))
+    log.config = LogConfig(segment_bytes=20_000)
+    log.segments[0]._interval = log.config.index_interval_bytes
+    written(log, 300)
+    name = "00000000000000000000.index"
+    index = disk.read(f"/data/{TP}/{name}")
+    disk.remove(f"/data/{TP}/{name}")
+    assert archive_of(directory).hand_over(log, log.segments[:1])
+    assert disk.read(f"/kept/{TP}/{name}") == index != b""
+    assert not disk.exists(f"/data/{TP}/{name}")
+
+
 def test_the_pipeline_takes_it_for_the_same_log(tmp_path: Path) -> None:
     """Same cluster, same topic, same partition; linked files are the same file."""
     directory = directory_on(RealDisk(), str(tmp_path / "data"))

@@ -28,7 +28,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.configs import ConfigError
@@ -223,7 +223,7 @@ class Kept:
         if of not in self._ends:
             folder = f"{self.path}/{of}"
             names = [n for n in self._disk.listdir(folder) if re.fullmatch(r"[0-9]{20}\.log", n)]
-            self._ends[of] = _end(self._disk, folder, int(names[-1][:20])) if names else 0
+            self._ends[of] = _end(self._disk, f"{folder}/{names[-1]}") if names else 0
         return self._ends[of]
 
     def take(self, of: TopicPartition, segment: Segment) -> None:
@@ -231,19 +231,27 @@ class Kept:
         end, folder = self.end(of), f"{self.path}/{of}"
         if segment.next_offset <= end:
             return
-        source = segment.path.removesuffix(".log")
         if segment.base_offset >= end:
-            for suffix in BESIDE:
-                if self._disk.exists(source + suffix):
-                    _renew(self._disk, source + suffix, f"{folder}/{segment.base_offset:020d}{suffix}")
+            self._take_indexes(segment, folder)
             _place(self._disk, segment.path, f"{folder}/{segment_name(segment.base_offset, '.log')}")
         else:
             # It was cleaned while nobody kept it, together with what is here: what follows upon that.
-            found = segment.locate(end)
+            with _opened(self._disk, segment.path) as again:
+                found = again.locate(end)
             if found is not None:
                 _copy(self._disk, segment.path, f"{folder}/{segment_name(end, '.log')}", found[0])
         self._disk.sync_directory(folder)
         self._ends[of] = segment.next_offset
+
+    def _take_indexes(self, segment: Segment, folder: str) -> None:
+        """Those that stand beside a segment; where the one of offsets is missing it is made for here."""
+        source, stem = segment.path.removesuffix(".log"), f"{folder}/{segment.base_offset:020d}"
+        for suffix in BESIDE:
+            if self._disk.exists(source + suffix):
+                _renew(self._disk, source + suffix, stem + suffix)
+        if not self._disk.exists(f"{source}.index"):
+            with _opened(self._disk, segment.path) as again:
+                replace(self._disk, f"{stem}.index", bytes(again.offsets.data))
 
     def settle_in(self) -> None:
         """Make the directory, or see whose it is. OSError, `CannotKeep`."""
@@ -279,15 +287,23 @@ class Kept:
             replace(self._disk, there, f"version: 0\ntopic_id: {topic_id}".encode())
 
 
-def _end(disk: Disk, folder: str, base_offset: int) -> int:
-    """Behind the last batch of a segment. `DamagedLog`."""
-    segment = Segment.found(disk, folder, base_offset, _INDEX_INTERVAL)
-    end = base_offset
+@contextlib.contextmanager
+def _opened(disk: Disk, path: str) -> Iterator[Segment]:
+    """A segment of our own: in that of a log others look things up meanwhile, in another thread."""
+    folder, _, name = path.rpartition("/")
+    segment = Segment.found(disk, folder, int(name[:20]), _INDEX_INTERVAL)
     try:
-        for header, _ in segment.scan(segment.offsets.batch_before(segment.size)):
-            end = header.next_offset
+        yield segment
     finally:
         segment.file.close()
+
+
+def _end(disk: Disk, path: str) -> int:
+    """Behind the last batch of a segment. `DamagedLog`."""
+    with _opened(disk, path) as segment:
+        end = segment.base_offset
+        for header, _ in segment.scan(segment.offsets.batch_before(segment.size)):
+            end = header.next_offset
     return end
 
 

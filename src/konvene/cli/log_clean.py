@@ -71,6 +71,7 @@ def clean(
     if not os.path.exists(f"{path}/{META_NAME}"):
         raise click.UsageError(f"{directory} is no data directory: it has no {META_NAME}.")
     only = [_only(each) for each in topics]
+    hint = "A broker may have replaced files meanwhile: ask again." if dry_run else ""
     found: list[Cleaned] = []
     progress = Progress(0, beside_output=True)
     try:
@@ -85,9 +86,8 @@ def clean(
     except DirectoryLocked as error:
         fail(str(error), "Stop the broker, or ask with --dry-run what would go.")
     except LogError as error:
-        fail(str(error))
+        fail(str(error), hint)
     except OSError as error:
-        hint = "A broker may have replaced it meanwhile: ask again." if dry_run else ""
         fail(f"cannot read {error.filename or path}: {error.strerror or error}", hint)
     shown = [each for each in found if each.bytes or each.damage or only]
     _show(path, shown, dry_run, as_json)
