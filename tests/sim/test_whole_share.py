@@ -15,11 +15,12 @@ from konvene.delivery.partition import SharePartition
 from konvene.errors import Errors
 from konvene.sim.many import Job
 from konvene.sim.run import Run
-from konvene.sim.whole import run_whole
+from konvene.sim.whole import run_whole, sharers
 from konvene.sim.whole.knobs import draw
 from konvene.sim.whole.promise import Violation
+from konvene.sim.whole.sharers import FetchTerms, Habits
 
-STEPS = 800
+STEPS = 600
 TRANSACTIONAL = 1
 """A seed in which a share group reads what transactions write."""
 
@@ -94,7 +95,8 @@ def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.Mo
 
 def test_locks_that_never_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Served, "_set_alarm", lambda self: None)
-    assert broken(range(3, 6)) == "BooksAreKept"
+    monkeypatch.setattr(sharers, "_habits", lambda chance: Habits(stalls=0.5))
+    assert broken(calm=True) == "BooksAreKept"
 
 
 def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,4 +114,6 @@ def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.Mo
 
 def test_fetches_that_nobody_wakes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Served, "wake", lambda self: None)
-    assert broken(range(3, 4), 2_500) == "NobodyWaitsInVain"
+    patient = Habits(explicit=True, terms=FetchTerms(max_wait_ms=5_000), weights=(1, 4, 0, 0))
+    monkeypatch.setattr(sharers, "_habits", lambda chance: patient)
+    assert broken(calm=True) == "NobodyWaitsInVain"
