@@ -43,6 +43,17 @@ def put(log: PartitionLog, key: bytes, value: bytes | None, epoch: int = 0, now_
     return log.append_built([(key, value)], epoch, now_ms).base_offset
 
 
+def filled(
+    disk: MemoryDisk, records: int = 30, keys: int = 5, config: LogConfig = CONFIG
+) -> tuple[LogDirectory, PartitionLog]:
+    """A log in which few keys were written often, closed segments durable."""
+    directory, log = opened(disk, config)
+    for at in range(records):
+        put(log, b"k%d" % (at % keys), b"value %03d" % at)
+    log.sync()
+    return directory, log
+
+
 def content(log: PartitionLog) -> Batches:
     """Every batch: its offset and its bytes."""
     return [(header.base_offset, bytes(view)) for header, view in log.batches_from()]
