@@ -22,10 +22,11 @@ from konvene.client.errors import (
     TransactionFailed,
 )
 from konvene.client.fetch import LATEST, READ_COMMITTED, read_partition
-from konvene.client.member import MemberSettings
+from konvene.client.member import Member, MemberSettings
 from konvene.client.transaction_state import State
 from konvene.client.transactional_producer import ConsumerGroupMetadata, TransactionalProducer
 from konvene.errors import Errors
+from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 SETTINGS = {"transaction.state.log.num.partitions": "2"}
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
@@ -189,6 +190,30 @@ def test_a_member_that_is_out_commits_nothing(tmp_path: Path) -> None:
             async with producer.transaction():
                 await producer.send_offsets_to_transaction({IN: 3}, mine)
         assert (await Admin(cluster).committed_offsets("readers"))[IN].offset == 3
+        await consumer.close()
+
+    serve(tmp_path, job)
+
+
+def test_a_member_that_was_thrown_out_commits_as_who_it_was(tmp_path: Path) -> None:
+    """As nobody it would be let in, and what it has read is somebody else's by now."""
+
+    async def job(cluster: Cluster) -> None:
+        consumer = Consumer(cluster, "readers", member=MemberSettings(session_timeout_ms=6_000))
+        consumer.subscribe(["in"])
+        while not consumer.assignment:
+            await consumer.poll(10)
+        mine, member = consumer.group_metadata(), consumer.member
+        assert isinstance(member, Member)
+        gone = LeaveGroupRequest(group_id="readers", members=(MemberIdentity(member_id=member.member_id),))
+        await cluster.ask_coordinator("readers", lambda _: (gone, 3), lambda answer: answer.error_code)
+        await member.heartbeat()
+        assert (member.member_id, member.generation, consumer.group_metadata()) == ("", -1, mine)
+        async with TransactionalProducer(cluster, "id") as producer:
+            producer.begin_transaction()
+            with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+                await producer.send_offsets_to_transaction({IN: 2}, consumer.group_metadata())
+            await producer.abort_transaction()
         await consumer.close()
 
     serve(tmp_path, job)

@@ -242,13 +242,21 @@ class Consumer:
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Who commits, for `TransactionalProducer.send_offsets_to_transaction`. Raises `Misconfigured`
-        without a group."""
+        without a group.
+
+        A member that was thrown out meanwhile is told as who it was: the coordinator refuses it. As nobody it
+        would be let in, and what it read is somebody else's by now."""
         if self.group_id is None:
             raise Misconfigured("only a consumer with a group has group metadata")
         if self.member is None:
             return ConsumerGroupMetadata(self.group_id)
         instance_id = self.member.settings.group_instance_id
-        return ConsumerGroupMetadata(self.group_id, self._epoch(), self.member.member_id, instance_id)
+        member_id, generation = (
+            (self.member.member_id, self.member.epoch)
+            if isinstance(self.member, ConsumerMember)
+            else self.member.joined_as
+        )
+        return ConsumerGroupMetadata(self.group_id, generation, member_id, instance_id)
 
     async def close(self, reason: str = "the consumer is being closed") -> None:
         """Commit (with `auto_commit`) and leave the group. Does not close the cluster."""

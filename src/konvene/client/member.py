@@ -99,6 +99,8 @@ class Member:
         self.state = State.OUT
         self.member_id = ""
         self.generation = -1
+        self.joined_as = "", -1
+        """Id and generation with which it was given its partitions: who commits what was read of them."""
         self.protocol: str | None = None
         self.leader = ""
         self.assignment: tuple[TopicPartition, ...] = ()
@@ -156,6 +158,7 @@ class Member:
             except ClientError as error:
                 await patience.after(error)
         self.state, self.rejoin, self.reason = State.STABLE, False, None
+        self.joined_as = self.member_id, self.generation
         self._start_heartbeats()
         await self._take(assigned)
 
