@@ -121,6 +121,7 @@ def draw(seed: int, *, calm: bool = False, transactions: bool = False, share: bo
         timeouts=timeouts,
         settings=_settings(chance, synced=synced)
         | _heartbeats(Random(f"heartbeats {seed}"))
+        | _cleaning(Random(f"cleaning {seed}"))
         | (_of_transactions(Random(f"transactions {seed}")) if transactions else {})
         | dict(shared.settings),
         network=NetworkFaults() if calm else network,
@@ -182,6 +183,20 @@ def _heartbeats(chance: Random) -> dict[str, str]:
     return {
         "konvene.heartbeat.policy": chance.choice(("responsive", "responsive", "kafka")),
         "konvene.heartbeat.hold.classic.clients": chance.choice(("konvene", "konvene", "librdkafka")),
+    }
+
+
+def _cleaning(chance: Random) -> dict[str, str]:
+    """In half of the seeds segments end soon, and the logs of coordinators are cleaned again and again."""
+    if chance.random() < 0.5:
+        return {}
+    return {
+        "log.roll.ms": chance.choice(("300", "3000", "20000")),
+        "log.cleaner.backoff.ms": chance.choice(("100", "1000", "5000")),
+        "log.cleaner.min.cleanable.ratio": chance.choice(("0.01", "0.5")),
+        "log.cleaner.delete.retention.ms": chance.choice(("10000", "86400000")),
+        "log.segment.delete.delay.ms": chance.choice(("0", "1000", "60000")),
+        "log.cleaner.dedupe.buffer.size": chance.choice(("134217728", "2097152")),
     }
 
 

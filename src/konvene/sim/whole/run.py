@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import sys
 import time
 import warnings
 from collections import Counter, deque
@@ -36,6 +37,7 @@ from konvene.client.settings import ClientSettings
 from konvene.client.share_consumer import ShareRecord
 from konvene.configs import BrokerConfig
 from konvene.groups.shard import GroupShard
+from konvene.log.memory_disk import PowerCut
 from konvene.sim.machine.disk import SimDisk
 from konvene.sim.machine.loop import Host, SimLoop
 from konvene.sim.whole.broker import BROKER, DATA, PORT, BrokerHost
@@ -440,12 +442,18 @@ class _Listener(logging.Handler):
                 run.ask("failed", run.loop.here(), error, record.getMessage())
 
 
+def _unless_dead(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+    """The hook, but not for what the dead would have tidied: a cleaning, cut short, has files to remove."""
+    return lambda told: None if isinstance(told.exc_value, PowerCut) else hook(told)
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[list[Whole]]:
     """No garbage is collected but when the run says so, and what is logged is heard by nobody else."""
     told: list[Whole] = []
     log, listener = logging.getLogger("konvene"), _Listener(told)
     before = log.level, log.propagate, gc.isenabled()
+    heard, sys.unraisablehook = sys.unraisablehook, _unless_dead(sys.unraisablehook)
     gc.disable()
     log.addHandler(listener)
     log.propagate = False
@@ -459,6 +467,7 @@ def _quiet() -> Iterator[list[Whole]]:
                 told.clear()
                 gc.collect()
     finally:
+        sys.unraisablehook = heard
         log.removeHandler(listener)
         log.setLevel(before[0])
         log.propagate = before[1]
