@@ -31,7 +31,7 @@ from konvene.broker.journal import Journal
 from konvene.broker.journal_contract import Speech, one_by_one
 from konvene.broker.partitions import Partition, Partitions, log_config
 from konvene.broker.remembered import Remembered
-from konvene.broker.retention import retain
+from konvene.broker.retention import retain_all
 from konvene.broker.router import HANDLERS, UNADVERTISED
 from konvene.broker.share_states import ShareStates
 from konvene.broker.sharing import Sharing
@@ -92,7 +92,6 @@ PRODUCE = 0
 
 ADVERTISED_FIRST = {PRODUCE: 0}
 """As Kafka since 4.0: some clients take a missing Produce 0 for a broker that cannot compress."""
-
 
 FIRST_VERSION_WITH_LEVEL_0 = 4
 """Older clients cannot read of a feature that may be at level 0, so they do not hear of it (KAFKA-17492)."""
@@ -470,13 +469,8 @@ class Broker:
 
     async def retain(self) -> None:
         """Let go of what retention no longer keeps; of compacted logs only where nobody cleans."""
-        now_ms = self.wall_clock_ms()
         with self._storage_may_fail("retention"):
-            for partition in list(self.partitions):
-                if self.partitions.get(partition.topic, partition.index) is not partition:
-                    continue
-                if not (self.cleaning.is_enabled and partition.log.config.compacts):
-                    await retain(self, partition, now_ms)
+            await retain_all(self)
 
     async def checkpoint(self) -> None:
         """Make finished segments durable and write down how far the logs are: less to read after a crash."""

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from konvene.broker.partitions import Partition
     from konvene.log.segment import Segment
 
-__all__ = ["retain"]
+__all__ = ["retain", "retain_all"]
+
+
+async def retain_all(broker: Broker) -> None:
+    """All logs but those whose cleaner does it. Raises `LogError`."""
+    now_ms = broker.wall_clock_ms()
+    for partition in list(broker.partitions):
+        if broker.partitions.get(partition.topic, partition.index) is not partition:
+            continue  # It was deleted meanwhile.
+        if not (broker.cleaning.is_enabled and partition.log.config.compacts):
+            await retain(broker, partition, now_ms)
 
 
 async def retain(broker: Broker, partition: Partition, now_ms: int) -> None:
