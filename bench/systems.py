@@ -179,11 +179,11 @@ class Lab:
         return self.windows if first else self.windows._replace(warm_s=min(5.0, self.windows.warm_s))
 
     @contextlib.contextmanager
-    def fresh(self) -> Iterator[Running]:
+    def fresh(self, settings: dict[str, str] | None = None) -> Iterator[Running]:
         """A broker for one row alone, not started yet."""
         self.stop_shared()
         with contextlib.ExitStack() as directories:
-            running = self._make(directories, None)
+            running = self._make(directories, settings)
             try:
                 yield running
             finally:

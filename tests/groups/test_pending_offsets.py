@@ -127,7 +127,7 @@ def test_offsets_are_never_without_a_group() -> None:
     shard.replay(classic_log.tombstone("g"))
     assert not shard.groups
     shard.replay(TransactionEnded(7, committed=True))
-    assert repr(shard) == "<group shard: 1 groups, 1 with offsets>"
+    assert repr(shard) == "<group shard: 1 groups with 0 members, 1 offsets>"
 
 
 def test_a_run_of_commits_may_be_in_a_transaction() -> None:

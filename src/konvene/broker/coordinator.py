@@ -431,7 +431,8 @@ class Coordinator:
         self.state = "active"
         self._carry_out(self.core.load(self._nobody_asks()), None)
         if count:
-            log.info("%s: loaded %d records in %.3f s", self.name, count, self._loop.time() - began)
+            took_s = self._loop.time() - began
+            log.info("%s: loaded %d records in %.3f s: %r", self.name, count, took_s, core)
 
     def _fail(self, error: BaseException) -> None:
         """What was decided cannot be made durable: tell everybody and begin again from the log."""

@@ -104,7 +104,9 @@ class GroupShard:
         """Records of a kind that is not served here."""
 
     def __repr__(self) -> str:
-        return f"<group shard: {len(self.groups)} groups, {len(self.offsets)} with offsets>"
+        members = sum(len(group.members) for group in self.groups.values())
+        offsets = sum(len(told) for topics in self.offsets.values() for told in topics.values())
+        return f"<group shard: {len(self.groups)} groups with {members} members, {offsets} offsets>"
 
     @property
     def members(self) -> int:
