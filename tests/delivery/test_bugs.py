@@ -190,3 +190,17 @@ def test_kafka_17541_one_bad_record_does_not_take_its_batch_with_it() -> None:
     assert accepted == set(range(100)) - {13}
     assert play.ends == (100, 100)
     assert play.core.counts.archived == 1
+
+
+def test_kafka_20458_a_renewed_record_is_delivered_to_nobody_again() -> None:
+    """RENEW made it come again. Here it is still the member's, who hears of it no second time; and what may be
+    acquired beside it is."""
+    play = Play(lock_ms=1000)
+    play.take("a", "0-9")
+    assert not play.ack("a", "0-9:4")
+    for member in ("a", "b"):
+        assert not play.take(member, "0-9", at=0)
+    assert play.take("b", "10-19") == "10-19*1"
+    play.ack("a", "0-4:1")
+    play.ack("a", "5-9:2")
+    assert play.take("b", "0-9", at=5) == "5-9*2"
