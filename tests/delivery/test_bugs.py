@@ -193,7 +193,7 @@ def test_kafka_17541_one_bad_record_does_not_take_its_batch_with_it() -> None:
 
 
 def test_kafka_20458_a_renewed_record_is_delivered_to_nobody_again() -> None:
-    """RENEW made it come again. Here it is still the member's, who hears of it no second time; and what may be
+    """RENEW made it come again. Here it is still the member's, who hears of it no second time; what may be
     acquired beside it is."""
     play = Play(lock_ms=1000)
     play.take("a", "0-9")
