@@ -242,3 +242,32 @@ def test_what_was_said_is_counted_once_it_is_written() -> None:
     assert (play.core.counts.delivered, play.core.counts.redelivered) == (10, 0)
     play.take("a", "0-9", at=0)
     assert (play.core.counts.delivered, play.core.counts.redelivered) == (11, 1)
+
+
+def test_what_the_start_has_passed_is_answered_when_that_is_written() -> None:
+    """A lock ended for the last time, and that could not be written: as far as the disk knows the records are
+    still to be delivered. A late word of them is fine, but not before the disk knows better."""
+    play = Play(limit=1)
+    play.take("a", "0-9")
+    play.waits = True
+    play.passes(1000)
+    play.answer(Errors.COORDINATOR_NOT_AVAILABLE)
+    assert play.core.start_offset == 10
+    play.waits = False
+    assert play.ack("a", "0-4:1") == "10 0"
+    assert play.ack("a", "5-9:1") == "", "now it is known"
+
+
+def test_a_start_that_is_written_does_not_stand_for_what_is_behind_it() -> None:
+    play = Play(limit=1)
+    play.take("a", "0-4")
+    play.take("b", "5-9")
+    play.now_ms = 500
+    assert not play.ack("a", "0-4:4")
+    play.waits = True
+    play.passes(500)
+    play.answer(Errors.COORDINATOR_NOT_AVAILABLE)
+    play.waits = False
+    assert play.ack("a", "0-4:1") == "0 10 0-4:2*1", "it is written that the start is 0"
+    assert play.core.start_offset == 10
+    assert play.ack("b", "5-9:1") == "10 0"

@@ -51,7 +51,9 @@ NOT_TOLD = -1
 class SharePartition:
     """See the top of this file."""
 
-    __slots__ = ("_window", "counts", "dead_letters", "key", "leader_epoch", "state_epoch", "terms")
+    __slots__ = (
+        "_unsaid", "_window", "counts", "dead_letters", "key", "leader_epoch", "state_epoch", "terms",
+    )  # fmt: skip
 
     def __init__(self, key: SharePartitionKey, terms: Terms) -> None:
         self.key = key
@@ -63,6 +65,8 @@ class SharePartition:
         self.dead_letters: tuple[DeadLetter, ...] = ()
         """What `load` found that has to be copied: each of them is to be told to `archived`."""
         self._window = Window()
+        self._unsaid = -1
+        """Behind what was decided and could not be written; -1 once a start behind it has been."""
 
     def __repr__(self) -> str:
         return f"<{self.key} {self._window!r}>"
@@ -122,6 +126,7 @@ class SharePartition:
 
         `start_offset` is the answer's, or where the group begins if it has never read this partition."""
         self._window = loaded(start_offset, read.batches)
+        self._unsaid = -1
         self.state_epoch = read.state_epoch
         self.leader_epoch = leader_epoch
         self.dead_letters = unfinished(self._window, self.terms.delivery_count_limit)
@@ -162,7 +167,10 @@ class SharePartition:
         return tuple(acquired), None
 
     def acknowledge(self, member_id: str, acks: Sequence[Acknowledged], now_ms: int) -> Change | None:
-        """Take what a member says. None if there is nothing to write. Raises `DeliveryError`."""
+        """Take what a member says. None if there is nothing to write. Raises `DeliveryError`.
+
+        It may speak of records that the start has passed. It is told that all is well, as in Kafka, but not
+        before it is written that the start has."""
         window = self._window
         decided, renewed = acknowledge(window, self.terms, member_id, acks)
         for first, last in renewed:
@@ -170,7 +178,9 @@ class SharePartition:
                 if cell.state is ACQUIRED:
                     window.locks.lock(cell, now_ms + self.terms.lock_ms)
             self.counts.acknowledged[RENEW] += last - first + 1
-        return self._change(decided) if decided.cells else None
+        if decided.cells or (self._unsaid >= 0 and any(a.first_offset < window.start_offset for a in acks)):
+            return self._change(decided)
+        return None
 
     def release(self, member_id: str) -> Change | None:
         """The member's session is over, or the member is gone: take back what it has."""
@@ -216,10 +226,14 @@ class SharePartition:
         follow = None
         if not error:
             self._commit(decided)
+            if change.start_offset >= self._unsaid:
+                self._unsaid = -1
         elif decided.can_fail:
             follow = self._undo(decided)
-        elif change.dead_letters:
-            follow = Change(NOT_TOLD, NOT_TOLD, (), change.dead_letters, Decided(can_fail=False))
+        else:
+            self._unsaid = max(self._unsaid, *(cell.last + 1 for cell in decided.cells), -1)
+            if change.dead_letters:
+                follow = Change(NOT_TOLD, NOT_TOLD, (), change.dead_letters, Decided(can_fail=False))
         self._window.settle()
         return follow
 

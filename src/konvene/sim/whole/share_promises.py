@@ -190,10 +190,7 @@ class BooksAreKept(Promise):
 class AcceptedIsSeenNoMore(Promise):
     """What a member was answered that it acknowledged for good comes with no answer to a ShareFetch that was
     sent after that; and no delivery is counted higher than the limit. A consumer hears of nothing as
-    acknowledged but what its broker took.
-
-    Not of what the group had passed over by then, as Kafka says yes to that as well: where a lock ended for
-    the last time and that could not be written, such a record comes again after a restart."""
+    acknowledged but what its broker took."""
 
     def __init__(self, run: Whole) -> None:
         super().__init__(run)
@@ -244,10 +241,9 @@ class AcceptedIsSeenNoMore(Promise):
     def _took(self, asked: Asked, key: SharePartitionKey, batches: Iterable[Any]) -> None:
         now = self.run.history.tick()
         acks = (Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches)
-        answered = books(self.run)[key].answered
         for offset, kind in each(acks):
             self._taken[asked.who, key.topic_id, key.partition, offset] += 1
-            if kind in FINAL and offset in answered:
+            if kind in FINAL:
                 self._ended[key].setdefault(offset, now)
 
     def shared(self, client: Client, record: ShareRecord) -> None:
