@@ -25,7 +25,7 @@ COMMANDS = {
     "produce": ("produce", "Write lines from standard input to a topic."),
     "consume": ("consume", "Read records from topics and print them."),
     "transactions": ("transactions", "List and describe transactions, and end those that hang."),
-    "log": ("log", "Show, verify and repair the files of a log, ours or Apache Kafka's."),
+    "log": ("log", "Show, verify, clean and repair the files of a log, ours or Apache Kafka's."),
     "wire": ("wire", "Turn messages and records from bytes into JSON and back."),
     "sim": (
         "sim",

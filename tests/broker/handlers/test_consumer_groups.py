@@ -211,7 +211,7 @@ def test_a_repeated_heartbeat_is_answered_unread_until_anything_changes(
     tmp_path: Path, core: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic, a setting, a feature: each makes the next one be read again."""
-    held = SimpleNamespace()
+    held = SimpleNamespace(member=SimpleNamespace(instance_id=None))
     same = (held, (Arm(("session", "g", "m"), 45_000),))
     monkeypatch.setattr(shard.GroupShard, "same_again", lambda _shard, *asked: same)
     monkeypatch.setattr(shard.GroupShard, "holds", lambda _shard, value: value is held)

@@ -21,7 +21,7 @@ from tests.log.cleaner.beside.ours import Story
 HERE = Path(__file__).parent
 KEPT = HERE / "stories.txt.xz"
 KEPT_STORIES = 6
-STORIES = int(os.environ.get("KONVENE_CLEANER_STORIES", "60"))
+STORIES = int(os.environ.get("KONVENE_CLEANER_STORIES", "10"))
 
 
 class Kafka:
