@@ -31,7 +31,13 @@ from tests.delivery.model import (
 from tests.delivery.playing import CONTROL, KEY, TRANSACTIONAL, header
 
 from konvene.delivery.contract import (
-    Acknowledged, AcquireMode, Change, DeadLetter, DeliveryError, RecordState, Terms,
+    Acknowledged,
+    AcquireMode,
+    Change,
+    DeadLetter,
+    DeliveryError,
+    RecordState,
+    Terms,
 )  # fmt: skip
 from konvene.delivery.partition import SharePartition
 from konvene.errors import Errors
@@ -323,8 +329,7 @@ class Deliveries(RuleBasedStateMachine):
     def wrote(self, change: Change | None, member: str) -> None:
         if change is None:
             return
-        rows = [(batch.first_offset, batch.last_offset) for batch in change.batches]
-        each = [offset for first, last in rows for offset in range(first, last + 1)]
+        each = [offset for b in change.batches for offset in range(b.first_offset, b.last_offset + 1)]
         assert len(each) == len(set(each)), "nothing is written twice"
         assert change.start_offset >= self.durable_start, "the start never moves back"
         if self.writes:
@@ -489,8 +494,6 @@ class Deliveries(RuleBasedStateMachine):
 
 TestDeliveries = Deliveries.TestCase
 TestDeliveries.settings = settings(
-    max_examples=int(os.environ.get("KONVENE_DELIVERY_EXAMPLES", "120")),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+    max_examples=int(os.environ.get("KONVENE_DELIVERY_EXAMPLES", "120")), stateful_step_count=40,
+    deadline=None, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
