@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 TESTS ?= tests
-WORKERS ?= 4
+WORKERS ?= 3
 GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams,share,transactional
 SEEDS ?= 0..
 

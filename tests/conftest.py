@@ -121,8 +121,8 @@ shorter of those that measure time is over.
 
 A file that is missing here costs a little time and nothing else; `--durations` tells."""
 
-PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 3 * n + 2.5 for n, name in enumerate(COMPUTE)}
-"""Three that wait, then one that computes."""
+PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, name in enumerate(COMPUTE)}
+"""Two that wait, then one that computes."""
 
 
 def unit(file: str) -> str:
@@ -132,7 +132,7 @@ def unit(file: str) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The order in which workers take files; within a file nothing changes."""
-    last = 3 * len(PLACES)
+    last = 2 * len(PLACES)
     items.sort(key=lambda item: PLACES.get(unit(item.path.relative_to(HERE).as_posix()), last))
 
 

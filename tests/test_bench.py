@@ -26,6 +26,7 @@ MAY_BE_ANYTHING = {
     "loop's CPU ms",
     "loop without a CPU, ms",
     "CPU, % of a core",
+    "a share group's records per CPU s, of these",  # It takes turns, and its turn may be too short here.
 }
 
 
