@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from konvene.configs import ConfigError
 from konvene.log.directory import META_NAME, TOPIC_ID_NAME, TopicPartition
 from konvene.log.errors import LogError
-from konvene.log.files import Disk, replace
+from konvene.log.files import Disk, make_directory, replace
 from konvene.log.segment import CHUNK_BYTES, Segment, segment_name
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class Kept:
     def settle_in(self) -> None:
         """Make the directory, or see whose it is. OSError, `CannotKeep`."""
         meta = f"{self.path}/{META_NAME}"
-        _make(self._disk, self.path)
+        make_directory(self._disk, self.path)
         if not self._disk.exists(meta):
             replace(self._disk, meta, f"version=1\ncluster.id={self._cluster_id}\nnode.id=-1\n".encode())
             return
@@ -279,7 +279,7 @@ class Kept:
                 token = re.sub("[^0-9a-zA-Z]", "", known) or "unknown"
                 self._disk.rename(folder, f"{self.path}/{of}.{token}-stray")
                 self._disk.sync_directory(self.path)
-        _make(self._disk, folder)
+        make_directory(self._disk, folder)
         for name in self._disk.listdir(folder):
             if name.endswith(DRAFT):  # A crash left it.
                 self._disk.remove(f"{folder}/{name}")
@@ -305,17 +305,6 @@ def _end(disk: Disk, path: str) -> int:
         for header, _ in segment.scan(segment.offsets.batch_before(segment.size)):
             end = header.next_offset
     return end
-
-
-def _make(disk: Disk, path: str) -> None:
-    """A directory and those above it, their names durable."""
-    missing = []
-    while path and not disk.exists(path):
-        missing.append(path)
-        path = path.rpartition("/")[0]
-    for each in reversed(missing):
-        disk.mkdir(each)
-        disk.sync_directory(each.rpartition("/")[0] or "/")
 
 
 def _renew(disk: Disk, source: str, target: str) -> None:

@@ -265,10 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             broker.groups.heard(known.group_id, known.member_id, self)
             hold_ms = self._hold_ms(known)
             self._told = known
-            if hold_ms and broker.holding.hold(self, known, frame, hold_ms):
-                self._holds = True
-                if broker.meter is not None:
-                    broker.meter.held += 1
+            if hold_ms and self._hold(known, frame, hold_ms):
                 return
         if broker.meter is not None:
             broker.meter.answered_again(known)
@@ -360,6 +357,10 @@ class Connection(asyncio.BufferedProtocol):
             self._software, self._broker.config["konvene.heartbeat.hold.clients"]
         ):
             return False
+        return self._hold(known, frame, held_ms)
+
+    def _hold(self, known: Known, frame: bytes, held_ms: int) -> bool:
+        """Keep the answer for so long; False where the broker keeps none any more."""
         self._holds = self._broker.holding.hold(self, known, frame, held_ms)
         if self._holds and self._broker.meter is not None:
             self._broker.meter.held += 1

@@ -29,7 +29,7 @@ class DiskThreads:
         self._threads: list[threading.Thread] = []
         self._count = count
         self._kernel: KernelSync | None = None
-        self._asked_for_kernel = not count
+        self._asked_for_kernel = not count  # Who has no threads has a way of his own, and no real disk.
 
     def __repr__(self) -> str:
         return f"<{len(self._threads)} disk threads>"

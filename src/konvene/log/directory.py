@@ -35,7 +35,7 @@ from konvene.log.checkpoints import (
 from konvene.log.closing import forget_written, is_written_down, write_down
 from konvene.log.config import LogConfig
 from konvene.log.errors import DamagedLog, LogError, LogGone, LogOffline, WrongDirectory
-from konvene.log.files import Disk, Lock, replace
+from konvene.log.files import Disk, Lock, make_directory, replace
 from konvene.log.opening import open_log
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.recovery import Recovered
@@ -127,7 +127,7 @@ class LogDirectory:
         `identity` takes what is there.
         """
         try:
-            _make(disk, path)
+            make_directory(disk, path)
             lock = disk.lock(f"{path}/{LOCK_NAME}")
         except OSError as error:
             raise _unusable(path, error) from error
@@ -445,17 +445,6 @@ class LogDirectory:
         for inside in self.disk.listdir(folder):
             self.disk.remove(f"{folder}/{inside}")
         self.disk.rmdir(folder)
-
-
-def _make(disk: Disk, path: str) -> None:
-    """Make the directory and those above it, each one's name durable in its parent."""
-    missing = []
-    while path and not disk.exists(path):
-        missing.append(path)
-        path = path.rpartition("/")[0]
-    for name in reversed(missing):
-        disk.mkdir(name)
-        disk.sync_directory(name.rpartition("/")[0] or "/")
 
 
 def _unusable(path: str, error: OSError) -> LogOffline:

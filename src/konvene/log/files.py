@@ -149,6 +149,17 @@ def replace(disk: Disk, path: str, data: bytes, *, durably: bool = True) -> None
         disk.sync_directory(os.path.dirname(path))
 
 
+def make_directory(disk: Disk, path: str) -> None:
+    """Make the directory and those above it, each one's name durable in its parent."""
+    missing = []
+    while path and not disk.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    for name in reversed(missing):
+        disk.mkdir(name)
+        disk.sync_directory(name.rpartition("/")[0] or "/")
+
+
 MOST_OPEN = 16_384
 """Log files that are kept open at most: one that is closed with bytes in it has to be synced."""
 
