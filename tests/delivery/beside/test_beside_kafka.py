@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+from tests.against.beside import Beside
 from tests.against.brokers import kafka_jars
 from tests.delivery.beside.ours import Ours, Script, heard
 from tests.delivery.beside.telling import Heard, contradiction, difference, lags
@@ -29,36 +29,11 @@ TOLD_APART = (9774,)
 """Kafka reads a gap again that it had read two steps before."""
 
 
-class Kafka:
+class Kafka(Beside):
     """A JVM with Kafka's SharePartition in it."""
 
     def __init__(self, jars: Path, directory: Path) -> None:
-        classes = f"{directory}:{jars}/*"
-        subprocess.run(
-            ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", directory, HERE / "Beside.java"],
-            check=True,
-            timeout=300,
-            capture_output=True,
-        )
-        self._process = subprocess.Popen(
-            ["java", "-cp", classes, "kafka.server.share.Beside"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def run(self, line: str) -> str:
-        process = self._process
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        return process.stdout.readline().rstrip("\n")
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
+        super().__init__(HERE / "Beside.java", "kafka.server.share.Beside", jars, directory)
 
 
 @pytest.fixture(scope="module")

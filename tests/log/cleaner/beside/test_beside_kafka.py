@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import lzma
 import os
-import subprocess
 import zlib
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+from tests.against.beside import Beside
 from tests.against.brokers import kafka_jars
 from tests.log.cleaner.beside.ours import Story
 
@@ -24,37 +24,18 @@ KEPT_STORIES = 6
 STORIES = int(os.environ.get("KONVENE_CLEANER_STORIES", "10"))
 
 
-class Kafka:
+class Kafka(Beside):
     """A JVM with Kafka's Cleaner in it."""
 
     def __init__(self, jars: Path, directory: Path) -> None:
-        subprocess.run(
-            ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", directory, HERE / "Beside.java"],
-            check=True,
-            timeout=300,
-            capture_output=True,
-        )
-        self._process = subprocess.Popen(
-            ["java", "-cp", f"{directory}:{jars}/*", "org.apache.kafka.storage.internals.log.Beside"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        super().__init__(
+            HERE / "Beside.java", "org.apache.kafka.storage.internals.log.Beside", jars, directory
         )
 
     def run(self, line: str) -> str:
-        process = self._process
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline().rstrip("\n")
+        answer = super().run(line)
         assert not answer.startswith("threw"), answer
         return answer
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")
