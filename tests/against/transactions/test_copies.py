@@ -138,6 +138,7 @@ def test_kills_lose_nothing_and_double_nothing(
         copies = read(own_fleet, library, TO, totals["acked"], copiers)
         assert (library, copies) == (library, written)
     ends = [[FROM, partition, len(values), ""] for partition, values in sorted(written.items())]
+    meet_the_coordinator(admin)
     eventually("commits of everything", lambda: group_offsets(admin, GROUP) == ends, 10)
     assert stable_ends(own_fleet, "read_committed") == stable_ends(own_fleet, "read_uncommitted")
     hasty = own_fleet.consumer("confluent-kafka", assign=[[TO, p] for p in range(PARTITIONS)])
