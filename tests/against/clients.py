@@ -293,7 +293,7 @@ def meet_the_coordinator(admin: Client) -> None:
         except Refused as refused:
             if refused.code in (14, 15, 16):  # COORDINATOR_LOAD_IN_PROGRESS, _NOT_AVAILABLE, NOT_COORDINATOR
                 return False
-            if refused.name == "NodeNotReadyError":  # kafka-python has not come back to a broker that was away
+            if refused.name == "NodeNotReadyError":  # kafka-python, after its broker was away
                 return False
             raise
         return True
