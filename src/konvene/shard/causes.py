@@ -29,6 +29,10 @@ DOWNGRADED = "downgraded"
 """A consumer group became a classic one: its last member of the new protocol left or was replaced."""
 TOPOLOGY_INITIALIZED = "topology-initialized"
 """The first member of a streams group said what the application's topology is."""
+TOPOLOGY_UPDATED = "topology-updated"
+"""A member of a streams group brought the application's next topology."""
+WARMUP_CAUGHT_UP = "warmup-caught-up"
+"""A warm-up task of a streams group has as much of the state as is wanted of who becomes active."""
 TOPOLOGY_READY = "topology-ready"
 """All topics of a streams group's topology are there, and fit each other."""
 TOPOLOGY_NOT_READY = "topology-not-ready"
@@ -64,6 +68,8 @@ SENTENCES = {
     UPGRADED: "speaks the consumer protocol, and the group with it from now on",
     DOWNGRADED: "was the last that spoke the consumer protocol; the group is a classic one again",
     TOPOLOGY_INITIALIZED: "said what the application's topology is",
+    TOPOLOGY_UPDATED: "brought the application's next topology",
+    WARMUP_CAUGHT_UP: "has caught up with a task that it warms up",
     REMOVED_BY_ADMIN: "was removed by an administrator",
     MEMBER_GONE: "is gone",
     UNKNOWN: "for a reason that the log does not tell",
@@ -82,6 +88,8 @@ OF_THE_GROUP = {
     UPGRADED: "the group was upgraded to the consumer protocol",
     DOWNGRADED: "the group was downgraded to the classic protocol",
     TOPOLOGY_INITIALIZED: "the application's topology became known",
+    TOPOLOGY_UPDATED: "the application has its next topology",
+    WARMUP_CAUGHT_UP: "a task that warmed up has caught up",
     TOPOLOGY_READY: "all topics of the topology are there",
     TOPOLOGY_NOT_READY: "topics of the topology are missing, or do not fit each other",
     ASSIGNMENT_CONFIGS_CHANGED: "settings of the group changed on which its assignment rests",

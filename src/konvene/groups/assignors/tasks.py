@@ -6,7 +6,7 @@ standbys keep a copy of its state elsewhere. Members with one process id share a
     active      every task once, whether its subtopology has state or not
     standby     only of subtopologies with state; as many as are configured, or one for each other process
     process     a task at most once in any role, for its state has one place on a disk
-    warm-up     none: when a copy has to catch up before it becomes active is decided after the assignor
+    warm-up     of subtopologies with state, for who is to be active once its copy has caught up
 
 An assignor is a function from a `GroupSpec` and a `TopologyDescriber` to a `GroupAssignment`; it is pure, and
 equal values give equal answers, whatever the order of the maps. As with partitions (see `contract`), tasks
@@ -90,6 +90,10 @@ class AssignmentMemberSpec:
     task_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
     """As last reported, of tasks that it has and of dormant ones, whose state was left on the disk."""
     task_end_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
+    reported_ms: int = 0
+    """When it last reported: of two members of one process, who share a disk, the later one counts."""
+    reports_offsets: bool = False
+    """Whether it says how far its tasks are. Who does not can be waited for by nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,10 @@ class AssignmentConfigs:
 
     num_standby_replicas: int = 0
     rack_aware_assignment_tags: tuple[str, ...] = ()
+    num_warmup_replicas: int = 0
+    """So many tasks of the group warm up at a time."""
+    acceptable_recovery_lag: int = 10_000
+    """In records: who is behind by no more has caught up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,8 @@ class Subtopology(NamedTuple):
 
     partitions: int
     stateful: bool = False
+    racks: tuple[frozenset[str], ...] = ()
+    """For each task the racks that have replicas of all partitions that it reads; empty where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)

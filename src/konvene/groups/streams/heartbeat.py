@@ -271,7 +271,7 @@ def _see_topology(
         step.topology = topology_after(group.topology, request.topology, mode)
         if step.topology is not group.topology:
             step.record(log.topology_record(group.group_id, record_value(request.topology)))
-            step.cause(causes.TOPOLOGY_INITIALIZED, new)
+            step.cause(causes.TOPOLOGY_UPDATED if group.topology else causes.TOPOLOGY_INITIALIZED, new)
     topology = step.topology
     if topology is None:  # It was not in the log: who joins brings it again.
         raise GroupError(

@@ -1,0 +1,48 @@
+"""How far copies of tasks have come, by what members report."""
+
+from __future__ import annotations
+
+from konvene.groups.assignors.progress import UNKNOWN, Progress
+from konvene.groups.assignors.tasks import AssignmentMemberSpec
+
+TASK = ("0", 3)
+
+
+def member(
+    process: str, offset: int | None = None, end: int | None = None, at_ms: int = 0
+) -> AssignmentMemberSpec:
+    return AssignmentMemberSpec(
+        process,
+        task_offsets={} if offset is None else {"0": {3: offset}},
+        task_end_offsets={} if end is None else {"0": {3: end}},
+        reported_ms=at_ms,
+    )
+
+
+def test_the_later_report_of_a_process_counts() -> None:
+    """Members of one process share a disk, and what was told first may have been deleted since."""
+    told = [member("p", 70, at_ms=1), member("p", 40, at_ms=2), member("q", 90)]
+    for members in (told, told[::-1]):
+        progress = Progress.of(members)
+        assert (progress.offset("p", TASK), progress.offset("q", TASK)) == (40, 90)
+
+
+def test_the_end_is_everybodys() -> None:
+    """Who follows a changelog may know of an end that is past; who does not have the task knows none."""
+    progress = Progress.of([member("p", 100, 100), member("q", 60, 80), member("r", 10)])
+    assert [progress.lag(process, TASK) for process in "pqr"] == [0, 40, 90]
+
+
+def test_what_nobody_knows_has_not_caught_up() -> None:
+    for known in ([member("p", 5)], [member("p", None, 5)], [member("q", 5, 5)], []):
+        assert not Progress.of(known).has_caught_up("p", TASK, 10**9)
+    for useless in (-1, -2, UNKNOWN):
+        assert Progress.of([member("p", useless, 10)]).lag("p", TASK) is None
+        assert Progress.of([member("p", 10, useless)]).lag("p", TASK) is None
+
+
+def test_a_lag_that_is_acceptable() -> None:
+    progress = Progress.of([member("p", 90, 100), member("q", 101, None)])
+    assert progress.has_caught_up("p", TASK, 10)
+    assert not progress.has_caught_up("p", TASK, 9)
+    assert progress.lag("q", TASK) == 0
