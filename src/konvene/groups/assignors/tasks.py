@@ -122,7 +122,7 @@ class Subtopology(NamedTuple):
     partitions: int
     stateful: bool = False
     racks: tuple[frozenset[str], ...] = ()
-    """For each task the racks that have replicas of all partitions that it reads; empty where nobody knows."""
+    """For each task the racks that have all partitions that it reads; empty where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
