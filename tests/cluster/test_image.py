@@ -17,6 +17,7 @@ from konvene.records.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from konvene.shard.image import Topic
 
 A, B, NEW_A = (Uuid(letter * 16) for letter in (b"a", b"b", b"n"))
 
@@ -74,7 +75,7 @@ def test_whatever_changes_makes_another_value(record: Any) -> None:
         ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value="1"),
         FeatureLevelRecord(name="metadata.version", feature_level=33),
         ProducerIdsRecord(next_producer_id=1000),
-        RegisterBrokerRecord(broker_id=1, broker_epoch=1),
+        RegisterBrokerRecord(broker_id=1, broker_epoch=1, rack=None),
     ],
 )
 def test_what_is_not_about_topics_leaves_the_very_object(record: Any) -> None:
@@ -83,3 +84,25 @@ def test_what_is_not_about_topics_leaves_the_very_object(record: Any) -> None:
     before = catalogue.state.image
     catalogue.replay(record)
     assert catalogue.state.image is before
+
+
+def test_replicas_are_in_the_rack_of_the_broker() -> None:
+    """Also when it is started in another one, and not when it is started in the same."""
+    catalogue = replayed(*LOG)
+    assert catalogue.state.image.by_name["a"].racks == ()
+    assert catalogue.state.image.by_name["a"].rack_sets == ()
+    catalogue.replay(RegisterBrokerRecord(broker_id=1, broker_epoch=1, rack="r1"))
+    catalogue.replay(PartitionRecord(topic_id=A, partition_id=1))
+    image = catalogue.state.image
+    assert image.by_name["a"].racks == (("r1",), ("r1",))
+    assert image.by_name["a"].rack_sets == (frozenset({"r1"}),) * 2
+    catalogue.replay(RegisterBrokerRecord(broker_id=1, broker_epoch=2, rack="r1"))
+    assert catalogue.state.image is image
+    catalogue.replay(RegisterBrokerRecord(broker_id=1, broker_epoch=3, rack="r2"))
+    assert catalogue.state.image.by_name["b"].racks == (("r2",),)
+
+
+def test_racks_that_nobody_knows_are_none() -> None:
+    """A replica of two may be known to be in a rack; where none is, nothing is known of the topic."""
+    assert Topic("a", A, 2, (("r1", "r2"), ())).rack_sets == (frozenset({"r1", "r2"}), frozenset())
+    assert Topic("a", A, 2, ((), ())).rack_sets == ()

@@ -120,8 +120,7 @@ def _producer_ids(state: CatalogueState, record: ProducerIdsRecord) -> None:
 
 
 def _register_broker(state: CatalogueState, record: RegisterBrokerRecord) -> None:
-    state.broker = record
-    state.starts += 1
+    state.put_broker(record)
 
 
 REPLAYS: dict[type[Struct], Callable[[CatalogueState, Any], None]] = {

@@ -51,6 +51,13 @@ class CatalogueState:
         """How many topics were ever made."""
         self._image: Topics | None = None
 
+    def put_broker(self, record: RegisterBrokerRecord) -> None:
+        """Take in a start, of a broker that may stand in another rack than before."""
+        if (self.broker.rack if self.broker is not None else None) != record.rack:
+            self._image = None
+        self.broker = record
+        self.starts += 1
+
     def put_topic(self, topic: TopicState) -> None:
         """Take in a topic that is new, or has other partitions."""
         known = self.topics.get(topic.name)
@@ -74,9 +81,12 @@ class CatalogueState:
 
     @property
     def image(self) -> Topics:
-        """What coordinators may know of topics: a value, made anew when topics have changed."""
+        """What coordinators may know of topics: a value, made anew when topics have changed.
+
+        All replicas are in the rack of the one broker."""
         if self._image is None:
-            self._image = Topics(
-                (Topic(t.name, t.id, t.partitions) for t in self.topics.values()), self.created
-            )
+            rack = self.broker.rack if self.broker is not None else None
+            each = ((rack,),) if rack is not None else ()
+            topics = (Topic(t.name, t.id, t.partitions, each * t.partitions) for t in self.topics.values())
+            self._image = Topics(topics, self.created)
         return self._image

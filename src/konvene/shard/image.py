@@ -1,4 +1,5 @@
-"""What a coordinator may know of topics: names, ids, partition counts. A value; a change makes a new one.
+"""What a coordinator may know of topics: names, ids, partitions and their racks. A value; a change makes a
+new one.
 
 While nothing changes it is the same object: whoever remembers it sees by identity whether anything did.
 """
@@ -6,6 +7,7 @@ While nothing changes it is the same object: whoever remembers it sees by identi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from konvene.codec.uuid import Uuid
@@ -17,6 +19,19 @@ class Topic(NamedTuple):
     name: str
     id: Uuid
     partitions: int
+    racks: tuple[tuple[str, ...], ...] = ()
+    """For each partition the racks of its replicas, of those that have one; empty where none has."""
+
+    @property
+    def rack_sets(self) -> tuple[frozenset[str], ...]:
+        """The same without an order; empty where no replica has a rack. Equal racks are one set."""
+        return _rack_sets(self.racks) if any(self.racks) else ()
+
+
+@lru_cache(maxsize=1_000)
+def _rack_sets(racks: tuple[tuple[str, ...], ...]) -> tuple[frozenset[str], ...]:
+    known: dict[tuple[str, ...], frozenset[str]] = {}
+    return tuple(known.setdefault(each, frozenset(each)) for each in racks)
 
 
 class Topics:

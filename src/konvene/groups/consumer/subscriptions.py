@@ -34,13 +34,12 @@ REFRESH_PAUSE_MS = 10_000
 def hash_of(names: Collection[str], context: Context) -> int:
     """Of these topics, as far as they exist."""
     known = context.topics.by_name
-    rack = context.config["broker.rack"]
-    return metadata_hash({name: _topic_hash(known[name], rack) for name in names if name in known})
+    return metadata_hash({name: _topic_hash(known[name]) for name in names if name in known})
 
 
 @lru_cache(maxsize=10_000)
-def _topic_hash(topic: Topic, rack: str | None) -> int:
-    return topic_hash(topic.name, topic.id, (() if rack is None else (rack,),) * topic.partitions)
+def _topic_hash(topic: Topic) -> int:
+    return topic_hash(topic.name, topic.id, topic.racks or ((),) * topic.partitions)
 
 
 def hash_with(step: Step, old: Member, new: Member, resolved: dict[str, Resolved] | None = None) -> int:

@@ -113,8 +113,6 @@ def _weight(spec: GroupSpec) -> int:
 
 def _spec(group: ConsumerGroup, members: Members, context: Context) -> GroupSpec:
     topics = context.topics
-    rack = context.config["broker.rack"]
-    of_racks = frozenset((rack,)) if rack is not None else None
     subscriptions: dict[tuple[frozenset[str], str], frozenset[Uuid]] = {}
     specs: dict[str, MemberSpec] = {}
     for member_id, (member, target) in members.items():
@@ -125,10 +123,10 @@ def _spec(group: ConsumerGroup, members: Members, context: Context) -> GroupSpec
         assigned = _existing(target, topics)
         specs[member_id] = MemberSpec(subscribed, assigned, member.instance_id, member.rack_id)
     known = {
-        topic: TopicSpec(count, (of_racks,) * count if of_racks is not None else ())
+        topic: TopicSpec(found.partitions, found.rack_sets)
         for subscribed in dict.fromkeys(subscriptions.values())
         for topic in sorted(subscribed)
-        for count in (topics.by_id[topic].partitions,)
+        for found in (topics.by_id[topic],)
     }
     if group.assignment_timestamp_ms == 0:
         # Nobody knows who assigned last: classic members may have agreed on anything.

@@ -84,8 +84,6 @@ def _weight(spec: GroupSpec) -> int:
 
 def _spec(step: Step, members: Members) -> GroupSpec:
     topics, state = step.context.topics, step.state_topics
-    rack = step.context.config["broker.rack"]
-    racks = () if rack is None else (frozenset((rack,)),)
     subscriptions: dict[frozenset[str], frozenset[Uuid]] = {}
     specs: dict[str, MemberSpec] = {}
     for member_id, (member, target) in members.items():
@@ -96,9 +94,9 @@ def _spec(step: Step, members: Members) -> GroupSpec:
         specs[member_id] = MemberSpec(subscribed, assigned, None, member.rack_id)
     known: dict[Uuid, TopicSpec] = {}
     for topic in sorted({t for subscribed in subscriptions.values() for t in subscribed}):
-        count = topics.by_id[topic].partitions
+        count, racks = topics.by_id[topic].partitions, topics.by_id[topic].rack_sets
         begun = state.initialized[topic].partitions if topic in state.initialized else ()
-        known[topic] = TopicSpec(count, racks * count, tuple(p for p in begun if p < count))
+        known[topic] = TopicSpec(count, racks, tuple(p for p in begun if p < count))
     return GroupSpec.of(specs, known)
 
 

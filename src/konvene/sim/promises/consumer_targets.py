@@ -132,7 +132,7 @@ class TheHashIsOfTheTopics(Promise):
         hashes = {}
         for name in names:
             topic = topics.by_name[name]
-            hashes[name] = topic_hash(name, topic.id, ((),) * topic.partitions)
+            hashes[name] = topic_hash(name, topic.id, topic.racks or ((),) * topic.partitions)
         expected = metadata_hash(hashes)
         assert group.metadata_hash == expected, (
             f"{group!r}: the hash is {group.metadata_hash}, of {sorted(names)} it is {expected}"

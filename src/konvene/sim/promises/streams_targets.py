@@ -175,7 +175,7 @@ class TheHashIsOfTheTopology(Promise):
         hashes = {}
         for name in group.topology.required_topics:
             if (topic := topics.by_name.get(name)) is not None:
-                hashes[name] = topic_hash(name, topic.id, ((),) * topic.partitions)
+                hashes[name] = topic_hash(name, topic.id, topic.racks or ((),) * topic.partitions)
         expected = metadata_hash(hashes)
         assert group.metadata_hash == expected, (
             f"{group!r}: the hash is {group.metadata_hash}, of {sorted(hashes)} it is {expected}"
