@@ -107,6 +107,13 @@ def test_members_that_are_away_or_behind_or_of_another_topology_are_told_as_such
     )
 
 
+def test_who_runs_an_older_topology_is_stale() -> None:
+    found = group(member("ann", 5, having("0_0"), having("0_0")), epoch=5)
+    assert told(found._replace(topology=Topology((Subtopology("0", ("t",)),), epoch=1)))["ann"] == (
+        "STABLE", ["is stale: it runs topology 0, and the group's is 1"],
+    )  # fmt: skip
+
+
 def test_assignments_are_spelled_as_by_kafkas_tool() -> None:
     found = having("10_0 9_1 9_0", standby="9_2")
     assert as_kafka(found) == "ACTIVE: 9:[0,1]; 10:[0]; STANDBY: 9:[2];"

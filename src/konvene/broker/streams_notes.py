@@ -1,4 +1,5 @@
-"""What members of a streams group have yet to give up, for who asks for it with the group's description."""
+"""What members of a streams group have yet to give up, for who asks for it with the group's description; and
+what warm-ups are measured by: how near is near enough, how many there may be, and who says nothing of any."""
 
 from __future__ import annotations
 
@@ -38,7 +39,19 @@ def _notes(broker: Broker, group_id: str) -> StreamsNotes:
     if not isinstance(group, StreamsGroup):
         return StreamsNotes()
     owing = ((m.member_id, m.current.pending_revocation) for m in group.members.values())
-    return StreamsNotes(members=tuple(_note(member_id, owed) for member_id, owed in owing if owed))
+    config = broker.group_configs.of(group_id)
+    return StreamsNotes(
+        members=tuple(_note(member_id, owed) for member_id, owed in owing if owed),
+        acceptable_recovery_lag=config["streams.acceptable.recovery.lag"],
+        num_warmup_replicas=config["streams.num.warmup.replicas"],
+        silent=tuple(name for name in group.members if is_silent(group, name)),
+    )
+
+
+def is_silent(group: StreamsGroup, member_id: str) -> bool:
+    """Whether a member is known not to say how far its tasks are. Of whom nothing is known, it may."""
+    said = group.reported.get(member_id)
+    return said is not None and not getattr(said, "reports", True)
 
 
 def _note(member_id: str, owed: Held) -> StreamsNote:

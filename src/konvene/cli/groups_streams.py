@@ -1,6 +1,7 @@
 """What `konvene groups describe` shows of a streams group: what `kafka-streams-groups` shows, and who waits.
 
-The tables have the columns of Kafka's tool, in its order; `--verbose` adds to them. `--topology` draws what
+The tables have the columns of Kafka's tool, in its order; `--verbose` adds to them. Under a member stand its
+warm-ups, each with how far it is, and whether its topology is older than the group's. `--topology` draws what
 the coordinator knows of the topology from any broker; Kafka's tool needs a plugin in the broker for that.
 Offsets are also shown of partitions that nobody reads at the moment: Kafka's tool shows none of an empty
 group.
@@ -11,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.cli.groups_tasks import Standing, as_kafka, sentences, standings, stuck
+from konvene.cli.groups_progress import Copy, copies_of, is_stale, of_group, of_member, warming_up
+from konvene.cli.groups_tasks import Standing, as_kafka, of_topology, sentences, standings, stuck
 from konvene.cli.groups_topology import document as topology_document
 from konvene.cli.groups_topology import drawn
 from konvene.cli.output import Table
@@ -161,7 +163,8 @@ def _members_table(found: DescribedStreams, verbose: bool) -> list[Table]:
             [group.group_id, m.member_id, m.process_id, m.client_id, as_kafka(m.assignment)]
             for m in group.members
         ]
-        return [Table(columns if rows else (), rows, notes(found))]
+        under = [[*of_topology(m, group), *of_member(m, group)] for m in group.members]
+        return [Table(columns if rows else (), rows, notes(found), under)]
     columns = [
         "GROUP", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH", "MEMBER", "MEMBER-PROTOCOL", "MEMBER-EPOCH",
         "PROCESS", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "RACK", "ENDPOINT", "STATE", "ASSIGNMENTS",
@@ -177,7 +180,7 @@ def _members_table(found: DescribedStreams, verbose: bool) -> list[Table]:
                 m.client_host, m.rack_id, _endpoint(m), each.state, both,
             ]
         )  # fmt: skip
-        details.append([*sentences(each, group), *_of_itself(m)])
+        details.append([*sentences(each, group), *of_member(m, group, verbose=True), *_of_itself(m)])
     return [Table(columns if rows else (), rows, notes(found), details)]
 
 
@@ -189,7 +192,7 @@ def _state_table(found: DescribedStreams, verbose: bool) -> list[Table]:
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH"]
         row += [group.epoch, group.assignment_epoch, group.topology.epoch if group.topology else None]
-    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], notes(found))]
+    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], notes(found), [of_group(group)])]
 
 
 def _reconciliation_tables(found: DescribedStreams, verbose: bool) -> list[Table]:
@@ -209,7 +212,8 @@ def _reconciliation_tables(found: DescribedStreams, verbose: bool) -> list[Table
                 as_kafka(m.assignment), as_kafka(m.target),
             )
         )  # fmt: skip
-        details.append([*sentences(each, group), *(_of_itself(m) if verbose else ())])
+        more = (*of_member(m, group, verbose=True), *_of_itself(m)) if verbose else of_member(m, group)
+        details.append([*sentences(each, group), *more])
     return [*state, Table(columns, rows, (), details)] if rows else state
 
 
@@ -273,13 +277,17 @@ def document(found: DescribedStreams, part: str | None) -> dict[str, Any]:
         "topology_epoch": g.topology.epoch if g.topology else None,
         "coordinator": {"id": g.coordinator.id, "host": g.coordinator.host, "port": g.coordinator.port},
         "member_count": len(g.members),
+        "warmups": warming_up(g),
+        "num_warmup_replicas": g.num_warmup_replicas,
+        "acceptable_recovery_lag": g.acceptable_recovery_lag,
+        "stale_member_count": sum(is_stale(m, g) for m in g.members),
     }
     if g.state == GroupState.NOT_READY:
         out["missing_topics"] = list(found.missing)
     if part == "topology":
         out["topology"] = topology_document(g)
     if part in (None, "members", "reconciliation"):
-        out["members"] = [_member(each) for each in standings(g)]
+        out["members"] = [_member(each, g) for each in standings(g)]
     if part in (None, "offsets"):
         out["offsets"] = [_offset(row) for row in found.offsets]
     return out
@@ -300,7 +308,7 @@ def _offset(row: OffsetRow) -> dict[str, Any]:
     }
 
 
-def _member(standing: Standing) -> dict[str, Any]:
+def _member(standing: Standing, group: StreamsGroupDescription) -> dict[str, Any]:
     m = standing.member
     return {
         "member_id": m.member_id,
@@ -314,13 +322,28 @@ def _member(standing: Standing) -> dict[str, Any]:
         "protocol": "classic" if m.is_classic else "streams",
         "epoch": m.epoch,
         "topology_epoch": m.topology_epoch,
+        "stale": is_stale(m, group),
         "state": standing.state,
         "assignment": _roles(m.assignment.units()),
         "target_assignment": _roles(m.target.units()),
         "task_offsets": {str(task): offset for task, offset in m.task_offsets.items()},
         "task_end_offsets": {str(task): offset for task, offset in m.task_end_offsets.items()},
+        "reports_offsets": None if group.silent is None else m.member_id not in group.silent,
+        "progress": [_copy(each) for each in copies_of(m, group)],
         "to_release": _with_whom("wanted_by", standing.releases),
         "waits_for": _with_whom("held_by", standing.waits),
+    }
+
+
+def _copy(copy: Copy) -> dict[str, Any]:
+    return {
+        "task": str(copy.task),
+        "role": copy.role.value,
+        "offset": copy.offset,
+        "end_offset": copy.end,
+        "lag": copy.lag,
+        "caught_up": copy.caught_up,
+        "active_on": copy.runs_it.member_id if copy.runs_it is not None else None,
     }
 
 

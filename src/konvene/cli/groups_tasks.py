@@ -14,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from konvene.cli.groups_progress import is_stale
 from konvene.client.streams_tasks import Assignment, Role, Task, by_subtopology
 
 if TYPE_CHECKING:
     from konvene.client.streams_groups import StreamsGroupDescription, StreamsMemberDescription
 
-__all__ = ["Standing", "Unit", "as_kafka", "sentences", "spelled", "standings", "stuck", "who"]
+__all__ = [
+    "Standing", "Unit", "as_kafka", "of_topology", "sentences", "spelled", "standings", "stuck", "who",
+]  # fmt: skip
 
 AWAY = -2
 """The epoch of a static member that has left and said that it will be back."""
@@ -158,11 +161,15 @@ def sentences(standing: Standing, group: StreamsGroupDescription) -> list[str]:
         told.append(_of_free(free, standing, group))
     if standing.behind and not standing.is_away and not standing.releases:
         told.append(f"has not come to epoch {group.assignment_epoch} yet: it is at {standing.member.epoch}")
-    if group.topology is not None and standing.member.topology_epoch != group.topology.epoch:
-        told.append(
-            f"runs topology {standing.member.topology_epoch}, and the group's is {group.topology.epoch}"
-        )
-    return told
+    return told + of_topology(standing.member, group)
+
+
+def of_topology(member: StreamsMemberDescription, group: StreamsGroupDescription) -> list[str]:
+    """Whether the member runs another topology than the group's; stale is who runs an older one."""
+    if group.topology is None or member.topology_epoch == group.topology.epoch:
+        return []
+    runs = f"runs topology {member.topology_epoch}, and the group's is {group.topology.epoch}"
+    return [f"is stale: it {runs}" if is_stale(member, group) else runs]
 
 
 def _of_free(free: list[Unit], standing: Standing, group: StreamsGroupDescription) -> str:

@@ -1,8 +1,9 @@
 """What an administrator asks of streams groups: the methods that KIP-1071 adds to Kafka's Admin.
 
 Offsets and deletion are those of any group, under the document's names; what they refuse for one of many is
-handed back beside it. Descriptions are StreamsGroupDescribe's, and hold Kafka's answer to it, with one thing
-more that brokers of ours tell if they are asked: what members have yet to give up.
+handed back beside it. Descriptions are StreamsGroupDescribe's, and hold Kafka's answer to it, with what
+brokers of ours tell beside if they are asked: what members have yet to give up, and what warm-ups are
+measured by.
 """
 
 from __future__ import annotations
@@ -113,6 +114,12 @@ class StreamsGroupDescription(NamedTuple):
     """Empty before version 1."""
     description: TopologyDescription | None = None
     description_status: int = DescriptionStatus.NOT_REQUESTED
+    acceptable_recovery_lag: int | None = None
+    """A warm-up that is behind by no more records has caught up. None, as below, where it is not told."""
+    num_warmup_replicas: int | None = None
+    """So many tasks may warm up at a time."""
+    silent: frozenset[str] | None = None
+    """Member ids of those that are known not to say how far their tasks are."""
 
     @property
     def type(self) -> str:
@@ -131,7 +138,8 @@ class StreamsGroupAdmin(GroupAdmin):
         """A streams group. Raises `KafkaError` GROUP_ID_NOT_FOUND where there is none.
 
         `topology_description`: with what the topology looks like inside, where that is known (version 1).
-        `owed`: ask what members have yet to give up, too; brokers that are not ours do not say."""
+        `owed`: ask what members have yet to give up, too, and what warm-ups are measured by; brokers that
+        are not ours do not say."""
         key, about = BY_NAME["StreamsGroupDescribe"].key, f"group {group}"
         connection = await self._coordinator(group)
         if not connection.speaks(key):
@@ -209,7 +217,8 @@ class StreamsGroupAdmin(GroupAdmin):
 
 
 def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
-    owed = _owed(found)
+    notes = _notes(found)
+    owed = None if notes is None else _owed(notes)
     topology = None
     if found.topology is not None:
         subtopologies = tuple(map(Subtopology.read, found.topology.subtopologies or ()))
@@ -225,6 +234,9 @@ def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
         assignor=found.assignor_name or "",
         description=_description(found.topology_description),
         description_status=found.topology_description_status,
+        acceptable_recovery_lag=_known(notes.acceptable_recovery_lag) if notes is not None else None,
+        num_warmup_replicas=_known(notes.num_warmup_replicas) if notes is not None else None,
+        silent=frozenset(notes.silent) if notes is not None else None,
     )
 
 
@@ -253,18 +265,27 @@ def _assignment(told: Any) -> Assignment:
     return Assignment.read(told.active_tasks, told.standby_tasks, told.warmup_tasks)
 
 
-def _owed(found: Any) -> dict[str, Assignment] | None:
+def _notes(found: Any) -> StreamsNotes | None:
+    """What a broker of ours tells beside."""
     for tag, data in found.unknown_tags:
         if tag == STREAMS_NOTES:
             try:
-                notes = decode(StreamsNotes, 0, data)
+                notes: StreamsNotes = decode(StreamsNotes, 0, data)
             except CodecError as error:
                 raise BadResponse(f"group {found.group_id}, what its members owe: {error}") from error
-            return {
-                note.member_id: Assignment.read(note.owes_active, note.owes_standby, note.owes_warmup)
-                for note in notes.members
-            }
+            return notes
     return None
+
+
+def _owed(notes: StreamsNotes) -> dict[str, Assignment]:
+    return {
+        note.member_id: Assignment.read(note.owes_active, note.owes_standby, note.owes_warmup)
+        for note in notes.members
+    }
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None
 
 
 def _description(told: Any) -> TopologyDescription | None:

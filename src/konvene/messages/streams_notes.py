@@ -1,14 +1,16 @@
-"""What members of a streams group have yet to give up, told beside the group's description to who asks.
+"""What members of a streams group have yet to give up, told beside the group's description to who asks; and
+what their warm-ups are measured by.
 
 Kafka's description shows what a member has, without what it was told to give up and has not confirmed: so it
-does not show what others wait for, nor on whom. It has no place for that. As with `heartbeat_notes`, it is a
+does not show what others wait for, nor on whom. It shows how far tasks are, and not how far they have to be.
+It has no place for either. As with `heartbeat_notes`, it is a
 tagged field of a number that Kafka does not use: who sends it, empty, with StreamsGroupDescribe is answered
 it with each group. Other brokers pass over it and say nothing.
 """
 
 from __future__ import annotations
 
-from konvene.codec.schema import Struct, array, string
+from konvene.codec.schema import Struct, array, int32, int64, string
 from konvene.messages.streams_group_describe import TaskIds
 
 STREAMS_NOTES = 27_504
@@ -27,3 +29,9 @@ class StreamsNote(Struct):
 class StreamsNotes(Struct, versions="0", flexible="0+"):
     members: tuple[StreamsNote, ...] = array(StreamsNote, "0+")
     """Those that owe something."""
+    acceptable_recovery_lag: int = int64("0+", default=-1, tag=0)
+    """A warm-up that is behind by no more records has caught up; -1: it is not told."""
+    num_warmup_replicas: int = int32("0+", default=-1, tag=1)
+    """So many tasks warm up at a time; -1: it is not told."""
+    silent: tuple[str, ...] = array(string, "0+", tag=2)
+    """Member ids of those that are known not to say how far their tasks are."""
