@@ -386,7 +386,12 @@ def topology_after(current: Topology | None, sent: wire.Topology, mode: str) -> 
     """The topology that the group has once a member has joined with this one. `current` itself if it stays.
 
     mode kafka: the first one stays; an older epoch is taken (the member is told STALE_TOPOLOGY), anything
-    else that differs is refused. mode kip: the next epoch replaces it, an older one is fenced."""
+    else that differs is refused. mode kip, by the epoch that is sent:
+
+        the group's       has to be the same topology, else STREAMS_INVALID_TOPOLOGY_EPOCH
+        the next one      replaces the group's, also where it is equal but for its epoch
+        one further on    STREAMS_INVALID_TOPOLOGY_EPOCH
+        an older one      STREAMS_TOPOLOGY_FENCED, also while the group is empty"""
     check_sent(sent)
     if current is None:
         return Topology.from_request(sent)
@@ -394,17 +399,29 @@ def topology_after(current: Topology | None, sent: wire.Topology, mode: str) -> 
         return current
     if mode == KAFKA:
         raise GroupError(Errors.INVALID_REQUEST, "Topology updates are not supported yet.")
-    if sent.epoch < current.epoch:
-        raise GroupError(
-            Errors.STREAMS_TOPOLOGY_FENCED,
-            f"Topology epoch {sent.epoch} is behind the group's topology epoch {current.epoch}.",
-        )
     if sent.epoch == current.epoch + 1:
         return Topology.from_request(sent)
-    raise GroupError(
+    raise _refused(current.epoch, sent.epoch)
+
+
+def _refused(known: int, sent: int) -> GroupError:
+    """Why a topology is neither the group's nor its next one, and what there is to do."""
+    if sent < known:
+        return GroupError(
+            Errors.STREAMS_TOPOLOGY_FENCED,
+            f"Topology epoch {sent} is behind the group's topology epoch {known}. To go back to an earlier "
+            f"topology, bring it with topology epoch {known + 1}.",
+        )
+    if sent > known:
+        return GroupError(
+            Errors.STREAMS_INVALID_TOPOLOGY_EPOCH,
+            f"Topology epoch {sent} is too far ahead: the group's is {known}, and the next topology has to "
+            f"come with {known + 1}.",
+        )
+    return GroupError(
         Errors.STREAMS_INVALID_TOPOLOGY_EPOCH,
-        f"A topology that differs from the group's must come with topology epoch {current.epoch + 1}, not "
-        f"{sent.epoch}.",
+        f"The topology differs from the group's at the same topology epoch {known}. To replace it, bring it "
+        f"with topology epoch {known + 1}.",
     )
 
 
