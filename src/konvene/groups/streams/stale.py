@@ -5,20 +5,28 @@ They keep what they have, as far as the assignor leaves it to them, but a task t
 in another role, may be one that they cannot run. So of what an assignor gives them
 
     what they have, in the role in which they have it     stays
-    another active task                                   goes to a member that is up to date
-    another standby                                       likewise, to a process that has none of the task
+    another active task                                   stays with who runs it, if it has state or if all
+                                                          members are behind; else goes to one that is not
+    another standby                                       to a process that has none of the task: stays with a
+                                                          member that is behind and has it, else goes to one
+                                                          that is up to date
+    another warm-up                                       to nobody: it was to be active there
 
-and of those who are up to date, who has a standby of the task comes first, then who has fewest active tasks.
-The standby that became active is made up for elsewhere. Where nobody is up to date, nobody runs the task
-until somebody is; where no process is left, there are fewer standbys.
+and of those who are up to date, who has a standby of the task comes first, then who warms it up, then who has
+fewest active tasks. The standby that became active is made up for elsewhere. A task without state that is to
+move goes on at once, for an assignor that moves it wants it to; one with state would begin anew with nothing.
+Where nobody is up to date, a task that nobody runs waits for somebody who is; where no process is left, there
+are fewer standbys.
 
-Assignors know nothing of this, whoever wrote them. Apache Kafka 4.4 has no other topology to change to, and
-so nothing like it: this holds with `konvene.streams.mode` = `kip` alone.
+Assignors know nothing of this, whoever wrote them. So one that has a task warm up on a member that is behind
+has it for nothing: once its copy has caught up, the task stays where it is, and the copy goes or becomes a
+standby. Apache Kafka 4.4 has no other topology to change to, and so nothing like it: this holds with
+`konvene.streams.mode` = `kip` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from konvene.groups.assignors.tasks import (
     NO_TASKS,
@@ -35,12 +43,14 @@ __all__ = ["nothing_new_for"]
 Task = tuple[str, int]
 
 
-def nothing_new_for(stale: Collection[str], spec: GroupSpec, given: GroupAssignment) -> GroupAssignment:
+def nothing_new_for(
+    stale: Collection[str], spec: GroupSpec, given: GroupAssignment, is_stateful: Callable[[str], bool]
+) -> GroupAssignment:
     """The same assignment, but that these members get nothing that they do not have."""
     work = _Work(spec, given, stale)
     orphans, short = work.take_away()
     for task in sorted(orphans):
-        if work.make_active(task):
+        if work.make_active(task, is_stateful=is_stateful(task[0])):
             short.append(task)
     for task in sorted(short):
         work.add_standby(task)
@@ -57,10 +67,16 @@ class _Work:
         self.current = sorted(spec.members.keys() - set(stale))
         self.has = {name: _units(given.get(name, NOTHING)) for name in spec.members}
         self.changed: set[str] = set()
-        self.on_process: dict[tuple[str, Task], Unit] = {}
-        for name, has in self.has.items():
-            for unit in has:
-                self.on_process[self._process(name), unit[1:]] = unit
+        self.on_process: dict[tuple[str, Task], tuple[str, Unit]] = {}
+        """What a process has of a task, and which of its members."""
+        self.actives = {name: sum(unit[0] is Role.ACTIVE for unit in has) for name, has in self.has.items()}
+        self.had: dict[Unit, list[str]] = {}
+        """Who has what now: in each role, of each task."""
+        for name in sorted(spec.members):
+            for unit in sorted(_units(spec.members[name].assigned)):
+                self.had.setdefault(unit, []).append(name)
+            for unit in self.has[name]:
+                self.on_process[self._process(name), unit[1:]] = name, unit
 
     def _process(self, name: str) -> str:
         return self.spec.members[name].process_id
@@ -68,11 +84,13 @@ class _Work:
     def _take(self, name: str, unit: Unit) -> None:
         self.has[name].remove(unit)
         self.on_process.pop((self._process(name), unit[1:]), None)
+        self.actives[name] -= unit[0] is Role.ACTIVE
         self.changed.add(name)
 
     def _give(self, name: str, unit: Unit) -> None:
         self.has[name].add(unit)
-        self.on_process[self._process(name), unit[1:]] = unit
+        self.on_process[self._process(name), unit[1:]] = name, unit
+        self.actives[name] += unit[0] is Role.ACTIVE
         self.changed.add(name)
 
     def take_away(self) -> tuple[list[Task], list[Task]]:
@@ -86,32 +104,42 @@ class _Work:
                     (orphans if unit[0] is Role.ACTIVE else short).append(unit[1:])
         return orphans, short
 
-    def make_active(self, task: Task) -> bool:
-        """Give a task to a member that is up to date; whether a standby went for it."""
-        if not self.current:
+    def make_active(self, task: Task, *, is_stateful: bool) -> bool:
+        """Give a task to who runs it, or to a member that is up to date; whether a standby went for it."""
+        stays = self.had.get((Role.ACTIVE, *task), []) if is_stateful or not self.current else []
+        name = min(stays, default=None) or self._next_active(task)
+        if name is None:
             return False
-        standby: Unit = (Role.STANDBY, *task)
-        copies = [name for name in self.current if standby in self.has[name]]
-        free = [name for name in self.current if (self._process(name), task) not in self.on_process]
-        name = min(copies or free or self.current, key=self._load)
-        process = self._process(name)
-        there = self.on_process.get((process, task))
-        if there is not None:  # Its own, or that of a member of its process that is behind.
-            holder = next(
-                n for n in self.spec.members if self._process(n) == process and there in self.has[n]
-            )
-            self._take(holder, there)
+        there = self.on_process.get((self._process(name), task))
+        if there is not None:  # Its own, or that of another member of its process.
+            self._take(*there)
         self._give(name, (Role.ACTIVE, *task))
-        return there == standby
+        return there is not None and there[1][0] is Role.STANDBY
+
+    def _next_active(self, task: Task) -> str | None:
+        """Who is up to date and nearest to it; None where nobody is up to date."""
+        for role in (Role.STANDBY, Role.WARMUP):
+            copies = [name for name in self.current if (role, *task) in self.has[name]]
+            if copies:
+                return min(copies, key=self._load)
+        return min(self._free(task) or self.current, key=self._load, default=None)
 
     def add_standby(self, task: Task) -> None:
-        free = [name for name in self.current if (self._process(name), task) not in self.on_process]
+        """Where it is already, else where there is nothing of the task; nowhere where there is no such."""
+        standby: Unit = (Role.STANDBY, *task)
+        stays = [name for name in self.had.get(standby, ()) if not self._is_there(name, task)]
+        free = stays or self._free(task)
         if free:
-            self._give(min(free, key=self._load), (Role.STANDBY, *task))
+            self._give(min(free, key=self._load), standby)
+
+    def _free(self, task: Task) -> list[str]:
+        return [name for name in self.current if not self._is_there(name, task)]
+
+    def _is_there(self, name: str, task: Task) -> bool:
+        return (self._process(name), task) in self.on_process
 
     def _load(self, name: str) -> tuple[int, int, str]:
-        has = self.has[name]
-        return sum(unit[0] is Role.ACTIVE for unit in has), len(has), name
+        return self.actives[name], len(self.has[name]), name
 
     def answer(self) -> GroupAssignment:
         return {

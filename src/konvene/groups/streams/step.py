@@ -54,6 +54,12 @@ class Step(EpochStep[StreamsGroup]):
     def assignor(self) -> TaskAssignor:
         return assignor_of(self.config, self.context)
 
+    @property
+    def replaces_topology(self) -> bool:
+        """Whether the member at hand brings the next topology, in the place of the one that the group had."""
+        known = self.group.topology
+        return known is not None and self.topology is not known
+
     def _protocol(self) -> str:
         return self.assignor.name
 

@@ -7,7 +7,9 @@ tasks from the beginning. Members are told that it is delayed (status ASSIGNMENT
 
 While the topology is not ready there are no tasks: everybody's target is to have none.
 
-In mode `kip` members whose topology is not the group's get nothing new, whatever the assignor says (`stale`).
+In mode `kip` members whose topology is not the group's get nothing new, whatever the assignor says, and keep
+what they have while the group's is not ready (`stale`). When another topology takes the place of the group's,
+the target is computed at once, and here: the last one gives tasks of a topology that is gone.
 
 A large group's target is computed elsewhere (`consumer.work`), if the broker offloads; until it is there
 everybody goes on with the last one, and no other one is begun. A target for an epoch that is past is dropped,
@@ -59,6 +61,8 @@ def retarget(
         told.append(_delayed("initial rebalance delay"))
         return NOTHING
     last = group.target_of(replaced if replaced is not None else new.member_id)
+    if step.replaces_topology and step.soft.computing:
+        step.remember(computing=0)
     if step.assignment_epoch >= step.epoch or step.soft.computing:
         return last
     if not _is_time(step):
@@ -114,13 +118,14 @@ def _is_time(step: Step) -> bool:
     last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["streams.assignment.interval.ms"]
     # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
     waits = last_ms <= step.context.now_ms < last_ms + interval_ms
-    return last_ms == 0 or not waits
+    return last_ms == 0 or not waits or step.replaces_topology
 
 
 def _compute(step: Step, members: Members, configured: Configured) -> GroupAssignment | None:
     """Everybody's target; None where it is computed elsewhere."""
     if not configured.is_ready or step.topology is None:
-        return dict.fromkeys(members, NOTHING)
+        kept = {name: members[name].current.assigned.tasks for name in _stale(step, members)}
+        return dict.fromkeys(members, NOTHING) | kept
     stateful = step.topology.is_stateful
     topology = TopologyDescriber(
         {name: Subtopology(count, stateful(name)) for name, count in configured.tasks.items()}
@@ -130,7 +135,7 @@ def _compute(step: Step, members: Members, configured: Configured) -> GroupAssig
     )
     assignor = step.assignor
     weight = len(members) + sum(configured.tasks.values()) * (1 + spec.configs.num_standby_replicas)
-    if step.config["streams.assignor.offload.enable"] and weight >= HEAVY:
+    if step.config["streams.assignor.offload.enable"] and weight >= HEAVY and not step.replaces_topology:
         wanted = AssignmentToCompute(step.group.group_id, step.epoch, assignor, spec, topology)
         step.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
         step.remember(computing=step.epoch)
@@ -144,12 +149,18 @@ def _compute(step: Step, members: Members, configured: Configured) -> GroupAssig
 
 def _for_who_is_current(step: Step, members: Members, given: GroupAssignment) -> GroupAssignment:
     """In mode `kip`: who is behind the group's topology gets nothing new."""
+    stale = _stale(step, members)
+    if not stale or step.topology is None:
+        return given
+    spec = GroupSpec({n: _spec(step, m) for n, m in members.items()})
+    return nothing_new_for(stale, spec, given, step.topology.is_stateful)
+
+
+def _stale(step: Step, members: Members) -> list[str]:
+    """In mode `kip`: who is behind the group's topology."""
     if step.topology is None or step.context.config["konvene.streams.mode"] != KIP:
-        return given
-    stale = [name for name, member in members.items() if member.topology_epoch != step.topology.epoch]
-    if not stale:
-        return given
-    return nothing_new_for(stale, GroupSpec({n: _spec(step, m) for n, m in members.items()}), given)
+        return []
+    return [name for name, member in members.items() if member.topology_epoch != step.topology.epoch]
 
 
 def _spec(step: Step, member: Member) -> AssignmentMemberSpec:

@@ -33,7 +33,7 @@ class TasksAreGiven(Promise):
 
     T2: to no process twice, in whatever roles. T6: each task with state has as many standbys as are
     configured, or one on each other process. T4, T7: one without state has none, and nobody warms up.
-    T10: while the topology is not ready nobody is to have anything.
+    T10: while the topology is not ready nobody is to have anything, but who is behind it what it has.
 
     T9: who is behind the topology, in mode `kip`, is to have nothing that it has not. So there may be fewer
     standbys then, and where all are behind, tasks that nobody runs."""
@@ -77,7 +77,7 @@ class TasksAreGiven(Promise):
         without = group.members.keys() - group.targets.keys()
         assert not without, f"{group!r}: {sorted(without)} have no target"
         if group.topology is None or group.validated_topology_epoch != group.topology.epoch:
-            given = {member_id: units(target) for member_id, target in group.targets.items()}
+            given = {name: units(target) for name, target in group.targets.items() if name not in behind}
             assert not any(given.values()), f"{group!r} is not ready, and given is {given}"
             return
         tasks = tasks_of(group.topology, topics)
