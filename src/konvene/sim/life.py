@@ -15,6 +15,7 @@ from konvene.codec.compile import decode, encode
 from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
+from konvene.groups.assignors.tasks import TaskAssignor
 from konvene.groups.consumer.work import given_up
 from konvene.groups.kinds import Group
 from konvene.groups.shard import GroupShard
@@ -46,6 +47,8 @@ class Life:
         self.settings = dict(settings)
         self.set_config()
         self.topics: Topics = TOPICS
+        self.task_assignors: dict[str, TaskAssignor] = {}
+        """Those on offer to streams groups, in place of the broker's; empty: the broker's."""
         self.agenda = Agenda(random)
         self.log = Log() if log is None else log
         self.holds = False
@@ -183,6 +186,7 @@ class Life:
             lambda: self.config,
             log=self.log,
             topics=lambda: self.topics,
+            task_assignors=self.task_assignors,
             at_once=not self.holds,
             observe=self._observe,
             tell=self._tell,

@@ -72,7 +72,7 @@ from konvene.sim.scenario_share import (
     share_heartbeat,
     state,
 )
-from konvene.sim.scenario_streams import create, streams_describe, streams_heartbeat
+from konvene.sim.scenario_streams import create, streams_describe, streams_heartbeat, streams_targets
 from konvene.sim.scenario_words import (
     NONE,
     Client,
@@ -452,6 +452,7 @@ COMMANDS = {
     "consumer-describe": Command(consumer_describe, "GROUP", "version"),
     "streams-heartbeat": Command(streams_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_RUNS}"),
     "streams-describe": Command(streams_describe, "GROUP", "version"),
+    "streams-targets": Command(streams_targets, "", "KEY"),
     "share-heartbeat": Command(
         share_heartbeat, f"WHO [{'|'.join(SHARE_EPOCHS)}]", "version group member epoch topics rack"
     ),

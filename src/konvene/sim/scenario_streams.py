@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.assignors.tasks import Tasks
+from konvene.groups.assignors.tasks import (
+    NO_TASKS,
+    GroupAssignment,
+    GroupSpec,
+    MemberAssignment,
+    TaskAssignor,
+    Tasks,
+    TopologyDescriber,
+    checked,
+)
 from konvene.groups.streams.work import CREATE_TOPICS, TopicsNotCreated, TopicsToCreate
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.messages.streams_group_heartbeat import (
@@ -180,6 +189,31 @@ def _infos(parts: list[tuple[str, str, str]], wanted: str) -> tuple[TopicInfo, .
     return tuple(
         TopicInfo(name=topic, partitions=int(count or 0)) for sign, topic, count in parts if sign == wanted
     )
+
+
+# --- what an assignor says ---------------------------------------------------------------------
+
+
+def streams_targets(s: Scenario, plain: list[str], o: Options) -> None:
+    """From here on every target is what is said, of whoever is a member; without any, the broker's assignors
+    are asked again."""
+    s.life.task_assignors.clear()
+    said = {who: _target(text) for who, text in o.items()}
+
+    def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
+        given = {s.client(who).member_id: tasks for who, tasks in said.items()}
+        return checked(spec, topology, {name: given[name] for name in spec.members if name in given})
+
+    if said:
+        s.life.task_assignors["said"] = TaskAssignor("said", assign)
+
+
+def _target(text: str) -> MemberAssignment:
+    """`0:0-2`, and behind a slash each what it stands by for, and what it warms up."""
+    roles = [NO_TASKS if told == NONE else dict(ranges(told)) for told in text.split("/")]
+    if len(roles) > len(ROLES):
+        raise ScenarioError(f"expected ACTIVE/STANDBY/WARMUP, not {text!r}", "")
+    return MemberAssignment(*roles)
 
 
 # --- what is done elsewhere ------------------------------------------------------------------------

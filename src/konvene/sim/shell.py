@@ -22,7 +22,7 @@ from konvene.groups.story import SoftIs
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
 from konvene.records.transactional import InTransaction
-from konvene.shard.contract import Context, Effect, Outcome
+from konvene.shard.contract import NO_ASSIGNORS, Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
 from konvene.sim.agenda import Agenda
@@ -115,6 +115,7 @@ class Shell:
         *,
         log: Log | None = None,
         topics: Callable[[], Topics] = lambda: TOPICS,
+        task_assignors: Mapping[str, Any] = NO_ASSIGNORS,
         at_once: bool = True,
         load_ms: Callable[[], int] = lambda: 0,
         observe: Callable[[Event], None] = lambda event: None,
@@ -162,6 +163,7 @@ class Shell:
             wall_clock_ms=agenda.wall_clock_ms,
             topics=topics,
             assignors=OFFERED,
+            task_assignors=task_assignors,
             perform=perform,
             tell=tell,
         )
