@@ -56,6 +56,7 @@ def test_the_page_describes_each_command() -> None:
         ("join ann version=99", "cannot be said in this version"),
         ("commit ann orders", "expected topic-partition, not 'orders'"),
         ("commit ann orders-0", "an offset is a number, not ''"),
+        ("streams-targets ann=0:0/-/-/-", "expected ACTIVE/STANDBY/WARMUP, not '0:0/-/-/-'"),
         ("config", "expected KEY=VALUE"),
         ("config no.such=1", "no.such"),
         ("config group.max.size=many", "group.max.size"),
