@@ -7,25 +7,33 @@ the member's rack is one of those that have all partitions which the task reads.
     clash       tags on which a member shares its value with somebody that has a copy. Who does not say one of
                 the tags clashes with nobody on it, but comes behind those who clash as little and say all:
                 the number is shared tags * (tags + 1) + tags not said. It is 0 for who is known to be apart
-    local       also where the rack of the member, or those of the task, are not known
+    local       also where the rack of the member, or those of the task, are not known; and where no rack has
+                all that the task reads, for then no place is better than another
 
 A tag of which all values are taken is shared by whoever comes next, so that it makes no difference between
 candidates, as in Kafka's ClientTagAwareStandbyTaskAssignor. Unlike there, who shares one tag comes before who
 shares two.
 
-This decides nothing of who has how many tasks. Members with the same tags are one class, and what two classes
-share is computed once: a question costs as much as there are copies.
+This decides nothing of who has how many tasks; for that see the assignors, and `task_spread` for changing
+places afterwards. Members with the same tags are one class, and what two classes share is computed once: a
+question costs as much as there are copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from konvene.groups.assignors.progress import Task
-from konvene.groups.assignors.tasks import GroupAssignment, GroupSpec, TopologyDescriber
+from konvene.groups.assignors.tasks import (
+    GroupAssignment,
+    GroupSpec,
+    MemberAssignment,
+    Tasks,
+    TopologyDescriber,
+)
 
-__all__ = ["Cost", "Racks", "cost"]
+__all__ = ["NO_COST", "Cost", "Racks", "cost"]
 
 TagValues = tuple[str | None, ...]
 """What a member says of each configured tag, in their order; None where it says nothing."""
@@ -36,15 +44,16 @@ class Racks:
 
     __slots__ = ("_class_of", "_racks", "_shared", "_tags", "_tasks", "_values", "is_trivial")
 
-    def __init__(self, spec: GroupSpec, topology: TopologyDescriber) -> None:
-        self._tags = spec.configs.rack_aware_assignment_tags
+    def __init__(self, spec: GroupSpec, topology: TopologyDescriber, tags: tuple[str, ...]) -> None:
+        self._tags = tags
         numbers: dict[TagValues, int] = {}
         self._class_of: dict[str, int] = {}
         """For each member the number of those who say the same tags."""
         self._racks: dict[str, str] = {}
         """For each member that says one."""
-        for name, member in spec.members.items():
-            said = tuple(member.client_tags.get(tag) for tag in self._tags)
+        for name in sorted(spec.members):
+            member = spec.members[name]
+            said = tuple(member.client_tags.get(tag) for tag in tags)
             self._class_of[name] = numbers.setdefault(said, len(numbers))
             if member.rack_id is not None:
                 self._racks[name] = member.rack_id
@@ -54,59 +63,70 @@ class Racks:
         self._tasks: dict[str, tuple[frozenset[str], ...]] = {
             name: found.racks for name, found in topology.subtopologies.items() if found.racks
         }
-        self.is_trivial = not self._tags and not (self._racks and self._tasks)
+        self.is_trivial = not tags and not (self._racks and self._tasks)
         """No tags are configured and no racks are known: every answer is 0, or True."""
 
     @classmethod
     def of(cls, spec: GroupSpec, topology: TopologyDescriber) -> Racks:
         """What a group and its topology tell of places."""
-        return cls(spec, topology)
+        return cls(spec, topology, spec.configs.rack_aware_assignment_tags)
 
     def __repr__(self) -> str:
-        return f"<Racks {len(self._values)} kinds of tags, {len(self._racks)} members with racks>"
+        return f"<Racks {len(self._values)} classes by tags, {len(self._racks)} members with racks>"
 
     def clash(self, member_id: str, others: Iterable[str]) -> int:
         """How much a copy at this member would share with those at others: the less, the better."""
         if not self._tags:
             return 0
         mine = self._class_of[member_id]
-        taken = 0
-        for other in others:
-            taken |= self._common(mine, self._class_of[other])
-        return taken.bit_count() * (len(self._tags) + 1) + self._values[mine].count(None)
+        shared = self.shared_by(mine, (self._class_of[other] for other in others))
+        return shared * (len(self._tags) + 1) + self._values[mine].count(None)
 
     def is_local(self, member_id: str, task: Task) -> bool:
         """Whether the member is in a rack that has all that the task reads, or nobody knows."""
         rack, racks = self._racks.get(member_id), self._tasks.get(task[0], ())
-        return rack is None or task[1] >= len(racks) or rack in racks[task[1]]
+        return rack is None or task[1] >= len(racks) or not racks[task[1]] or rack in racks[task[1]]
 
-    def shares(self, member_id: str, other: str) -> int:
-        """On how many of the tags two members say the same."""
-        return self._common(self._class_of[member_id], self._class_of[other]).bit_count()
+    # --- by classes ---
 
-    def says_all(self, member_id: str) -> bool:
-        """Whether a member says a value of each tag."""
-        return None not in self._values[self._class_of[member_id]]
+    @property
+    def classes(self) -> range:
+        """A number for all members that say the same tags."""
+        return range(len(self._values))
+
+    def class_of(self, member_id: str) -> int:
+        """That of a member. Raises `KeyError` for who is none."""
+        return self._class_of[member_id]
+
+    def shared_by(self, one: int, others: Iterable[int]) -> int:
+        """On how many tags a class shares its value with one of the others at least."""
+        taken = 0
+        for other in others:
+            found = self._shared.get((one, other))
+            taken |= self._common(one, other) if found is None else found
+        return taken.bit_count()
+
+    def says_all(self, one: int) -> bool:
+        """Whether members of a class say a value of each tag."""
+        return None not in self._values[one]
 
     def _common(self, one: int, two: int) -> int:
-        found = self._shared.get((one, two))
-        if found is None:
-            pairs = zip(self._values[one], self._values[two], strict=True)
-            found = sum(1 << at for at, (this, that) in enumerate(pairs) if this is not None and this == that)
-            self._shared[one, two] = self._shared[two, one] = found
+        pairs = zip(self._values[one], self._values[two], strict=True)
+        found = sum(1 << at for at, (this, that) in enumerate(pairs) if this is not None and this == that)
+        self._shared[one, two] = self._shared[two, one] = found
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an assignment costs by tags and racks. Nothing is 0 in all but the last two."""
+    """What an assignment costs by tags and racks. Of the first four the less the better."""
 
     actives_outside: int = 0
     """Active tasks at members outside the racks of what they read."""
     copies_outside: int = 0
     """Standby and warm-up tasks at such members."""
     pairs_sharing_all: int = 0
-    """Pairs of copies of one task, the active one being one of them, with the same value of every tag."""
+    """Pairs of copies of one task, the active one being a copy as well, with the same value of every tag."""
     pairs_sharing_some: int = 0
     """Pairs with the same value of some tags and not of all."""
     tasks_apart: int = 0
@@ -115,19 +135,22 @@ class Cost:
     """Tasks that have more than one copy: so many could be apart."""
 
 
+NO_COST = Cost()
+
+
 def cost(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -> Cost:
-    """Count what an assignment costs. Members that are not of the group are left out."""
+    """Count what an assignment costs. What it gives to who is not in the group is left out."""
     racks = Racks.of(spec, topology)
+    tags = len(spec.configs.rack_aware_assignment_tags)
     actives, copies = _outside(racks, spec, given)
     pairs_all = pairs_some = apart = tasks = 0
-    tags = len(spec.configs.rack_aware_assignment_tags)
-    for holders in _holders(spec, given).values():
+    for holders in _holders(racks, spec, given).values():
         if len(holders) < 2:
             continue
         tasks += 1
         if not tags:
             continue
-        shared = [racks.shares(one, two) for at, one in enumerate(holders) for two in holders[:at]]
+        shared = [racks.shared_by(one, (two,)) for at, one in enumerate(holders) for two in holders[:at]]
         pairs_all += sum(each == tags for each in shared)
         pairs_some += sum(0 < each < tags for each in shared)
         apart += not any(shared) and all(map(racks.says_all, holders))
@@ -139,22 +162,30 @@ def _outside(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> tuple[int
     actives = copies = 0
     for name, mine in given.items():
         if name in spec.members:
-            for role in (mine.active, mine.standby, mine.warmup):
-                outside = sum(not racks.is_local(name, (of, p)) for of, some in role.items() for p in some)
-                if role is mine.active:
-                    actives += outside
-                else:
-                    copies += outside
+            actives += sum(not racks.is_local(name, task) for task in each_task(mine.active))
+            for role in (mine.standby, mine.warmup):
+                copies += sum(not racks.is_local(name, task) for task in each_task(role))
     return actives, copies
 
 
-def _holders(spec: GroupSpec, given: GroupAssignment) -> Mapping[Task, list[str]]:
-    """Who has a copy of each task, in whatever role."""
-    found: dict[Task, list[str]] = {}
+def _holders(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> Mapping[Task, list[int]]:
+    """The classes of those who have a copy of each task, in whatever role."""
+    found: dict[Task, list[int]] = {}
     for name, mine in given.items():
         if name in spec.members:
-            for role in (mine.active, mine.standby, mine.warmup):
-                for subtopology_id, partitions in role.items():
-                    for partition in partitions:
-                        found.setdefault((subtopology_id, partition), []).append(name)
+            for task in each_copy(mine):
+                found.setdefault(task, []).append(racks.class_of(name))
     return found
+
+
+def each_copy(mine: MemberAssignment) -> Iterator[Task]:
+    """The tasks that somebody has, in whatever role."""
+    for role in (mine.active, mine.standby, mine.warmup):
+        yield from each_task(role)
+
+
+def each_task(tasks: Tasks) -> Iterator[Task]:
+    """Tasks one by one."""
+    for name, partitions in tasks.items():
+        for partition in partitions:
+            yield name, partition
