@@ -9,12 +9,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from konvene.groups.assignors import sticky
+from konvene.groups.assignors import highly_available, sticky
 from konvene.groups.assignors.tasks import AssignmentConfigs, TaskAssignor
 from konvene.shard.contract import Context
 
 TASK_ASSIGNORS: Final[Mapping[str, TaskAssignor]] = MappingProxyType(
-    {row.name: row for row in (TaskAssignor("sticky", sticky.assign),)}
+    {
+        row.name: row
+        for row in (
+            TaskAssignor("sticky", sticky.assign),
+            TaskAssignor("highly_available", highly_available.assign),
+        )
+    }
 )
 """The built-in ones, the default first."""
 
