@@ -75,7 +75,7 @@ def test_found_ones_answer_in_order(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "why"),
     [
-        (["uniform"], "no such assignor; there are sticky, own, and functions"),
+        (["uniform"], "no such assignor; there are sticky, highly_available, own, and functions"),
         (["own_task_assignors:gone"], "module own_task_assignors has no gone"),
         (["own_task_assignors:number"], "it is a int, which cannot be called"),
         (["own_task_assignors:built_in"], "sticky is built in"),

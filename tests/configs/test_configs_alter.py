@@ -108,8 +108,8 @@ def test_a_topics_settings_are_judged_together() -> None:
             "streams.task.offset.interval.ms must be greater than or equal to 15000",
         ),
         (
-            {"streams.assignor.name": "highly_available"},
-            "streams.assignor.name 'highly_available' is not a registered task assignor. "
+            {"streams.assignor.name": "uniform"},
+            "streams.assignor.name 'uniform' is not a registered task assignor. "
             "Registered assignors are: [sticky].",
         ),
         (
@@ -124,6 +124,14 @@ def test_a_groups_settings_are_judged_within_the_brokers_limits(texts: dict[str,
         validate_group(BROKER_CONFIG, dict(texts))
     assert str(refused.value) == message
     assert refused.value.code == 40
+
+
+def test_a_group_may_name_any_built_in_task_assignor_unless_somebody_said_which() -> None:
+    name = {"streams.assignor.name": "highly_available"}
+    assert validate_group(BROKER_CONFIG, dict(name)) == name
+    alone, _ = BrokerConfig.load(None, [("group.streams.assignors", "sticky")])
+    with pytest.raises(ConfigError, match="not a registered task assignor"):
+        validate_group(alone, dict(name))
 
 
 def test_a_groups_session_must_outlast_its_heartbeat() -> None:

@@ -20,8 +20,15 @@ def test_a_broker_that_says_nothing_gives_every_default() -> None:
     """The defaults of the broker's settings and of the topic's and group's agree."""
     assert topic_defaults(_broker()) == {name: row.default for name, row in TOPIC.items()}
     expected = {name: row.default for name, row in GROUP.items()}
-    # A group names one assignor where the broker lists those on offer.
-    assert group_defaults(_broker()) == {**expected, "streams.assignor.name": "sticky"}
+    assert group_defaults(_broker()) == expected
+
+
+def test_a_groups_task_assignor_is_the_first_on_offer_if_somebody_said_which() -> None:
+    """Also if it is the one that the setting has by itself: then the broker chooses none."""
+    said = group_defaults(_broker(group_streams_assignors="highly_available,sticky"))
+    assert said["streams.assignor.name"] == "highly_available"
+    assert group_defaults(_broker(group_streams_assignors="sticky"))["streams.assignor.name"] == "sticky"
+    assert group_defaults(_broker())["streams.assignor.name"] is None
 
 
 @pytest.mark.parametrize(

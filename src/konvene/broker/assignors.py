@@ -6,7 +6,9 @@
 
 Task assignors of streams groups are found in the same way: the rows are those of
 `konvene.groups.streams.assignors.TASK_ASSIGNORS`, the group is `konvene.task_assignors`, and a function takes
-a `GroupSpec` and a `TopologyDescriber`.
+a `GroupSpec` and a `TopologyDescriber`. It may hand out warm-ups. Those that have caught up are taken out of
+its answer, for KIP-1071 has none, and so are those in processes that report no offsets: nobody would ever
+hear that they have.
 
 What is found is a function from a `GroupSpec` to a `GroupAssignment`, or a row that holds one under a name
 of its own. What it answers is looked at (`checked`), and whatever it raises is an assignor's failure: a group
@@ -18,8 +20,11 @@ This is the broker's because it imports modules that a setting names: cores take
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from konvene.configs.config import BrokerConfig
+from konvene.configs.effective import says_task_assignors
 from konvene.configs.errors import InvalidValue
 from konvene.groups.assignors import (
     ASSIGNORS,
@@ -30,7 +35,8 @@ from konvene.groups.assignors import (
     checked,
     tasks,
 )
-from konvene.groups.assignors.tasks import TaskAssignor, TaskAssignorError
+from konvene.groups.assignors.progress import Progress
+from konvene.groups.assignors.tasks import NO_TASKS, MemberAssignment, TaskAssignor, TaskAssignorError
 from konvene.groups.streams.assignors import TASK_ASSIGNORS
 
 __all__ = [
@@ -40,6 +46,7 @@ __all__ = [
     "load_assignors",
     "load_task_assignor",
     "load_task_assignors",
+    "offered_task_assignors",
 ]
 
 TaskFunction = Callable[[tasks.GroupSpec, tasks.TopologyDescriber], tasks.GroupAssignment]
@@ -93,6 +100,11 @@ def load_task_assignors(texts: Iterable[str]) -> Mapping[str, TaskAssignor]:
             raise InvalidValue(TASK_SETTING, text, f"another assignor is called {assignor.name} already.")
         found[assignor.name] = assignor
     return found
+
+
+def offered_task_assignors(config: BrokerConfig) -> Mapping[str, TaskAssignor]:
+    """What a broker offers: what it is told to, else all that is built in. Raises `InvalidValue`."""
+    return load_task_assignors(config[TASK_SETTING]) if says_task_assignors(config) else TASK_ASSIGNORS
 
 
 def load_task_assignor(text: str) -> TaskAssignor:
@@ -168,10 +180,28 @@ def _guarded_tasks(name: str, assign: TaskFunction) -> TaskFunction:
 
     def guarded(spec: tasks.GroupSpec, topology: tasks.TopologyDescriber) -> tasks.GroupAssignment:
         try:
-            return tasks.checked(spec, topology, assign(spec, topology))
+            return _awaited(spec, tasks.checked(spec, topology, assign(spec, topology)))
         except TaskAssignorError:
             raise
         except Exception as error:
             raise TaskAssignorError(f"Assignor {name}: {type(error).__name__}: {error}") from error
 
     return guarded
+
+
+def _awaited(spec: tasks.GroupSpec, given: tasks.GroupAssignment) -> tasks.GroupAssignment:
+    """The same, but for warm-ups that have caught up, or of which nobody would hear that they have."""
+    if not any(mine.warmup for mine in given.values()):
+        return given
+    progress, lag = Progress.of(spec.members.values()), spec.configs.acceptable_recovery_lag
+    heard = {member.process_id for member in spec.members.values() if member.reports_offsets}
+
+    def kept(process_id: str, mine: MemberAssignment) -> MemberAssignment:
+        warmup = {
+            name: tuple(p for p in some if not progress.has_caught_up(process_id, (name, p), lag))
+            for name, some in mine.warmup.items()
+            if process_id in heard
+        }
+        return replace(mine, warmup={name: some for name, some in warmup.items() if some} or NO_TASKS)
+
+    return {name: kept(spec.members[name].process_id, mine) for name, mine in given.items()}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.admission import Admission
 from konvene.broker.archive import Archive
-from konvene.broker.assignors import load_assignors, load_task_assignors
+from konvene.broker.assignors import load_assignors, offered_task_assignors
 from konvene.broker.audit import Audit
 from konvene.broker.cleaning import Cleaning
 from konvene.broker.coordinator import Call, Coordinator
@@ -111,7 +111,7 @@ class Broker:
         self.config = config
         self.group_configs = GroupConfigs(config)
         self.assignors = load_assignors(config["group.consumer.assignors"])
-        self.task_assignors = load_task_assignors(config["group.streams.assignors"])
+        self.task_assignors = offered_task_assignors(config)
         self.directory = directory
         self.loop = loop
         self.wall_clock_ms = doors.wall_clock_ms

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from konvene.configs.broker import BROKER, PLUGIN_PREFIXES, REMOVED
 from konvene.configs.checks import conflicts, wrong_cleaners
 from konvene.configs.config import CLAMPED, BrokerConfig, base_name, nearest_names
-from konvene.configs.effective import limits, topic_values
+from konvene.configs.effective import limits, task_assignors_on_offer, topic_values
 from konvene.configs.errors import (
     BadRequest,
     ConfigError,
@@ -139,13 +139,13 @@ def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dic
     values = {name: validate_group_config(name, text) for name, text in texts.items()}
     for name, value in values.items():
         _within_limits(broker, name, value)
-    if "streams.assignor.name" in values:
-        offered = broker.words("group.streams.assignors")
-        if values["streams.assignor.name"] not in offered:
-            raise ConfigError(
-                f"streams.assignor.name '{values['streams.assignor.name']}' is not a registered task "
-                f"assignor. Registered assignors are: [{', '.join(offered)}]."
-            )
+    assignor = values.get("streams.assignor.name")
+    if assignor is not None and assignor not in task_assignors_on_offer(broker):
+        offered = broker.words("group.streams.assignors")  # Kafka's words, also where there are more.
+        raise ConfigError(
+            f"streams.assignor.name '{assignor}' is not a registered task assignor. "
+            f"Registered assignors are: [{', '.join(offered)}]."
+        )
     for kind in HEARTBEATING:
         _outlasts(broker, values, kind)
     if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):

@@ -154,9 +154,11 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             at_least=1),
     Setting("group.streams.assignors", LIST, ("sticky",),
             "Task assignors on offer, the first being the default.", may_be_empty=False,
-            note="Built-in is sticky; any other function is named module:function, or as the entry point in "
-            "konvene.task_assignors of an installed package. A group's streams.assignor.name falls back to "
-            "the first."),
+            note="Built-in are sticky and highly_available (Kafka has no such one); any other function is "
+            "named module:function, or as the entry point in konvene.task_assignors of an installed package. "
+            "A group's streams.assignor.name falls back to the first, if this is set; if it is not, the "
+            "broker chooses for each group: highly_available for tasks with state, if members report how far "
+            "they are, else sticky."),
     Setting("group.streams.assignor.offload.enable", BOOLEAN, True,
             "Whether task assignments are computed away from the coordinator's own turn.",
             dynamic="cluster-wide", internal=True),

@@ -59,7 +59,7 @@ def describe_group(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> tuple[Described, ...]:
     """A group's settings as they were set; what is in force may be held to the broker's limits."""
-    values = group_defaults(broker)
+    values = group_defaults(broker) | {"streams.assignor.name": broker.words("group.streams.assignors")[0]}
     values.update((name, GROUP[name].parse(text)) for name, text in overrides.items() if name in GROUP)
     set_on_broker = {name for name, row in GROUP.items() if any(broker_sets(broker, s) for s in row.synonyms)}
     return _described(GROUP, values, overrides, Source.GROUP, broker, names, set(overrides) | set_on_broker)

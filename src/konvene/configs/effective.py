@@ -11,12 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from konvene.configs.config import BrokerConfig
-from konvene.configs.group import GROUP, HEARTBEATING, LIMITS
+from konvene.configs.broker import BROKER
+from konvene.configs.config import BrokerConfig, Source
+from konvene.configs.group import GROUP, HEARTBEATING, LIMITS, TASK_ASSIGNORS
 from konvene.configs.setting import Setting
 from konvene.configs.topic import TOPIC
 
-__all__ = ["group_defaults", "group_values", "topic_defaults", "topic_values"]
+__all__ = [
+    "group_defaults",
+    "group_values",
+    "says_task_assignors",
+    "task_assignors_on_offer",
+    "topic_defaults",
+    "topic_values",
+]
 
 # How many milliseconds one of a name's last word is; other words are not a time.
 MS: Final = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
@@ -77,7 +85,7 @@ def group_values(
 
 
 def group_defaults(broker: BrokerConfig) -> dict[str, Any]:
-    """Every group setting of a group that says nothing itself."""
+    """Every group setting of a group that says nothing itself; no task assignor where the broker chooses."""
     return {name: _group_default(row, broker) for name, row in GROUP.items()}
 
 
@@ -85,8 +93,23 @@ def _group_default(row: Setting, broker: BrokerConfig) -> Any:
     if not row.synonyms:
         return row.default
     value = broker[row.synonyms[0]]
-    # A group names one assignor where the broker lists those on offer.
-    return value[0] if row.name == "streams.assignor.name" else value
+    if row.name == "streams.assignor.name":
+        # A group names one assignor where the broker lists those on offer, if anybody says which.
+        return value[0] if says_task_assignors(broker) else None
+    return value
+
+
+def says_task_assignors(broker: BrokerConfig | Mapping[str, Any]) -> bool:
+    """Whether anybody set which task assignors are on offer. Of values alone: whether they are others."""
+    name = "group.streams.assignors"
+    if isinstance(broker, BrokerConfig):
+        return broker.origin(name).source is not Source.DEFAULT
+    return bool(broker[name] != BROKER[name].default)
+
+
+def task_assignors_on_offer(broker: BrokerConfig) -> tuple[str, ...]:
+    """Those that a group may name: all that are built in, unless somebody set which."""
+    return broker.words("group.streams.assignors") if says_task_assignors(broker) else TASK_ASSIGNORS
 
 
 def _held(name: str, value: Any, broker: BrokerConfig, group_id: str, warnings: list[str]) -> Any:

@@ -11,7 +11,7 @@ from typing import Final
 
 from konvene.configs.setting import BOOLEAN, INT, LIST, LONG, STRING, Setting
 
-__all__ = ["GROUP", "HEARTBEATING", "LIMITS"]
+__all__ = ["GROUP", "HEARTBEATING", "LIMITS", "TASK_ASSIGNORS"]
 
 # fmt: off
 ROWS: Final[tuple[Setting, ...]] = (
@@ -96,7 +96,9 @@ ROWS: Final[tuple[Setting, ...]] = (
             rule="no duplicates", importance="LOW", synonyms=("group.streams.rack.aware.assignment.tags",)),
     Setting("streams.assignor.name", STRING, None,
             "Which of the broker's task assignors this group uses; unset means the first.",
-            synonyms=("group.streams.assignors",)),
+            synonyms=("group.streams.assignors",),
+            note="Where group.streams.assignors is not set either, the broker chooses: highly_available for "
+            "tasks with state, if members report how far they are, else sticky."),
     Setting("streams.assignor.offload.enable", BOOLEAN, True,
             "Whether task assignments are computed away from the coordinator's own turn.",
             synonyms=("group.streams.assignor.offload.enable",), internal=True),
@@ -120,6 +122,9 @@ LIMITS: Final[dict[str, tuple[str | None, str | None]]] = {
     "streams.num.warmup.replicas": (None, "group.streams.max.warmup.replicas"),
     "streams.task.offset.interval.ms": ("group.streams.min.task.offset.interval.ms", None),
 }
+
+# The task assignors that are built in, by name.
+TASK_ASSIGNORS: Final = ("sticky", "highly_available")
 
 # The kinds of group whose members heartbeat: a session must outlast a heartbeat.
 HEARTBEATING: Final = ("consumer", "share", "streams")

@@ -1,16 +1,27 @@
 """Which task assignor a streams group has, and which of its settings assignors are told.
 
-`streams.assignor.name` of the group, if the broker offers it; else the first of `group.streams.assignors`.
+    streams.assignor.name of the group               that one, if the broker offers it
+    group.streams.assignors, where somebody set it   the first of them
+    neither                                          the broker chooses: highly_available where tasks have
+                                                     state, warm-ups are allowed, and some member reports how
+                                                     far its tasks are, or may; else sticky
+
+KIP-1071 leaves the last to the broker. Apache Kafka 4.4 has sticky alone. Whom nobody can wait for gets tasks
+at once from either, so that clients which report nothing find no difference.
+
+Of warm-ups the log keeps only what is not Kafka's default: there, nothing rests on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from konvene.groups.assignors import highly_available, sticky
 from konvene.groups.assignors.tasks import AssignmentConfigs, TaskAssignor
+from konvene.groups.streams.group import Reported
+from konvene.groups.streams.topology import Topology
 from konvene.shard.contract import Context
 
 TASK_ASSIGNORS: Final[Mapping[str, TaskAssignor]] = MappingProxyType(
@@ -24,13 +35,39 @@ TASK_ASSIGNORS: Final[Mapping[str, TaskAssignor]] = MappingProxyType(
 )
 """The built-in ones, the default first."""
 
+HIGHLY_AVAILABLE = "highly_available"
+
 STANDBYS, TAGS = "num.standby.replicas", "rack.aware.assignment.tags"
+WARMUPS, LAG = "num.warmup.replicas", "acceptable.recovery.lag"
+
+UNSAID: Final = {WARMUPS: 2, LAG: 10_000}
+"""What the log does not tell is this, as in Kafka."""
 
 
-def assignor_of(config: Mapping[str, Any], context: Context) -> TaskAssignor:
-    """The assignor of a group with these settings."""
+def assignor_of(
+    config: Mapping[str, Any],
+    context: Context,
+    topology: Topology | None,
+    reported: Iterable[Reported | None],
+) -> TaskAssignor:
+    """The assignor of a group with these settings. `reported`: what each member says, None where that is not
+    known."""
     offered = context.task_assignors or TASK_ASSIGNORS
-    return offered.get(config["streams.assignor.name"] or "") or next(iter(offered.values()))
+    named = config["streams.assignor.name"]
+    if named is None and _waits(config, topology, reported):
+        named = HIGHLY_AVAILABLE
+    return offered.get(named or "") or next(iter(offered.values()))
+
+
+def _waits(config: Mapping[str, Any], topology: Topology | None, reported: Iterable[Reported | None]) -> bool:
+    """Whether there is state to wait for, and somebody who says how far it is, or may."""
+    if (
+        config["streams.num.warmup.replicas"] == 0
+        or topology is None
+        or not any(map(topology.is_stateful, topology.subtopologies))
+    ):
+        return False
+    return any(said is None or said.reports for said in reported)
 
 
 def assignment_configs(config: Mapping[str, Any]) -> dict[str, str]:
@@ -38,10 +75,14 @@ def assignment_configs(config: Mapping[str, Any]) -> dict[str, str]:
     found = {STANDBYS: str(config["streams.num.standby.replicas"])}
     if config["streams.rack.aware.assignment.tags"]:
         found[TAGS] = ",".join(config["streams.rack.aware.assignment.tags"])
+    for name, default in UNSAID.items():
+        if config[f"streams.{name}"] != default:
+            found[name] = str(config[f"streams.{name}"])
     return found
 
 
 def read_configs(kept: Mapping[str, str]) -> AssignmentConfigs:
     """The same, for the assignor."""
     tags = tuple(tag for tag in kept.get(TAGS, "").split(",") if tag)
-    return AssignmentConfigs(int(kept.get(STANDBYS, "0")), tags)
+    warmups, lag = (int(kept.get(name, default)) for name, default in UNSAID.items())
+    return AssignmentConfigs(int(kept.get(STANDBYS, "0")), tags, warmups, lag)

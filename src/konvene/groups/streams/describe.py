@@ -46,7 +46,9 @@ def described(
         members=tuple(_member(group, member) for member in group.members.values()),
         topology_description=description,
         topology_description_status=status,
-        assignor_name=assignor_of(context.group_configs.of(group_id), context).name,
+        assignor_name=assignor_of(
+            context.group_configs.of(group_id), context, topology, map(group.reported.get, group.members)
+        ).name,
     )
 
 

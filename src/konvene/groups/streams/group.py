@@ -91,6 +91,10 @@ class Reported:
     offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
     end_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
 
+    reported_ms: int = 0
+    """When it said so: of two members of one process, who share a disk, the later one is right."""
+    reports: bool = False
+    """Whether it is one that says so: nobody waits for the others (`warmups`)."""
 
 NOTHING_REPORTED = Reported()
 
@@ -157,7 +161,8 @@ class StreamsGroup(EpochGroup[Member]):
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when it had all of the target at hand. As soft as `soft`."""
     reported: dict[str, Reported] = field(default_factory=dict)
-    """By member id. As soft; apart, for what one member reports changes nothing for the others."""
+    """By member id, of those who were heard since the coordinator has the group. As soft; apart, for what one
+    member reports changes nothing for the others."""
     endpoints: dict[str, tuple[Any, Any, Any, Any]] = field(default_factory=dict, compare=False, repr=False)
     """What was last told of a member, behind what that rests on: worked out again where that is another."""
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.assignors.tasks import MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.assignors.tasks import MemberAssignment, Tasks
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.consumer.subscriptions import hash_of
@@ -43,18 +43,18 @@ from konvene.groups.streams.assignors import TAGS, assignment_configs
 from konvene.groups.streams.configure import KIP, Configured, Status, configure
 from konvene.groups.streams.current import Current, Epochs, units
 from konvene.groups.streams.endpoints import told_endpoints
-from konvene.groups.streams.group import Member, Reported, StreamsGroup
+from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import leave
 from konvene.groups.streams.step import Step, delay_key, session_key
 from konvene.groups.streams.targets import reconcile, retarget
 from konvene.groups.streams.topology import record_value
 from konvene.groups.streams.validate import (
     JOIN,
-    check_offsets,
     check_request,
     check_tasks,
     topology_after,
 )
+from konvene.groups.streams.warmups import has_news, take_offsets, warmups_change
 from konvene.groups.streams.work import creation, missing_detail
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import (
@@ -68,6 +68,7 @@ from konvene.shard.errors import GroupError
 
 LEAVE = -1
 FIRST_VERSION_WITH_MISSING_TAGS = 1
+INT_MAX = 2**31 - 1
 
 Groups = MutableMapping[str, Any]
 
@@ -298,7 +299,7 @@ def _see_topology(
         changed |= moved
     if mode != KIP or new.topology_epoch == topology.epoch:  # Else its tasks are those of another topology.
         check_tasks(request, topology, configured, mode)
-    _take_offsets(step, new.member_id, request)
+    take_offsets(step, new.member_id, request)
     step.validated_topology_epoch = topology.epoch if configured.is_ready else -1
     if step.validated_topology_epoch != group.validated_topology_epoch:
         step.cause(causes.TOPOLOGY_READY if configured.is_ready else causes.TOPOLOGY_NOT_READY)
@@ -307,31 +308,11 @@ def _see_topology(
     if step.assignment_configs != group.assignment_configs and not changed:
         step.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
         changed = True
+    if not changed and configured.is_ready and warmups_change(step, new, request):
+        changed = True
     if changed:
         step.bump()
     return configured
-
-
-def _take_offsets(step: Step, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
-    """Null means: as it was."""
-    if request.task_offsets is None and request.task_end_offsets is None:
-        return
-    check_offsets(request)
-    known = step.group.reported_by(member_id)
-    step.report(
-        member_id,
-        Reported(
-            known.offsets if request.task_offsets is None else _offsets(request.task_offsets),
-            known.end_offsets if request.task_end_offsets is None else _offsets(request.task_end_offsets),
-        ),
-    )
-
-
-def _offsets(told: tuple[wire.TaskOffset, ...]) -> TaskOffsets:
-    found: dict[str, dict[int, int]] = {}
-    for each in told:
-        found.setdefault(each.subtopology_id, {})[each.partition] = each.offset
-    return found
 
 
 # --- answer ----------------------------------------------------------------------------------------
@@ -391,18 +372,25 @@ def _answer(
     endpoints = None
     if endpoint_epoch != request.endpoint_information_epoch:
         endpoints = told_endpoints(step, new, replaced, configured)
+    lag: int = step.config["streams.acceptable.recovery.lag"]
     return StreamsGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
         heartbeat_interval_ms=_interval_ms(step, new, configured),
+        acceptable_recovery_lag_legacy=min(lag, INT_MAX) if _is_told_before_1(step.context) else 0,
         task_offset_interval_ms=step.config["streams.task.offset.interval.ms"],
-        acceptable_recovery_lag=step.config["streams.acceptable.recovery.lag"],
+        acceptable_recovery_lag=lag,
         active_tasks=_told(has.active) if tells else None,
         standby_tasks=_told(has.standby) if tells else None,
         warmup_tasks=_told(has.warmup) if tells else None,
         endpoint_information_epoch=endpoint_epoch if is_known else 0,
         partitions_by_user_endpoint=endpoints,
     )
+
+
+def _is_told_before_1(context: Context) -> bool:
+    """Whether who speaks version 0 hears of the acceptable lag: of Kafka it hears 0."""
+    return context.api_version == 0 and bool(context.config["konvene.streams.mode"] == KIP)
 
 
 def _lost_an_answer(
@@ -460,5 +448,10 @@ def same_again(
         return None
     if request.instance_id not in (None, member.instance_id):
         return None
-    timeout_ms = context.group_configs.of(group.group_id)["streams.session.timeout.ms"]
+    if request.task_offsets is not None or request.task_end_offsets is not None:
+        return None  # When it was said counts as well.
+    config = context.group_configs.of(group.group_id)
+    if has_news(group, member, config["streams.acceptable.recovery.lag"]):
+        return None
+    timeout_ms = config["streams.session.timeout.ms"]
     return Settled(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)

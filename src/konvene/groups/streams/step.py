@@ -52,7 +52,8 @@ class Step(EpochStep[StreamsGroup]):
 
     @property
     def assignor(self) -> TaskAssignor:
-        return assignor_of(self.config, self.context)
+        names = sorted((self.group.members.keys() | self.reported.keys()) - self.gone)
+        return assignor_of(self.config, self.context, self.topology, map(self.reported_by, names))
 
     @property
     def replaces_topology(self) -> bool:

@@ -37,6 +37,7 @@ from konvene.groups.streams.configure import KIP, Configured, Status
 from konvene.groups.streams.current import Target, advance
 from konvene.groups.streams.group import Member
 from konvene.groups.streams.stale import nothing_new_for
+from konvene.groups.streams.warmups import UNHEARD
 from konvene.groups.streams.step import Step
 from konvene.messages.streams_group_heartbeat import Status as ToldStatus
 from konvene.shard.contract import NOTHING as NO_OUTCOME
@@ -165,11 +166,10 @@ def _stale(step: Step, members: Members) -> list[str]:
 
 def _spec(step: Step, member: Member) -> AssignmentMemberSpec:
     """What a member has, not what it was meant to have: only there is state."""
-    reported = step.reported_by(member.member_id)
-    said = () if reported is None else (reported.offsets, reported.end_offsets)
+    said = step.reported_by(member.member_id) or UNHEARD
     return AssignmentMemberSpec(
         member.process_id, member.current.assigned.tasks, member.instance_id, member.rack_id,
-        dict(member.client_tags), *said,
+        dict(member.client_tags), said.offsets, said.end_offsets, said.reported_ms, said.reports,
     )  # fmt: skip
 
 

@@ -1,0 +1,183 @@
+"""Tasks that warm up, as the coordinator sees them: who reports, and when a target is out of date for it.
+
+A task with state should move to a member that has the state already. Until then it stays where it is, and the
+member that it is meant for warms it up (KIP-1071). Who warms up what is decided by an assignor; here it is
+decided when it has to be asked again:
+
+    a warm-up has caught up               the epoch moves: it becomes active, or a standby, or goes
+    a member warms up a task, and it      the epoch moves: its catching up would never be heard of
+    turns out that it does not report
+
+Neither moves an epoch that is ahead of its target already: the next target knows of it. One that is computed
+elsewhere may not, and then the next heartbeat sees that. An assignor that leaves a warm-up where it is though
+it has caught up would be asked for ever: those that are built in do not, and of others it is taken away.
+
+Who reports, by what it says of the offsets of its tasks:
+
+    some                               it reports
+    none (an empty list) as it joins   it reports, over version 1 and later: a disk with nothing on it
+    null, or over version 0 none       it does not: that is how Java's clients before 4.4 join
+    null later on                      as it was
+
+What members report is kept beside the log. After a coordinator was loaded nothing is known, and who was not
+heard yet counts as one that reports: else a task would go, with the next epoch, to a member that is only just
+reading its state. Version 0 without offsets then says that the member does not report. Of later versions
+nobody can tell: a member of version 1 that joined with null is waited for until it joins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+
+from konvene.groups.assignors.progress import Progress, Task
+from konvene.groups.assignors.tasks import AssignmentMemberSpec, TaskOffsets
+from konvene.groups.streams.current import Role
+from konvene.groups.streams.group import NOTHING_REPORTED, Member, Reported, StreamsGroup
+from konvene.groups.streams.step import Step
+from konvene.groups.streams.validate import JOIN, check_offsets
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
+from konvene.shard import causes
+
+__all__ = ["UNHEARD", "has_news", "take_offsets", "warmups_change"]
+
+FIRST_VERSION_THAT_REPORTS = 1
+
+UNHEARD = Reported(reports=True)
+"""What counts for a member that was not heard since the coordinator was loaded."""
+
+ReportedBy = Callable[[str], Reported | None]
+News = tuple[str, Member]
+"""A cause, and the member."""
+
+
+# --- who reports -----------------------------------------------------------------------------------
+
+
+def take_offsets(step: Step, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
+    """Keep how far a member says that its tasks are, and whether it is one that says so.
+
+    Raises `GroupError` where it says something twice."""
+    known = step.reported_by(member_id)
+    before, reports = known or NOTHING_REPORTED, _reports(step, known, request)
+    offsets, ends = request.task_offsets, request.task_end_offsets
+    if offsets is None and ends is None:
+        step.report(member_id, before if before.reports == reports else replace(before, reports=reports))
+        return
+    check_offsets(request)
+    said = Reported(
+        before.offsets if offsets is None else _offsets(offsets),
+        before.end_offsets if ends is None else _offsets(ends),
+        step.context.now_ms,
+        reports,
+    )
+    step.report(member_id, said)
+
+
+def _reports(step: Step, known: Reported | None, request: StreamsGroupHeartbeatRequest) -> bool:
+    may = step.context.api_version >= FIRST_VERSION_THAT_REPORTS
+    if request.task_offsets:
+        return True
+    if request.member_epoch == JOIN:
+        return may and request.task_offsets is not None
+    return may if known is None else known.reports
+
+
+def _offsets(told: tuple[TaskOffset, ...]) -> TaskOffsets:
+    found: dict[str, dict[int, int]] = {}
+    for each in told:
+        found.setdefault(each.subtopology_id, {})[each.partition] = each.offset
+    return found
+
+
+# --- when a target is out of date ------------------------------------------------------------------
+
+
+def warmups_change(step: Step, new: Member, request: StreamsGroupHeartbeatRequest) -> bool:
+    """Whether the epoch has to move for what is known of warm-ups now; the cause is told then."""
+    group = step.group
+    if not group.warmup or step.soft.computing or group.epoch > group.assignment_epoch:
+        return False
+    told = (request.task_offsets or ()) + (request.task_end_offsets or ())
+    about = {(each.subtopology_id, each.partition) for each in told}
+    found = _news(group, new, about, step.reported_by, step.config["streams.acceptable.recovery.lag"])
+    news = [each for each in found if each[1].member_id not in step.gone]
+    for why, member in news:
+        step.cause(why, member)
+    return bool(news)
+
+
+def has_news(group: StreamsGroup, member: Member, acceptable_lag: int) -> bool:
+    """Whether the next heartbeat of a member would move the epoch, though it says nothing new."""
+    return bool(group.warmup) and any(_news(group, member, (), group.reported.get, acceptable_lag))
+
+
+def _news(
+    group: StreamsGroup, new: Member, about: Iterable[Task], reported_by: ReportedBy, acceptable_lag: int
+) -> Iterator[News]:
+    """Why the target is out of date, by what a member said of these tasks and of those that it warms up.
+
+    What others said they have been asked themselves: so a heartbeat is as dear as what it tells."""
+    said = reported_by(new.member_id) or UNHEARD
+    if not said.reports:
+        yield from _waited_for_in_vain(group, new.process_id, reported_by)
+    own = ((name, p) for name, some in new.current.assigned.warmup.items() for p in some)
+    warming = {task: warm for task in {*about, *own} if (warm := _who_warms_up(group, task))}
+    if not warming:
+        return
+    progress = _progress(group, warming, reported_by)
+    caught_up = {
+        member.member_id: member
+        for task in sorted(warming)
+        for member in warming[task]
+        if progress.has_caught_up(member.process_id, task, acceptable_lag)
+    }
+    for name in sorted(caught_up):
+        yield causes.WARMUP_CAUGHT_UP, caught_up[name]
+
+
+def _waited_for_in_vain(group: StreamsGroup, process_id: str, reported_by: ReportedBy) -> Iterator[News]:
+    """Who warms something up in a process of which no member reports."""
+    tasks = sorted((name, p) for name, there in group.warmup.items() for p in there)
+    found = {
+        member.member_id: member
+        for task in tasks
+        for member in _who_warms_up(group, task)
+        if member.process_id == process_id
+    }
+    mates = (name for name, member in group.members.items() if member.process_id == process_id)
+    if found and not any((reported_by(name) or UNHEARD).reports for name in mates):
+        for name in sorted(found):
+            yield causes.MEMBER_METADATA_CHANGED, found[name]
+
+
+def _who_warms_up(group: StreamsGroup, task: Task) -> list[Member]:
+    """Who does, and is meant to."""
+    name, partition = task
+    holders = (group.members[each] for each in sorted(group.warmup.get(name, {}).get(partition, ())))
+    return [
+        member
+        for member in holders
+        if member.current.assigned.has(Role.WARMUP, name, partition)
+        and partition in group.target_of(member.member_id).warmup.get(name, ())
+    ]
+
+
+def _progress(group: StreamsGroup, tasks: Collection[Task], reported_by: ReportedBy) -> Progress:
+    """How far these tasks are, by what all members say."""
+    return Progress.of(
+        AssignmentMemberSpec(
+            member.process_id, task_offsets=_of(said.offsets, tasks),
+            task_end_offsets=_of(said.end_offsets, tasks), reported_ms=said.reported_ms,
+        )
+        for member in group.members.values()
+        if (said := reported_by(member.member_id)) is not None and (said.offsets or said.end_offsets)
+    )  # fmt: skip
+
+
+def _of(offsets: TaskOffsets, tasks: Collection[Task]) -> TaskOffsets:
+    found: dict[str, dict[int, int]] = {}
+    for name, partition in tasks:
+        if (offset := offsets.get(name, {}).get(partition)) is not None:
+            found.setdefault(name, {})[partition] = offset
+    return found
