@@ -15,7 +15,7 @@ from konvene.groups.share import log as share_log
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams import log as streams_log
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.step import delay_key
+from konvene.groups.streams.step import delay_key, refresh_key
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Disarm
 
@@ -77,4 +77,6 @@ def timers(group: Group) -> list[Disarm]:
     """What runs for a group that is empty, and for nobody once it is gone."""
     if isinstance(group, ClassicGroup):
         return [Disarm(session_key(group.group_id, member)) for member in sorted(group.pending_joins)]
-    return [Disarm(delay_key(group.group_id))] if isinstance(group, StreamsGroup) else []
+    if not isinstance(group, StreamsGroup):
+        return []
+    return [Disarm(delay_key(group.group_id)), Disarm(refresh_key(group.group_id))]

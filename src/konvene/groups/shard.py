@@ -58,6 +58,8 @@ from konvene.groups.streams import log as streams_log
 from konvene.groups.streams.commits import check_fetcher as check_streams_fetcher
 from konvene.groups.streams.describe import described as streams_group_described
 from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.resolving import refresh_due
+from konvene.groups.streams.resolving import resolved as streams_resolved
 from konvene.groups.streams.step import Step as StreamsStep
 from konvene.groups.streams.targets import computed as tasks_computed
 from konvene.groups.streams.work import TopicsNotCreated, not_created
@@ -234,6 +236,13 @@ def _computed(shard: GroupShard, answer: AssignmentComputed, context: Context) -
     return computed(_consumer_group(shard, answer.group_id), answer, context)
 
 
+def _resolved(shard: GroupShard, answer: RegexesResolved, context: Context) -> Outcome:
+    group = shard.groups.get(answer.group_id)
+    if isinstance(group, StreamsGroup):
+        return streams_resolved(group, answer, context)
+    return resolved(_consumer_group(shard, answer.group_id), answer, context)
+
+
 def _classic_group(shard: GroupShard, group_id: str) -> ClassicGroup | None:
     group = shard.groups.get(group_id)
     return group if isinstance(group, ClassicGroup) else None
@@ -316,9 +325,7 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
         _streams_group(shard, news.group_id), news, context
     ),
     Disconnected: _disconnected,
-    RegexesResolved: lambda shard, answer, context: resolved(
-        _consumer_group(shard, answer.group_id), answer, context
-    ),
+    RegexesResolved: _resolved,
     AssignmentComputed: _computed,
     OffsetCommitRequest: lambda shard, request, context: commit(shard.groups, request, context),
     TxnOffsetCommitRequest: lambda shard, request, context: commit_in_transaction(
@@ -380,6 +387,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
     "initial-delay": lambda shard, group, context: streams_leave.delay_ended(
         shard.groups.get(group), context
     ),
+    "expressions": lambda shard, group, context: refresh_due(shard.groups.get(group), context),
     "rejoin": lambda shard, group, member, context: consumer_leave.rejoin_timed_out(
         shard.groups, group, member, context
     ),

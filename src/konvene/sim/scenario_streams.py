@@ -6,8 +6,8 @@ A topology is said in a word, its subtopologies separated by `|`:
 
 Subtopology `0` reads two topics from outside and writes `words`, by which records are repartitioned; `1`
 reads it, and keeps its state in the changelog `counts`. `<words/4` fixes how many partitions it has, and a
-`&` at the end says that all that is read is joined, and so has to have as many partitions. Tasks are said as
-partitions are, by the ids of their subtopologies: `0:0-2,1:5`.
+`&` at the end says that all that is read is joined, and so has to have as many partitions. `~pay.*` is an
+expression for what is read. Tasks are said as partitions are, by the ids of their subtopologies: `0:0-2,1:5`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _offsets(text: str | None) -> tuple[TaskOffset, ...] | None:
 
 # --- topologies ------------------------------------------------------------------------------------
 
-_PART = re.compile(r"([+><!]?)([^+><!&/]+)(?:/(\d+))?")
+_PART = re.compile(r"([+~><!]?)([^+~><!&/]+)(?:/(\d+))?")
 
 
 def topology_of(text: str, epoch: int = 0) -> Topology:
@@ -171,13 +171,17 @@ def _subtopology(text: str) -> Subtopology:
     joined = told.endswith("&")
     parts = _PART.findall(told)
     reads = tuple(topic for sign, topic, _ in parts if sign in ("", "+"))
+    regexes = tuple(expression for sign, expression, _ in parts if sign == "~")
     inner = _infos(parts, "<")
     group = CopartitionGroup(
-        source_topics=tuple(range(len(reads))), repartition_source_topics=tuple(range(len(inner)))
+        source_topics=tuple(range(len(reads))),
+        source_topic_regex=tuple(range(len(regexes))),
+        repartition_source_topics=tuple(range(len(inner))),
     )
     return Subtopology(
         subtopology_id=name,
         source_topics=reads,
+        source_topic_regex=regexes,
         state_changelog_topics=_infos(parts, "!"),
         repartition_sink_topics=tuple(topic for sign, topic, _ in parts if sign == ">"),
         repartition_source_topics=inner,

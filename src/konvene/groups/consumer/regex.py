@@ -72,7 +72,7 @@ _ANY_BYTE: Final = re.compile(r"(?:[^\\]|\\Q.*?(?:\\E|\Z)|\\[^QC])*+\\C", re.DOT
 """`\\C`, neither quoted nor half of an escaped backslash, in an expression that is otherwise valid."""
 
 
-def validate(pattern: str) -> None:
+def validate(pattern: str, field: str = "SubscribedTopicRegex") -> None:
     """Raise `GroupError(INVALID_REGULAR_EXPRESSION)` if nobody can subscribe with this expression."""
     re2 = _google_re2()
     try:
@@ -83,7 +83,7 @@ def validate(pattern: str) -> None:
     except _Invalid as invalid:
         raise GroupError(
             Errors.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {invalid}.",
+            f"{field} `{pattern}` is not a valid regular expression: {invalid}.",
         ) from None
 
 

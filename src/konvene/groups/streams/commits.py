@@ -49,7 +49,7 @@ def check_committer(
 
 def check_partition(group: StreamsGroup, member: Member, epoch: int, topic: str, partition: int) -> None:
     """Whether the member had this partition's task at an epoch that is past. Raises `GroupError`."""
-    subtopology = None if group.topology is None else group.topology.readers.get(topic)
+    subtopology = group.reader_of(topic)
     current = member.current
     for held in (current.assigned, current.pending_revocation):
         since = held.active.get(subtopology or "", {}).get(partition)

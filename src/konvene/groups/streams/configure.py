@@ -3,7 +3,8 @@
 The steps are those of Kafka's InternalTopicManager; the first that fails decides what members are told.
 
     step                                                          fails with
-    1. every topic that is read from outside exists               MISSING_SOURCE_TOPICS
+    1. every topic that is read from outside exists, and every
+       expression matches one                                     MISSING_SOURCE_TOPICS
     2. repartition topics: as the topology says, or as many
        partitions as the largest source of whoever writes them    (the topology is refused)
     3. topics that are joined have as many partitions             INCORRECTLY_PARTITIONED_TOPICS
@@ -23,6 +24,9 @@ these are not:
   number anywhere in the topology. `kip` looks at the group alone.
 - Kafka names three topics, in the order of a hash table. `kip` names all, sorted.
 
+Where a topology has expressions, this is told what they match, and from there on it is the topology with
+these names (`expressions`). So in either mode: `kafka` takes no expressions, but a group may have some.
+
 This never makes, alters or looks at a topic: it is told how many partitions there are. How an existing topic
 is configured does not matter to it; `remarks` compares that for the log.
 """
@@ -36,6 +40,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from konvene.errors import Errors
+from konvene.groups.streams.expressions import Matches, named, unmatched
 from konvene.groups.streams.topology import Topology, hash_order, sources
 from konvene.messages import streams_group_describe as described
 from konvene.records.streams import Subtopology, TopicConfig, TopicInfo
@@ -96,11 +101,19 @@ class Configured:
     missing: Mapping[str, InternalTopic]
     """Those of them that have to be made."""
     failure: Failure | None = None
+    topology: Topology | None = None
+    """What was held against them: with names for its expressions."""
+    is_known: bool = True
+    """Whether it is known what expressions match; if not, all else is empty."""
 
     @property
     def is_ready(self) -> bool:
         """Whether tasks may be assigned."""
-        return self.failure is None
+        return self.failure is None and self.is_known
+
+
+UNKNOWN = Configured(-1, (), {}, {}, {}, is_known=False)
+"""Nobody has found out yet what the expressions of a topology match."""
 
 
 class _Misfit(Exception):
@@ -108,18 +121,22 @@ class _Misfit(Exception):
 
 
 def configure(
-    topology: Topology, partitions_of: Counts | Mapping[str, int | None], mode: str = KAFKA
+    topology: Topology,
+    partitions_of: Counts | Mapping[str, int | None],
+    mode: str = KAFKA,
+    matches: Matches | None = None,
 ) -> Configured:
-    """Hold a topology against the topics there are.
+    """Hold a topology against the topics there are. `matches`: those of them that its expressions match.
 
     GroupError: STREAMS_INVALID_TOPOLOGY if partitions cannot be decided whatever topics there are,
     UNKNOWN_SERVER_ERROR (without words, as Kafka) if it is malformed."""
     known = partitions_of if callable(partitions_of) else partitions_of.get
+    unread = unmatched(topology, matches or {})
+    topology = named(topology, matches or {})
     groups = _copartition_groups(topology, mode)
     absent = [topic for topic in topology.source_topics if known(topic) is None]
-    if absent:
-        detail = f"Source topics {_summary(absent, mode)} are missing."
-        return _failed(topology, Failure(Status.MISSING_SOURCE_TOPICS, detail))
+    if absent or unread:
+        return _failed(topology, Failure(Status.MISSING_SOURCE_TOPICS, _unread(absent, unread, mode)))
     try:
         decided = _repartition_counts(topology, known, mode)
         _enforce_copartitioning(topology, groups, decided, known, mode)
@@ -134,11 +151,19 @@ def configure(
     if missing:
         detail = f"Internal topics are missing: {_summary(missing, mode)}"
         failure = Failure(Status.MISSING_INTERNAL_TOPICS, detail)
-    return Configured(topology.epoch, topology.required_topics, tasks, internal, missing, failure)
+    return Configured(topology.epoch, topology.required_topics, tasks, internal, missing, failure, topology)
 
 
 def _failed(topology: Topology, failure: Failure) -> Configured:
-    return Configured(topology.epoch, topology.required_topics, {}, {}, {}, failure)
+    return Configured(topology.epoch, topology.required_topics, {}, {}, {}, failure, topology)
+
+
+def _unread(absent: Collection[str], unread: Collection[str], mode: str) -> str:
+    """Which topics are missing, and which expressions match none."""
+    told = [f"Source topics {_summary(absent, mode)} are missing."] if absent else []
+    if unread:
+        told.append(f"No topics match the source topic expressions {_summary(unread, mode)}.")
+    return " ".join(told)
 
 
 def _summary(topics: Collection[str], mode: str) -> str:
@@ -415,8 +440,12 @@ def remarks(configured: Configured, existing: Mapping[str, Existing]) -> tuple[s
 
 
 def describe(topology: Topology, configured: Configured | None) -> described.Topology:
-    """What StreamsGroupDescribe tells: as it was sent, and with all partitions once the group is ready."""
+    """What StreamsGroupDescribe tells: as it was sent, and with all partitions once the group is ready.
+
+    Expressions have no field there: what they match is told with the names, as soon as it is known."""
     ready = configured if configured is not None and configured.is_ready else None
+    if configured is not None and configured.epoch == topology.epoch:
+        topology = configured.topology or topology
     return described.Topology(
         epoch=topology.epoch,
         subtopologies=tuple(_described(each, ready) for each in topology.subtopologies.values()),

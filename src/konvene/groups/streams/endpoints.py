@@ -21,7 +21,7 @@ def told_endpoints(
     step: Step, new: Member, replaced: str | None, configured: Configured
 ) -> tuple[EndpointToPartitions, ...]:
     """Of all members that have an endpoint, the one at hand last."""
-    topology, group = step.topology, step.group
+    topology, group = configured.topology, step.group
     if topology is None or not configured.tasks:
         return ()
     known, topics, found = group.endpoints, step.context.topics, []

@@ -30,6 +30,7 @@ from konvene.groups.epoch_group import EpochGroup
 from konvene.groups.story import Story
 from konvene.groups.streams.configure import Configured
 from konvene.groups.streams.current import Current, Role
+from konvene.groups.streams.expressions import Resolved, reader_of
 from konvene.groups.streams.topology import Topology
 from konvene.groups.streams.work import Creation
 from konvene.shard.image import Topics
@@ -107,6 +108,10 @@ class Soft:
     """The topics that the group's hash was last compared with."""
     configured: Configured | None = None
     """The topology, held against these topics."""
+    resolved: Resolved | None = None
+    """What its expressions were found to match."""
+    resolving: bool = False
+    """Somebody finds out."""
     computing: int = 0
     """The epoch for which a target is being computed elsewhere; 0: none is."""
     delayed: bool = False
@@ -212,7 +217,16 @@ class StreamsGroup(EpochGroup[Member]):
 
     def reads(self, topic: str) -> bool:
         """Whether its members want the topic."""
-        return bool(self.members) and self.topology is not None and topic in self.topology.readers
+        return bool(self.members) and self.reader_of(topic) is not None
+
+    def reader_of(self, topic: str) -> str | None:
+        """The subtopology that reads a topic, whether it names it or has an expression that matches it."""
+        if self.topology is None:
+            return None
+        configured = self.soft.configured
+        if configured is None or configured.topology is None or configured.epoch != self.topology.epoch:
+            return reader_of(self.topology, topic)
+        return configured.topology.readers.get(topic)
 
     def reported_by(self, member_id: str) -> Reported:
         return self.reported.get(member_id, NOTHING_REPORTED)

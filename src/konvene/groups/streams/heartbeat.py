@@ -27,7 +27,6 @@ from konvene.errors import Errors
 from konvene.groups.assignors.tasks import MemberAssignment, Tasks
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
-from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.epoch_group import (
     LEAVE_STATIC,
     Settled,
@@ -40,13 +39,15 @@ from konvene.groups.epoch_group import (
 from konvene.groups.intervals import told_interval_ms
 from konvene.groups.streams import descriptions, log
 from konvene.groups.streams.assignors import TAGS, assignment_configs
-from konvene.groups.streams.configure import KIP, Configured, Status, configure
+from konvene.groups.streams.configure import KIP, Configured, Status
 from konvene.groups.streams.current import Current, Epochs, units
 from konvene.groups.streams.endpoints import told_endpoints
+from konvene.groups.streams.expressions import check as check_expressions
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import leave
+from konvene.groups.streams.resolving import hold_against_topics, see_whether_ready
 from konvene.groups.streams.step import Step, delay_key, session_key
-from konvene.groups.streams.targets import reconcile, retarget
+from konvene.groups.streams.targets import expressions_wait, keeps_target, reconcile, retarget
 from konvene.groups.streams.topology import record_value
 from konvene.groups.streams.validate import (
     JOIN,
@@ -271,6 +272,7 @@ def _see_topology(
     if request.topology is not None:
         step.topology = topology_after(group.topology, request.topology, mode)
         if step.topology is not group.topology:
+            check_expressions(step.topology, group.topology)
             step.record(log.topology_record(group.group_id, record_value(request.topology)))
             step.cause(causes.TOPOLOGY_UPDATED if group.topology else causes.TOPOLOGY_INITIALIZED, new)
     topology = step.topology
@@ -285,25 +287,12 @@ def _see_topology(
             f"{topology.epoch}."
         )
         told.append(wire.Status(status_code=Status.STALE_TOPOLOGY, status_detail=detail))
-    configured: Configured | None = step.soft.configured
-    if configured is None or step.soft.seen is not context.topics or topology is not group.topology:
-        step.metadata_hash = hash_of(topology.required_topics, context)
-        moved = step.metadata_hash != group.metadata_hash
-        if configured is None or moved or topology is not group.topology:
-            by_name = context.topics.by_name
-            counts = {name: by_name[name].partitions for name in topology.required_topics if name in by_name}
-            configured = configure(topology, counts, mode)
-        step.remember(seen=context.topics, configured=configured)
-        if moved and not changed and topology is group.topology:
-            step.cause(causes.TOPIC_METADATA_CHANGED)
-        changed |= moved
+    configured, moved = hold_against_topics(step, topology, changed=changed)
+    changed |= moved
     if mode != KIP or new.topology_epoch == topology.epoch:  # Else its tasks are those of another topology.
         check_tasks(request, topology, configured, mode)
     take_offsets(step, new.member_id, request)
-    step.validated_topology_epoch = topology.epoch if configured.is_ready else -1
-    if step.validated_topology_epoch != group.validated_topology_epoch:
-        step.cause(causes.TOPOLOGY_READY if configured.is_ready else causes.TOPOLOGY_NOT_READY)
-        changed = True
+    changed |= see_whether_ready(step, topology, configured)
     step.assignment_configs = assignment_configs(step.config)
     if step.assignment_configs != group.assignment_configs and not changed:
         step.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
@@ -320,6 +309,9 @@ def _see_topology(
 
 def _tell_of_topics(step: Step, configured: Configured, told: list[wire.Status]) -> None:
     """What stands in the way, and work for somebody to make the topics that are missing."""
+    if not configured.is_known and not keeps_target(step):
+        is_told = any(each.status_code == Status.ASSIGNMENT_DELAYED for each in told)
+        told += () if is_told else (expressions_wait(),)
     if configured.failure is None:
         return
     status, detail = configured.failure

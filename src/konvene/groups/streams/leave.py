@@ -15,7 +15,7 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.epoch_group import LEAVE_STATIC, known_member, static_member
 from konvene.groups.intervals import grace_ms
-from konvene.groups.streams import log
+from konvene.groups.streams import log, resolving
 from konvene.groups.streams.current import NONE_HELD, Current, MemberState
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.step import Step, delay_key, revocation_key, session_key
@@ -136,6 +136,7 @@ def loaded(group: StreamsGroup, context: Context) -> Outcome:
         step.arm_session(member.member_id)
         if member.current.state is MemberState.UNREVOKED_TASKS and member.current.epoch >= 0:
             step.arm(revocation_key(group.group_id, member.member_id), member.rebalance_timeout_ms)
+    resolving.loaded(step)
     return step.outcome()
 
 

@@ -16,12 +16,17 @@ from konvene.groups.streams.group import Member, Reported, State, StreamsGroup
 from konvene.groups.streams.topology import Topology
 from konvene.shard.contract import Context, Disarm
 
-__all__ = ["Step", "delay_key", "revocation_key", "session_key", "settled_state"]
+__all__ = ["Step", "delay_key", "refresh_key", "revocation_key", "session_key", "settled_state"]
 
 
 def delay_key(group_id: str) -> tuple[str, str]:
     """Runs while the first assignment of a group that was empty waits for more members."""
     return ("initial-delay", group_id)
+
+
+def refresh_key(group_id: str) -> tuple[str, str]:
+    """Runs until it is to be found out anew what the expressions of a group's topology match."""
+    return ("expressions", group_id)
 
 
 def settled_state(topology: Topology | None, validated_topology_epoch: int) -> str:

@@ -66,6 +66,9 @@ def retarget(
         step.remember(computing=0)
     if step.assignment_epoch >= step.epoch or step.soft.computing:
         return last
+    if not configured.is_known and keeps_target(step):
+        told.append(expressions_wait())
+        return last
     if not _is_time(step):
         told.append(_delayed("assignment interval"))
         return last
@@ -112,6 +115,17 @@ def computed(step: Step, answer: AssignmentComputed) -> Outcome:
 
 def _delayed(why: str) -> ToldStatus:
     detail = f"Assignment delayed due to the configured {why}."
+    return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
+
+
+def keeps_target(step: Step) -> bool:
+    """Whether the group was found ready for the topology that it has, by whoever had it before."""
+    return step.topology is not None and step.validated_topology_epoch == step.topology.epoch
+
+
+def expressions_wait() -> ToldStatus:
+    """To who cannot have anything new before it is known what the topology reads."""
+    detail = "Assignment delayed until it is known which topics match the source topic expressions."
     return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 

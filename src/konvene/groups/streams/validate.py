@@ -11,7 +11,8 @@ Rows by `kafka` are what Apache Kafka 4.4 checks, in its order, with its code an
 are rules of KIP-1071 (its two lists, what it says in the schema, and what follows) that Kafka does not check;
 they hold with `konvene.streams.mode` = `kip` alone, and after Kafka's, so a request that Kafka refuses is
 refused alike in both modes. The KIP's other rules are among Kafka's: an empty member id, which the KIP allows
-to who joins, is refused in both modes, and so are expressions for source topics.
+to who joins, is refused in both modes. Expressions for source topics, which Kafka cannot do yet, are refused
+with `kafka` alone.
 
 Some of these rules Kafka finds out about later, when it configures the topology: see `configure`.
 
@@ -29,17 +30,13 @@ from typing import NamedTuple
 from konvene.errors import Errors
 from konvene.groups.epoch_group import LEAVE_STATIC
 from konvene.groups.streams.configure import KAFKA, KIP, Configured
+from konvene.groups.streams.expressions import INTERNAL_TOPICS
 from konvene.groups.streams.topology import Topology, check_sent
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskIds
 from konvene.shard.errors import GroupError
 
 JOIN = 0
-
-INTERNAL_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__konvene_audit"}
-)
-"""The broker's own topics, which no application may use. The catalogue has the same, and is another core."""
 
 _JAVA_SPACE = "".join(map(chr, range(ord(" ") + 1)))
 _VALID_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
@@ -137,7 +134,7 @@ def _id_twice(request: StreamsGroupHeartbeatRequest) -> Found:
 
 def _without_source(request: StreamsGroupHeartbeatRequest) -> Found:
     for each in _subtopologies(request):
-        if not each.source_topics and not each.repartition_source_topics:
+        if not (each.source_topics or each.source_topic_regex or each.repartition_source_topics):
             return {"subtopology": each.subtopology_id}
     return None
 
@@ -266,7 +263,7 @@ NO_EXPRESSIONS = (
     Rule("no-expressions", KAFKA, _R, "Regular expressions for source topics are not supported yet.",
          lambda r: _when(any(each.source_topic_regex for each in _subtopologies(r)))),
 )  # fmt: skip
-"""What Kafka could not do yet."""
+"""What Kafka cannot do yet, and KIP-1071 promises."""
 
 ALWAYS = (
     Rule("member-id", KAFKA, _R, "MemberId can't be empty.", lambda r: _when(_blank(r.member_id))),
@@ -351,7 +348,8 @@ def _kafkas_first(*groups: tuple[Rule, ...]) -> dict[str, tuple[Rule, ...]]:
     """The rules of a mode in the order in which they are checked."""
     rules = tuple(rule for group in groups for rule in group)
     kafkas = tuple(rule for rule in rules if rule.by == KAFKA)
-    return {KAFKA: kafkas, KIP: kafkas + tuple(rule for rule in rules if rule.by == KIP)}
+    kept = tuple(rule for rule in kafkas if rule not in NO_EXPRESSIONS)
+    return {KAFKA: kafkas, KIP: kept + tuple(rule for rule in rules if rule.by == KIP)}
 
 
 _OF_JOIN = _kafkas_first(NAMES, NO_EXPRESSIONS, ALWAYS, JOINING, OWNED)
@@ -443,8 +441,8 @@ def _check_task(owned: TaskIds, topology: Topology, configured: Configured) -> N
     if name not in topology.subtopologies:
         raise GroupError(Errors.INVALID_REQUEST, f"Subtopology {name} does not exist in the topology.")
     count = configured.tasks.get(name)
-    if count is None:
-        return
+    if count is None or topology.subtopologies[name].source_topic_regex:
+        return  # The largest topic that an expression matched may have gone, and a member not know it yet.
     for partition in owned.partitions:
         if not 0 <= partition < count:
             raise GroupError(

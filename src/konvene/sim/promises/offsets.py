@@ -21,6 +21,7 @@ from konvene.groups.kinds import Group, is_empty
 from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.groups.offsets.expiry import SOON_MS
 from konvene.groups.share.group import ShareGroup
+from konvene.groups.streams.expressions import named
 from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
 from konvene.records.commits import Committed, OffsetCommitted
@@ -449,7 +450,10 @@ def subscribed_topics(group: Group) -> set[str]:
                 topics |= group.regexes[reader.regex].topics
         return topics
     if isinstance(group, StreamsGroup):
-        return set(group.topology.readers) if group.members and group.topology is not None else set()
+        if not group.members or group.topology is None:
+            return set()
+        known = group.soft.resolved
+        return set(named(group.topology, {} if known is None else known.matches).readers)
     if isinstance(group, ShareGroup):
         return set(group.subscribers)
     for member in group.members.values():

@@ -14,9 +14,11 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks import MemberAssignment
 from konvene.groups.streams.current import MemberState, Role, Unit
+from konvene.groups.streams.expressions import expressions
 from konvene.groups.streams.group import Member, Soft, StreamsGroup
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.streams import StreamsGroupCurrentMemberAssignmentKey
+from konvene.shard.image import Topics
 from konvene.sim.event import NOTHING, Event, Promise
 
 KINDS = ("streams",)
@@ -321,12 +323,16 @@ class TimersOfStreamsHaveAReason(Promise):
                     wanted.add(("revocation", name, member_id))
             if group.soft.delayed:
                 wanted.add(("initial-delay", name))
+            if group.soft.resolved is not None and not group.soft.resolving and expressions(group.topology):
+                wanted.add(("expressions", name))
             forgotten = wanted - armed.keys()
             assert not forgotten, f"{group!r}: timers were forgotten: {sorted(forgotten)}"
             ids = {*group.members, *(old.members if old is not None else ())}
             there = {(kind, name, i) for kind in ("session", "revocation") for i in ids} & armed.keys()
             if event.whole:
                 there = {key for key in armed if len(key) > 1 and key[1] == name}
+            if expressions(group.topology):
+                there.discard(("expressions", name))  # It may run, and find that there is nothing to do.
             leaked = there - wanted
             assert not leaked, f"{group!r}: timers without a reason: {sorted(leaked)}"
 
@@ -397,6 +403,16 @@ def touched(event: Event) -> Iterator[tuple[str, StreamsGroup | None, StreamsGro
         if isinstance(group, StreamsGroup):
             old = event.before.groups.get(name)
             yield name, old if isinstance(old, StreamsGroup) else None, group
+
+
+def matched(group: StreamsGroup, topics: Topics) -> dict[str, list[str]] | None:
+    """What the group's expressions were found to match, of the topics that there are; None: nobody knows."""
+    wanted, known = expressions(group.topology), group.soft.resolved
+    if not wanted:
+        return {}
+    if known is None or not known.matches.keys() >= set(wanted):
+        return None
+    return {each: [name for name in sorted(known.matches[each]) if name in topics.by_name] for each in wanted}
 
 
 def units(tasks: MemberAssignment) -> set[Unit]:

@@ -11,9 +11,9 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.streams.configure import KAFKA, Configured, configure
 from konvene.groups.streams.current import Role, Unit
+from konvene.groups.streams.expressions import INTERNAL_TOPICS
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology import Topology
-from konvene.groups.streams.validate import INTERNAL_TOPICS
 from konvene.shard.errors import GroupError
 from konvene.sim.event import Event, Promise
 from konvene.sim.promises.streams import LEFT_FOR_A_WHILE, OWES, has, touched, units, was
@@ -323,7 +323,7 @@ class CommitsOfTasksAreJudged(Promise):
 
     def _since(self, group: StreamsGroup, member: Member, topic: str, partition: int, never: int) -> int:
         """Since when the member has the task that reads a partition."""
-        name = group.topology.readers.get(topic) if group.topology is not None else None
+        name = group.reader_of(topic)
         for held in (member.current.assigned, member.current.pending_revocation):
             since = held.active.get(name or "", {}).get(partition)
             if since is not None:

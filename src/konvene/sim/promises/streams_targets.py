@@ -12,16 +12,17 @@ from typing import Any
 
 from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
-from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT
+from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RegexesResolved
 from konvene.groups.streams.assignors import STANDBYS, TAGS
 from konvene.groups.streams.configure import KAFKA, Status
 from konvene.groups.streams.current import Current, Role
+from konvene.groups.streams.expressions import named, unmatched
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.topology import Topology, sources
 from konvene.groups.streams.work import CREATE_TOPICS
 from konvene.shard.image import Topics
 from konvene.sim.event import Event, Promise
-from konvene.sim.promises.streams import Task, touched, units, was
+from konvene.sim.promises.streams import Task, matched, touched, units, was
 
 KINDS = ("streams",)
 
@@ -47,6 +48,8 @@ class TasksAreGiven(Promise):
     def after(self, event: Event) -> None:
         if event.asks(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0:
             self.seen[event.request.group_id] = event.shell.topics
+        if event.kind == "news" and isinstance(event.news, RegexesResolved):
+            self.seen[event.news.group_id] = event.shell.topics
         for effect in event.outcome.effects if event.outcome is not None else ():
             if effect.verb == COMPUTE_ASSIGNMENT:
                 group_id = effect.subject.group_id
@@ -80,7 +83,7 @@ class TasksAreGiven(Promise):
             given = {name: units(target) for name, target in group.targets.items() if name not in behind}
             assert not any(given.values()), f"{group!r} is not ready, and given is {given}"
             return
-        tasks = tasks_of(group.topology, topics)
+        tasks = tasks_of(named(group.topology, matched(group, topics) or {}), topics)
         active: dict[Task, str] = {}
         copies: dict[Task, int] = dict.fromkeys(tasks, 0)
         there: dict[tuple[str, Task], str] = {}
@@ -172,8 +175,11 @@ class TheHashIsOfTheTopology(Promise):
             return
         group, topics = event.after.groups[event.request.group_id], event.shell.topics
         assert group.topology is not None, f"{group!r} has no topology, and accepts a member"
+        matches = matched(group, topics)
+        if matches is None:
+            return
         hashes = {}
-        for name in group.topology.required_topics:
+        for name in named(group.topology, matches).required_topics:
             if (topic := topics.by_name.get(name)) is not None:
                 hashes[name] = topic_hash(name, topic.id, topic.racks or ((),) * topic.partitions)
         expected = metadata_hash(hashes)
@@ -223,12 +229,16 @@ class TopicsAreFoundMissing(Promise):
         if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
             return
         group, known = event.after.groups[event.request.group_id], event.shell.topics.by_name
-        topology: Topology = group.topology
+        matches = matched(group, event.shell.topics)
+        if matches is None:
+            return
+        topology: Topology = named(group.topology, matches)
         answer: Any = event.answer
         in_the_way = {s.status_code for s in answer.status} & {1, 2, 3}
         ready = group.validated_topology_epoch == topology.epoch
         assert ready == (not in_the_way), f"{group!r}: ready: {ready}, told: {sorted(in_the_way)}"
         absent = {name for name in topology.source_topics if name not in known}
+        absent.update(unmatched(group.topology, matches))
         missing = {name for name in topology.required_topics if name not in known} - absent
         made = [e.subject for e in event.outcome.effects if e.verb == CREATE_TOPICS] if event.outcome else []
         assert len(made) <= 1, f"{group!r}: topics are to be made in {len(made)} ways"

@@ -7,11 +7,12 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.streams.configure import Status
 from konvene.groups.streams.current import Held, Role, Unit
+from konvene.groups.streams.expressions import expressions, named
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology import sources
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from konvene.sim.event import Event, Promise
-from konvene.sim.promises.streams import was
+from konvene.sim.promises.streams import matched, was
 from konvene.sim.promises.streams_steps import HEARTBEAT, owned_by
 
 KINDS = ("streams",)
@@ -116,7 +117,9 @@ class TheStatusIsTrue(Promise):
         if seen.said.shutdown_application:
             assert group.soft.shutdown is not None, f"{member.member_id} asked for a shutdown in vain"
         put_off = group.epoch > group.assignment_epoch and not group.soft.computing
-        self._is(seen, Status.ASSIGNMENT_DELAYED, put_off or group.soft.delayed)
+        unknown = expressions(group.topology) and group.soft.configured is None
+        waits = unknown and group.validated_topology_epoch != group.topology.epoch
+        self._is(seen, Status.ASSIGNMENT_DELAYED, bool(put_off or group.soft.delayed or waits))
 
     def _is(self, seen: Told, status: Status, so: bool) -> None:
         said = seen.status(status)
@@ -154,6 +157,7 @@ class EndpointsAreTrue(Promise):
         before = seen.old_group.soft.endpoint_epoch if seen.old_group is not None else 0
         another = member.user_endpoint != (old.user_endpoint if old is not None else None)
         epoch = before + bool(another or (seen.moved and member.user_endpoint is not None))
+        epoch += _reads_others(seen)
         tells = epoch != seen.said.endpoint_information_epoch
         answer = seen.answer
         if seen.old_group is None:
@@ -186,6 +190,15 @@ class EndpointsAreTrue(Promise):
             assert is_told == expected, f"{group!r}: told is {is_told}, it is {expected}"
 
 
+def _reads_others(seen: Told) -> bool:
+    """Whether expressions were seen to match other topics, with this heartbeat."""
+    old, group = seen.old_group, seen.group
+    if old is None or not expressions(group.topology) or old.topology_epoch != group.topology_epoch:
+        return False
+    before, now = old.soft.configured, group.soft.configured
+    return now is not None and (before is None or before.topology != now.topology)
+
+
 def _has_tasks(group: StreamsGroup) -> bool:
     return group.soft.configured is not None and bool(group.soft.configured.tasks)
 
@@ -198,6 +211,7 @@ def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]
     """The partitions of a member's tasks, of all topics that they read."""
     topology, topics = seen.group.topology, seen.event.shell.topics.by_name
     assert topology is not None
+    topology = named(topology, matched(seen.group, seen.event.shell.topics) or {})
     found = {
         (topic, p)
         for role, name, p in member.current.assigned.units()

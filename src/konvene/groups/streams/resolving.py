@@ -1,0 +1,181 @@
+"""When it is found out what the expressions of a streams group's topology match, and what follows from it.
+
+The work is that of consumer groups (`consumer.work`), for all expressions of the topology together:
+
+    asked for                                                       not before
+    as soon as a topology has an expression of which nothing is known
+    when topics were made since, for an expression may match them   ten seconds after the last answer
+    every group.consumer.regex.refresh.interval.ms, since rights
+    to see a topic may have changed
+
+A timer counts the last two, so a heartbeat of a settled member costs what it does without expressions.
+
+What came is kept beside the log: Kafka 4.4 has no record for it. So a coordinator that starts anew does not
+know what its groups read. It asks at once, and until the answer is there such a group stays what its records
+say: a group that was ready is ready, everybody keeps what they have and goes on towards the last target, no
+new target is computed, and the epoch moves only for what members do. The group's hash is of what was matched;
+where the answer makes the same hash nothing has happened, and where topics have changed meanwhile the epoch
+moves, once. A group that was not ready has no tasks to lose, and stays without.
+
+A topic that is deleted is read no more as soon as that is seen: for that nobody has to be asked.
+
+Where the answer fails, the last one stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konvene.groups.consumer.subscriptions import REFRESH_PAUSE_MS, hash_of
+from konvene.groups.consumer.work import RESOLVE_REGEXES, RegexesResolved, RegexesToResolve
+from konvene.groups.streams.configure import UNKNOWN, Configured, configure
+from konvene.groups.streams.expressions import Matches, Resolved, expressions, named
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.step import Step, refresh_key
+from konvene.groups.streams.topology import Topology
+from konvene.shard import causes
+from konvene.shard.contract import NOTHING, Context, Effect, Outcome
+from konvene.shard.errors import GroupError
+
+# --- with a heartbeat ------------------------------------------------------------------------------
+
+
+def hold_against_topics(step: Step, topology: Topology, *, changed: bool) -> tuple[Configured, bool]:
+    """The topology held against its topics, anew if one of them is not what it was; whether the epoch has to
+    move for it. `UNKNOWN` as long as nobody knows what its expressions match.
+
+    `changed`: the epoch moves anyway. Raises `GroupError` as `configure` does."""
+    context, known = step.context, step.soft.configured
+    replaced = topology is not step.group.topology
+    if known is not None and step.soft.seen is context.topics and not replaced:
+        return known, False
+    matches = _matches(step, topology)
+    if matches is None:
+        if known is not None:
+            step.remember(configured=None)
+        return UNKNOWN, False
+    reads = named(topology, matches)
+    step.metadata_hash = hash_of(reads.required_topics, context)
+    moved = step.metadata_hash != step.group.metadata_hash
+    is_other = known is not None and known.topology != reads
+    found = known
+    if found is None or moved or replaced or is_other:
+        by_name = context.topics.by_name
+        counts = {name: by_name[name].partitions for name in reads.required_topics if name in by_name}
+        found = configure(topology, counts, context.config["konvene.streams.mode"], matches)
+    step.remember(seen=context.topics, configured=found)
+    if not replaced and (is_other or (known is None and expressions(topology))):
+        step.remember(endpoint_epoch=step.soft.endpoint_epoch + 1)  # Who asked so far was told of none.
+    moved |= is_other and not replaced
+    if moved and not changed and not replaced:
+        _say_why(step, known, found)
+    return found, moved
+
+
+def see_whether_ready(step: Step, topology: Topology, configured: Configured) -> bool:
+    """Note for which topology the group is ready; whether that is news. What is not known is as it was."""
+    known = step.group.validated_topology_epoch
+    if configured.is_known:
+        step.validated_topology_epoch = topology.epoch if configured.is_ready else -1
+    elif topology is not step.group.topology:
+        step.validated_topology_epoch = -1
+    if step.validated_topology_epoch == known:
+        return False
+    if configured.is_known:
+        step.cause(causes.TOPOLOGY_READY if configured.is_ready else causes.TOPOLOGY_NOT_READY)
+    return True
+
+
+def _say_why(step: Step, known: Configured | None, found: Configured) -> None:
+    """Expressions match what they did not, or it is about topics that were read before."""
+    if not expressions(step.topology) or found.topology is None:
+        step.cause(causes.TOPIC_METADATA_CHANGED)
+        return
+    before = known.topology.source_topics if known is not None and known.topology is not None else ()
+    gained = [topic for topic in found.topology.source_topics if topic not in before]
+    one = gained[0] if len(gained) == 1 else None
+    step.cause(causes.REGEX_REFRESHED if gained else causes.TOPIC_METADATA_CHANGED, topic=one)
+
+
+def _matches(step: Step, topology: Topology) -> Matches | None:
+    """What the expressions match, of the topics that there are; None while that is not known of one.
+
+    Has it found out if it is time."""
+    wanted = expressions(topology)
+    if not wanted:
+        return {}
+    known, topics, now_ms = step.soft.resolved, step.context.topics, step.context.now_ms
+    if known is None or any(expression not in known.matches for expression in wanted):
+        _ask(step, topology)
+        return None
+    if known.version < topics.version:
+        paused_ms = known.timestamp_ms + REFRESH_PAUSE_MS + 1 - now_ms
+        if 0 < paused_ms <= REFRESH_PAUSE_MS + 1:  # Else it is over, or a clock was set back.
+            step.arm(refresh_key(step.group.group_id), paused_ms)
+        else:
+            _ask(step, topology)
+    return {each: [topic for topic in known.matches[each] if topic in topics.by_name] for each in wanted}
+
+
+def _ask(step: Step, topology: Topology) -> None:
+    if step.soft.resolving:
+        return
+    context = step.context
+    wanted = RegexesToResolve(step.group.group_id, expressions(topology), context.topics, context.principal)
+    step.effects.append(Effect(RESOLVE_REGEXES, wanted))
+    step.remember(resolving=True)
+
+
+# --- what comes of it ------------------------------------------------------------------------------
+
+
+def resolved(group: StreamsGroup, answer: RegexesResolved, context: Context) -> Outcome:
+    """It was found what the expressions match. The epoch moves if that is news."""
+    step = Step(group, context)
+    step.remember(resolving=False)
+    topology, wanted = group.topology, expressions(group.topology)
+    if topology is None or not wanted:
+        return step.outcome()
+    known = {} if step.soft.resolved is None else step.soft.resolved.matches
+    now = {each: answer.matches.get(each, known.get(each)) for each in wanted}
+    matches = {each: found for each, found in now.items() if found is not None}
+    if answer.matches:
+        step.remember(resolved=Resolved(matches, answer.version, context.now_ms))
+    step.arm(refresh_key(group.group_id), context.config["group.consumer.regex.refresh.interval.ms"])
+    if not group.is_empty:
+        _hold_again(step, topology)
+    return step.outcome()
+
+
+def _hold_again(step: Step, topology: Topology) -> None:
+    before = step.soft
+    step.remember(seen=None)
+    try:
+        configured, moved = hold_against_topics(step, topology, changed=False)
+    except GroupError:  # The next member that is heard of is told.
+        step.soft = before
+        step.remember(configured=None)
+        return
+    if see_whether_ready(step, topology, configured) or moved:
+        step.bump()
+
+
+# --- timers ----------------------------------------------------------------------------------------
+
+
+def refresh_due(group: Any, context: Context) -> Outcome:
+    """It is time to find out anew. Of a group that nobody is in it is forgotten: who joins asks again."""
+    if not isinstance(group, StreamsGroup) or group.topology is None or not expressions(group.topology):
+        return NOTHING
+    step = Step(group, context)
+    if group.is_empty:
+        step.remember(resolved=None, configured=None)
+    else:
+        _ask(step, group.topology)
+    return step.outcome()
+
+
+def loaded(step: Step) -> None:
+    """After a restart of the coordinator nobody knows, and it is found out without waiting for a member."""
+    if expressions(step.group.topology) and not step.group.is_empty:
+        step.arm(refresh_key(step.group.group_id), 0)
