@@ -139,7 +139,7 @@ def test_documents_have_the_figures_of_every_task() -> None:
 
 def test_a_live_warm_up_is_shown_under_its_member(tmp_path: Path) -> None:
     """By an assignor that somebody brought: ann runs everything, and bob warms up what is to be his."""
-    settings = SETTINGS | {"group.streams.assignors": "tests.cli.warming:one_by_one"}
+    settings = SETTINGS | {"group.streams.assignors": "tests.groups.streams.warming:one_by_one"}
     with serving(tmp_path, settings) as broker:
         office = Office(broker)
         broker.create("w-lines", 1, 1)

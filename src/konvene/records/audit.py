@@ -26,7 +26,8 @@ class Cause(Struct):
     client_id: str | None = string("0+", nullable="0+", default=None)
     client_host: str | None = string("0+", nullable="0+", default=None)
     reason: str | None = string("0+", nullable="0+", default=None)
-    """The client's own words (JoinGroup v8+, LeaveGroup v5+)."""
+    """The client's own words (JoinGroup v8+, LeaveGroup v5+). Of causes to which clients say nothing, the
+    coordinator's: which task, which change (`shard.causes.DETAILED`)."""
     topic: str | None = string("0+", nullable="0+", default=None)
 
 

@@ -99,3 +99,6 @@ OF_THE_GROUP = {
     UNKNOWN: "the group rebalanced for a reason that the log does not tell",
 }
 """The sentence where no member is named."""
+
+DETAILED = frozenset((TOPOLOGY_UPDATED, WARMUP_CAUGHT_UP))
+"""Where a cause's `reason` is no client's word: which task it is, or what is different."""

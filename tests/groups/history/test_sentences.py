@@ -74,6 +74,23 @@ def test_tasks_that_moved_are_counted_by_role() -> None:
     assert sentences(classic)[1] == "rebalance-timeout: n did not rejoin in time"
 
 
+def test_what_the_coordinator_adds_to_a_cause_is_not_taken_for_a_clients_words() -> None:
+    caught_up = Cause(kind="warmup-caught-up", member_id="m", reason="1_0")
+    row = RebalanceValue(
+        group_type="streams", state="Assigning",
+        causes=(
+            caught_up, Cause(kind="topology-updated", member_id="n", reason="epoch 0 to 1: + subtopology 2"),
+            caught_up.replace(member_id=None, reason=None), Cause(kind="topology-updated"),
+        ),
+    )  # fmt: skip
+    assert sentences(row) == [
+        "warmup-caught-up: m has caught up with a task that it warms up (1_0)",
+        "topology-updated: n brought the application's next topology (epoch 0 to 1: + subtopology 2)",
+        "warmup-caught-up: a task that warmed up has caught up",
+        "topology-updated: the application has its next topology",
+    ]
+
+
 @pytest.mark.parametrize(
     "ms, text", [(0, "0 ms"), (999, "999 ms"), (1_000, "1.0 s"), (59_999, "60.0 s"), (123_400, "2 min 3 s")]
 )

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from tests.groups.history.logs import compacted, contradictions, told
-from tests.groups.history.walking import Walk, plain
+from tests.groups.history.walking import STATELESS, SUMS, Walk, Walker, offset, plain
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -28,3 +28,33 @@ def test_no_compaction_makes_it_tell_otherwise(seed: int) -> None:
         assert contradictions(told(compacted(log, 0, end, tombstones=False)), full) == []
         begin = random.randrange(end)
         assert contradictions(told(compacted(log, begin, end)), full) == []
+
+
+def test_who_caught_up_with_what_is_told_where_it_can_only_be_that() -> None:
+    """Of a topology that took another's place it is told what is different."""
+    walk = Walk(0)
+    walk.life.set_config(("konvene.streams.mode", "kip"), ("group.streams.num.warmup.replicas", "1"))
+    walk.sizes = {"orders": 2, "sums": 2}
+    walk._topics()
+    ann, bob = (Walker(name, "g", SUMS, process=name, member_id=f"{name}-1") for name in ("ann", "bob"))
+    walk.walkers = [ann, bob]
+    walk._say(ann, 0, **walk.introduction(ann))
+    walk.life.advance(5_000)
+    for _ in range(3):
+        walk.beat()
+        walk.life.advance(2_000)
+    (warming,) = [each for each in bob.owned["warmup_tasks"] if each.partitions]
+    task = warming.subtopology_id, warming.partitions[0]
+    for at in (0, 50_000):
+        walk._say(bob, bob.epoch, **bob.owned, task_offsets=(offset(*task, at),),
+                  task_end_offsets=(offset(*task, 50_000),))  # fmt: skip
+        walk.life.advance(2_000)
+    bob.topology, bob.topology_epoch, bob.epoch = STATELESS, 1, 0
+    walk._beat(bob)
+    causes = [(row.epoch, c) for _, row in told(walk.log) if row.state == "Assigning" for c in row.causes]
+    caught_up, updated = (c for _, c in causes if c.kind in ("warmup-caught-up", "topology-updated"))
+    assert (caught_up.member_id, caught_up.reason) == ("bob-1", f"{task[0]}_{task[1]}")
+    assert (updated.member_id, updated.reason) == (
+        "bob-1", "epoch 0 to 1: subtopology 0 - changelog sums",
+    )  # fmt: skip
+    assert plain(told(walk.log)) == plain(walk.told)

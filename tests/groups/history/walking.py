@@ -10,7 +10,7 @@ from typing import Any
 from tests.groups.history.logs import Batch, Entry
 
 from konvene.codec.uuid import Uuid
-from konvene.messages.streams_group_heartbeat import KeyValue, StreamsGroupHeartbeatRequest
+from konvene.messages.streams_group_heartbeat import KeyValue, StreamsGroupHeartbeatRequest, TaskOffset
 from konvene.records.audit import RebalanceValue
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event import Event
@@ -19,8 +19,13 @@ from konvene.sim.scenario_streams import topology_of
 
 STATELESS, COUNTS = "0:orders", "0:orders>words|1:<words/4!counts"
 """The second one needs topics that somebody has to make."""
+SUMS = "0:orders!sums"
+NEXT = {STATELESS: SUMS, SUMS: STATELESS, COUNTS: "0:orders>words|1:<words/4"}
+"""What applications are changed to."""
 
 OFTEN_ENOUGH_MS = 5_000
+BEHIND = (0, 20_000, 45_000)
+"""How far copies of a task may be, of 50,000."""
 GONE = ("member-left", "session-expired", "rebalance-timeout", "removed-by-admin")
 
 
@@ -31,6 +36,7 @@ class Walker:
     name: str
     group: str
     topology: str
+    topology_epoch: int = 0
     instance: str | None = None
     process: str = ""
     rack: str | None = None
@@ -51,15 +57,16 @@ class Walk:
             "group.streams.initial.rebalance.delay.ms": self.random.choice(("0", "0", "3000")),
             "group.streams.assignment.interval.ms": self.random.choice(("0", "1000")),
             "group.streams.num.standby.replicas": self.random.choice(("0", "1")),
+            "konvene.streams.mode": self.random.choice(("kafka", "kip")),
         }
         self.log: list[Batch] = []
         self.offset = 0
         self.life: Life
-        self.life = Life(settings, kinds=("streams",), watch=self._watch)
+        self.life = Life(settings, kinds=("consumer",), watch=self._watch)
         self.sizes = {"orders": 3}
         self._topics()
         self.walkers: list[Walker] = []
-        self.topology = {"g0": STATELESS, "g1": COUNTS}
+        self.topology = {"g0": (STATELESS, 0), "g1": (COUNTS, 0), "g2": (SUMS, 0)}
         self.count = 0
 
     @property
@@ -105,13 +112,18 @@ class Walk:
 
     def _beat(self, walker: Walker) -> None:
         if walker.epoch <= 0:
-            walker.owned = {"active_tasks": (), "standby_tasks": (), "warmup_tasks": ()}
-            self._say(
-                walker, 0, rebalance_timeout_ms=20_000, topology=topology_of(walker.topology),
-                process_id=walker.process, rack_id=walker.rack, client_tags=walker.tags, **walker.owned,
-            )  # fmt: skip
+            self._say(walker, 0, **self.introduction(walker))
         else:
             self._say(walker, walker.epoch, **walker.owned)
+
+    def introduction(self, walker: Walker) -> dict[str, Any]:
+        """What who joins says."""
+        walker.owned = {"active_tasks": (), "standby_tasks": (), "warmup_tasks": ()}
+        return walker.owned | {
+            "rebalance_timeout_ms": 20_000, "process_id": walker.process, "rack_id": walker.rack,
+            "topology": topology_of(walker.topology, walker.topology_epoch),
+            "client_tags": walker.tags, "task_offsets": (),
+        }  # fmt: skip
 
     def _any(self) -> Walker | None:
         return self.random.choice(self.walkers) if self.walkers else None
@@ -123,7 +135,7 @@ class Walk:
         group = self.random.choice(sorted(self.topology))
         instance = self.random.choice((None, None, f"i{self.count}"))
         process = self.random.choice((f"p{self.count}", "p"))
-        walker = Walker(f"w{self.count}", group, self.topology[group], instance, process)
+        walker = Walker(f"w{self.count}", group, *self.topology[group], instance, process)
         walker.member_id = self.life.own_id(walker.name)
         self.walkers.append(walker)
         self._beat(walker)
@@ -181,6 +193,33 @@ class Walk:
             if walker.epoch > 0:
                 self._say(walker, walker.epoch, rack_id=walker.rack, client_tags=walker.tags)
 
+    def report(self) -> None:
+        """All say how far what they have is; what warms up may have caught up."""
+        for walker in self.walkers:
+            if walker.epoch <= 0:
+                continue
+            told = [
+                (each.subtopology_id, p) for role in walker.owned for each in walker.owned[role]
+                for p in each.partitions
+            ]  # fmt: skip
+            self._say(
+                walker, walker.epoch, **walker.owned,
+                task_offsets=tuple(offset(*task, self.random.choice(BEHIND)) for task in told),
+                task_end_offsets=tuple(offset(*task, 50_000) for task in told),
+            )  # fmt: skip
+
+    def update(self) -> None:
+        """One comes with the application's next topology, and whoever comes after it with the same one."""
+        walker = self._any()
+        if walker is None or self.life.settings["konvene.streams.mode"] != "kip":
+            return
+        text, epoch = self.topology[walker.group]
+        if walker.topology_epoch == epoch:
+            self.topology[walker.group] = NEXT.get(text, COUNTS), epoch + 1
+        walker.topology, walker.topology_epoch = self.topology[walker.group]
+        walker.epoch = 0
+        self._beat(walker)
+
     # --- what happens around them ---
 
     def grow(self) -> None:
@@ -189,7 +228,7 @@ class Walk:
 
     def make(self) -> None:
         """The topics that the second group needs, as it needs them, or not."""
-        self.sizes |= {"words": 4, "counts": self.random.choice((4, 4, 4, 3)), "orders": 4}
+        self.sizes |= {"words": 4, "counts": self.random.choice((4, 4, 4, 3)), "orders": 4, "sums": 4}
         self._topics()
 
     def delete(self) -> None:
@@ -203,19 +242,27 @@ class Walk:
 STEPS = (
     Walk.join, Walk.join, Walk.join, Walk.beat, Walk.beat, Walk.beat, Walk.beat, Walk.beat, Walk.beat,
     Walk.leave, Walk.die, Walk.resist, Walk.away, Walk.move_house, Walk.grow, Walk.make, Walk.make,
-    Walk.delete, Walk.set_standbys,
+    Walk.delete, Walk.set_standbys, Walk.report, Walk.report, Walk.report, Walk.report, Walk.update,
 )  # fmt: skip
 """What may happen next, as often as it stands here."""
 
 
+def offset(subtopology: str, partition: int, at: int) -> TaskOffset:
+    return TaskOffset(subtopology_id=subtopology, partition=partition, offset=at)
+
+
 def plain(told: list[tuple[str, RebalanceValue]]) -> list[Any]:
-    """What a row says, but for what a log does not: how a member went, the assignor, and where it stands."""
+    """What a row says, but for what a log does not: how a member went, the assignor, where it stands, and who
+    of several has caught up with a task."""
     found = []
     for group, row in told:
         why = [
-            ("member-gone" if c.kind in GONE else c.kind, c.member_id, c.client_id, c.at_ms)
+            (c.kind, None, None, c.at_ms)
+            if c.kind == "warmup-caught-up"
+            else ("member-gone" if c.kind in GONE else c.kind, c.member_id, c.client_id, c.at_ms)
             for c in row.causes
         ]
+        why = list(dict.fromkeys(why)) if all(kind == "warmup-caught-up" for kind, *_ in why) else why
         members = sorted((m.member_id, m.instance_id, m.joined_ms) for m in row.members)
         found.append(
             (group, row.epoch, row.state, why, members, row.moved, row.started_ms, row.joined_ms,

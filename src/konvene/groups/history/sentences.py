@@ -67,7 +67,7 @@ def _sentence(cause: Cause, assigns: bool) -> str:
     if cause.topic:
         text += f" (topic {cause.topic})"
     if cause.reason:
-        text += f"; its words: {cause.reason}"
+        text += f" ({cause.reason})" if cause.kind in causes.DETAILED else f"; its words: {cause.reason}"
     return text
 
 

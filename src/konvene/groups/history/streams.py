@@ -7,12 +7,15 @@ own record says that the last one did not:
     a member that went                            member-gone
     a member that says otherwise of itself; of    member-metadata-changed
     a static one only what targets rest on
-    another topology                              topology-initialized
+    a topology where there was none               topology-initialized
+    another one in its place                      topology-updated
     other topics (their hash), and none of all    topic-metadata-changed
     that but for members that went
     it was found that all topics are there        topology-ready
     it was found that they are not any more       topology-not-ready
     other settings, and none of all that          assignment-configs-changed
+    nothing of all that, while somebody warms     warmup-caught-up
+    up a task and is meant to
     nothing of all that                           unknown
 
 The last row of a rebalance says Stable, or NotReady where all members have let go of all tasks because topics
@@ -20,7 +23,9 @@ of the topology are missing. It counts the tasks that moved: those that a member
 target since, and not by the one before; who took a static member's place was to have what that had.
 
 What is guessed: Kafka may put several requests into one batch. Who said what the topology is, is taken to be
-the member whose record stands before it. Which topic changed cannot be seen from a hash.
+the member whose record stands before it. Which topic changed cannot be seen from a hash. How far warm-ups are
+is in no log: who caught up is named where only one member warms anything up. A warm-up is also given up, with
+an epoch, where its member turns out to report nothing; that looks the same.
 """
 
 from __future__ import annotations
@@ -40,10 +45,11 @@ from konvene.groups.history.epochs import (
     key_of,
 )
 from konvene.groups.streams.current import Current
-from konvene.groups.streams.group import NO_EPOCH, Member, StreamsGroup
+from konvene.groups.streams.group import NO_EPOCH, Member, State, StreamsGroup
 from konvene.groups.streams.log import replay
 from konvene.groups.streams.step import settled_state
 from konvene.groups.streams.targets import gained
+from konvene.groups.streams.topology_changes import changes
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.records.streams import (
@@ -65,14 +71,16 @@ NO_TASK = (0, 0, 0)
 
 @dataclass(slots=True)
 class _Memory(Memory):
-    has_topology: bool = False
-    """Whether this batch said what the topology is, since the last epoch in it."""
+    topology: str = ""
+    """The cause, if this batch said what the topology is, since the last epoch in it."""
+    topology_changes: str | None = None
+    """What is different in it."""
     targets: dict[str, MemberAssignment] = field(default_factory=dict)
     """What members were to have who went in this batch."""
 
     def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
         Memory.forget_batch(self, batch, offset)
-        self.has_topology = False
+        self.topology, self.topology_changes = "", None
         self.targets.clear()
 
 
@@ -90,7 +98,7 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
     def _without_units(self, value: Any) -> Any:
         return value.replace(
             active_tasks=(), active_tasks_pending_revocation=(), standby_tasks=(),
-            standby_tasks_pending_revocation=(), warmup_tasks=(), warmup_tasks_pending_revocation=(),
+            standby_tasks_pending_revocation=(), warmup_tasks_pending_revocation=(),
         )  # fmt: skip
 
     def _state(self, group: StreamsGroup) -> str:
@@ -112,8 +120,13 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
     def _take_topology(
         self, group: StreamsGroup, memory: _Memory, record: Record, at: At
     ) -> RebalanceValue | None:
-        memory.has_topology = record.value is not None
+        before = group.topology
         self._replay(record)
+        after = group.topology
+        memory.topology, memory.topology_changes = "", None
+        if after is not None:
+            memory.topology = causes.TOPOLOGY_UPDATED if before else causes.TOPOLOGY_INITIALIZED
+            memory.topology_changes = changes(before, after) if before else None
         return None
 
     def _take_target(
@@ -160,8 +173,12 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
                 said.append(cause_of(causes.MEMBER_JOINED, after, at))
             elif _has_changed(before, after):
                 said.append(cause_of(causes.MEMBER_METADATA_CHANGED, after, at))
-        if memory.has_topology:
-            said.append(cause_of(causes.TOPOLOGY_INITIALIZED, group.members.get(memory.latest), at))
+        if memory.topology:
+            said.append(
+                cause_of(memory.topology, group.members.get(memory.latest), at).replace(
+                    reason=memory.topology_changes
+                )
+            )
         if value.metadata_hash != group.metadata_hash and not said:
             said.append(cause_of(causes.TOPIC_METADATA_CHANGED, None, at))
         if value.validated_topology_epoch != group.validated_topology_epoch:
@@ -171,7 +188,7 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
         configs = {row.key: row.value for row in value.last_assignment_configs or ()}
         if configs != group.assignment_configs and not said:
             said.append(cause_of(causes.ASSIGNMENT_CONFIGS_CHANGED, None, at))
-        return found + said
+        return found + said or _caught_up(group, at)
 
     takes: ClassVar[Mapping[type, Take]] = {
         StreamsGroupMetadataKey: EpochHistory._take_epoch,
@@ -181,6 +198,32 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
         StreamsGroupCurrentMemberAssignmentKey: EpochHistory._take_current,
         StreamsGroupTopologyKey: _take_topology,
     }
+
+
+def _caught_up(group: StreamsGroup, at: At) -> list[Cause]:
+    """The warm-up for which an epoch moved that nothing else explains; of several that it may be, none."""
+    if group.epoch > group.assignment_epoch or group.state not in (State.STABLE, State.RECONCILING):
+        return []
+    found = [(m, tasks) for m in group.members.values() if (tasks := _warming_up(group, m))]
+    if not found:
+        return []
+    member, tasks = found[0]
+    if len(found) > 1:
+        return [cause_of(causes.WARMUP_CAUGHT_UP, None, at)]
+    return [
+        cause_of(causes.WARMUP_CAUGHT_UP, member, at).replace(reason=tasks[0] if len(tasks) == 1 else None)
+    ]
+
+
+def _warming_up(group: StreamsGroup, member: Member) -> list[str]:
+    """The tasks that a member warms up and is meant to."""
+    wanted = group.target_of(member.member_id).warmup
+    return [
+        f"{name}_{partition}"
+        for name, some in sorted(member.current.assigned.warmup.items())
+        for partition in some
+        if partition in wanted.get(name, ())
+    ]
 
 
 def _has_changed(before: Member, after: Member) -> bool:

@@ -15,13 +15,17 @@ def one_by_one(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
     for i, task in enumerate(tasks):
         wanted = members[i % len(members)]
         runs = next((m for m in members if task[1] in spec.members[m].assigned.active.get(task[0], ())), None)
-        there = progress.has_caught_up(
-            spec.members[wanted].process_id, task, spec.configs.acceptable_recovery_lag
-        )
-        if runs in (None, wanted) or there or not topology.is_stateful(task[0]):
+        process = spec.members[wanted].process_id
+        there = progress.has_caught_up(process, task, spec.configs.acceptable_recovery_lag)
+        if (
+            runs is None
+            or spec.members[runs].process_id == process
+            or there
+            or not topology.is_stateful(task[0])
+        ):
             given[wanted][0].setdefault(task[0], []).append(task[1])
         else:
-            given[runs or wanted][0].setdefault(task[0], []).append(task[1])
+            given[runs][0].setdefault(task[0], []).append(task[1])
             given[wanted][1].setdefault(task[0], []).append(task[1])
     return {
         name: MemberAssignment(
