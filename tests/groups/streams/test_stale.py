@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import invariant, rule
 from tests.groups.streams.members import Member, Play
 from tests.groups.streams.test_promises_core import FEW, LIVES, ODDS, TOPOLOGIES, WHO, Lives
 
@@ -144,11 +144,13 @@ def test_the_promise_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- what takes the place of what they do not get --------------------------------------------------
 
 
-def has(active: tuple[int, ...] = (), standby: tuple[int, ...] = ()) -> MemberAssignment:
+def has(
+    active: tuple[int, ...] = (), standby: tuple[int, ...] = (), warmup: tuple[int, ...] = ()
+) -> MemberAssignment:
     def tasks(partitions: tuple[int, ...]) -> Tasks:
         return {"0": partitions} if partitions else {}
 
-    return MemberAssignment(tasks(active), tasks(standby))
+    return MemberAssignment(tasks(active), tasks(standby), tasks(warmup))
 
 
 def group(**members: tuple[str, MemberAssignment]) -> GroupSpec:
@@ -201,6 +203,59 @@ def test_a_process_has_a_task_once_also_where_some_of_it_are_behind() -> None:
         "old": has(),
         "new": has((0,)),
         "far": has(),
+    }
+
+
+@pytest.mark.parametrize("stale", [["warm"], ["warm", "owner"]])
+def test_a_warm_up_of_who_is_behind_is_never_promoted(stale: list[str]) -> None:
+    """Its task stays with who runs it, and does not go to somebody who has nothing of it; the copy is no
+    warm-up any more. So also where its owner was to stand by for it from now on."""
+    spec = group(owner=("p", has((0, 1))), warm=("q", has((), (), (1,))), new=("r", has()))
+    for left in (has((0,)), has((0,), (1,))):
+        given = {"owner": left, "warm": has((1,)), "new": has()}
+        found = nothing_new_for(stale, spec, given, always)
+        assert (found["owner"], found["warm"].active, found["warm"].warmup) == (has((0, 1)), {}, {})
+        assert found["new"].active == {}
+
+
+def test_who_warms_a_task_up_is_the_next_to_run_it() -> None:
+    """Where nobody runs it, rather than who has less to do. A warm-up that nobody is given stays nobody's."""
+    spec = group(old=("p", has()), warm=("q", has((), (), (1,))), idle=("r", has()))
+    given = {"old": has((1,), (), (2,)), "warm": has((0, 2), (), (1,)), "idle": has()}
+    assert nothing_new_for(["old"], spec, given, always) == {
+        "old": has(),
+        "warm": has((0, 1, 2)),
+        "idle": has(),
+    }
+
+
+def test_warm_ups_that_are_there_stay_and_none_is_twice_on_a_process() -> None:
+    """Of a task that stays where it is, another member of its process has no copy."""
+    spec = group(
+        old=("p", has((), (), (0,))), owner=("q", has((1,))), near=("q", has()), new=("r", has((0,)))
+    )
+    given = {"old": has((1,), (), (0,)), "owner": has(), "near": has((), (), (1,)), "new": has((0,))}
+    assert nothing_new_for(["old"], spec, given, always) == {
+        "old": has((), (), (0,)),
+        "owner": has((1,)),
+        "near": has(),
+        "new": has((0,)),
+    }
+
+
+def test_without_state_a_task_that_is_to_move_moves_to_who_is_up_to_date() -> None:
+    """Nothing is lost by it, and its owner was to have less; where all are behind it stays."""
+    spec = group(a=("p", has((0, 1, 2))), b=("q", has()), new=("r", has()))
+    given = {"a": has((0,)), "b": has((1,)), "new": has((2,))}
+
+    def never(subtopology: str) -> bool:
+        return False
+
+    assert nothing_new_for("ab", spec, given, never) == {"a": has((0,)), "b": has(), "new": has((1, 2))}
+    assert nothing_new_for(["a", "b", "new"], spec, given, never) == {
+        "a": has((0, 1, 2)),
+        "b": has(),
+        "new": has(),
     }
 
 
@@ -269,6 +324,14 @@ class Upgrades(Lives):
     def acts(self, who: int, lost: bool, slow: bool, says: bool) -> None:
         """Who comes back with a topology of the past is refused."""
         self.members[who].beat(self.play, lost=lost, slow=slow, says=says)
+
+    @invariant()
+    def everybody_knows_what_it_is_told(self) -> None:
+        """A member that is given a task of a subtopology that it does not have ends, and its group waits."""
+        for member in self.members:
+            known = {part.partition(":")[0] for part in member.topology.split()[0].split("|")}
+            told = {name for _, name, _ in member.told}
+            assert told <= known, f"{member.name} runs {member.topology}, and is told {sorted(member.told)}"
 
 
 TestUpgrades = Upgrades.TestCase
