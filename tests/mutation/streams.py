@@ -146,10 +146,10 @@ TARGETS = (
         "    if not configured.tasks or step.topology is None:\n",
     ),
     _row(
-        "standbys-of-what-has-no-state", "targets.py", ("T7",),
+        "standbys-of-what-has-no-state", "racks.py", ("T7",),
         "Tasks without state have standbys.",
-        "{name: Subtopology(count, stateful(name)) for name, count in configured.tasks.items()}",
-        "{name: Subtopology(count, True) for name, count in configured.tasks.items()}",
+        "Subtopology(count, topology.is_stateful(name), ",
+        "Subtopology(count, True, ",
     ),
     _row(
         "no-second-target-of-tasks", "targets.py", ("L1",),

@@ -345,9 +345,15 @@ def topic(s: Scenario, plain: list[str], o: Options) -> None:
     count = number(o, "partitions", known.partitions if known is not None else 1)
     if count:
         topic_id = known.id if known is not None and not anew else s.topic_id(name, anew=anew)
-        topics[name] = Topic(name, topic_id, count)
+        topics[name] = Topic(name, topic_id, count, _racks(o, count))
     made = name in topics and (known is None or anew)
     s.life.topics = Topics(topics.values(), s.life.topics.version + made)
+
+
+def _racks(o: Options, count: int) -> tuple[tuple[str, ...], ...]:
+    """`racks=a,b+c`: of each partition's replicas; those of the last one hold for all that follow."""
+    told = [tuple(each.split("+")) for each in o["racks"].split(",")] if "racks" in o else []
+    return tuple(told[min(index, len(told) - 1)] for index in range(count if told else 0))
 
 
 def config(s: Scenario, plain: list[str], o: Options) -> None:
@@ -471,7 +477,7 @@ COMMANDS = {
     "delete": Command(delete, "GROUP,...", "version"),
     "forget": Command(forget, "GROUP TOPIC-PARTITION,..."),
     "untopic": Command(untopic, "TOPIC"),
-    "topic": Command(topic, "TOPIC [recreate]", "partitions"),
+    "topic": Command(topic, "TOPIC [recreate]", "partitions racks"),
     "config": Command(config, "", "KEY"),
     "advance": Command(advance, "MS"),
     "clock": Command(clock, "MS"),

@@ -25,10 +25,8 @@ from konvene.groups.assignors.tasks import (
     GroupAssignment,
     GroupSpec,
     MemberAssignment,
-    Subtopology,
     TaskAssignorError,
     Tasks,
-    TopologyDescriber,
 )
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.groups.streams import log
@@ -36,9 +34,10 @@ from konvene.groups.streams.assignors import read_configs
 from konvene.groups.streams.configure import KIP, Configured, Status
 from konvene.groups.streams.current import Target, advance
 from konvene.groups.streams.group import Member
+from konvene.groups.streams.racks import described, spreading
 from konvene.groups.streams.stale import nothing_new_for
-from konvene.groups.streams.warmups import UNHEARD
 from konvene.groups.streams.step import Step
+from konvene.groups.streams.warmups import UNHEARD
 from konvene.messages.streams_group_heartbeat import Status as ToldStatus
 from konvene.shard.contract import NOTHING as NO_OUTCOME
 from konvene.shard.contract import Effect, Outcome
@@ -141,14 +140,11 @@ def _compute(step: Step, members: Members, configured: Configured) -> GroupAssig
     if not configured.is_ready or step.topology is None:
         kept = {name: members[name].current.assigned.tasks for name in _stale(step, members)}
         return dict.fromkeys(members, NOTHING) | kept
-    stateful = step.topology.is_stateful
-    topology = TopologyDescriber(
-        {name: Subtopology(count, stateful(name)) for name, count in configured.tasks.items()}
-    )
+    topology = described(configured.topology or step.topology, configured.tasks, step.context.topics)
     spec = GroupSpec(
         {name: _spec(step, member) for name, member in members.items()}, read_configs(step.assignment_configs)
     )
-    assignor = step.assignor
+    assignor = spreading(step.assignor, spec.configs, step.context.config["konvene.streams.mode"])
     weight = len(members) + sum(configured.tasks.values()) * (1 + spec.configs.num_standby_replicas)
     if step.config["streams.assignor.offload.enable"] and weight >= HEAVY and not step.replaces_topology:
         wanted = AssignmentToCompute(step.group.group_id, step.epoch, assignor, spec, topology)
