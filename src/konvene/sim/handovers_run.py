@@ -28,8 +28,8 @@ from typing import Any
 
 from konvene.client.machine import State
 from konvene.client.streams_tasks import Assignment, Task
+from konvene.groups.streams.group import FIRST_EPOCH, StreamsGroup
 from konvene.groups.streams.group import State as GroupState
-from konvene.groups.streams.group import StreamsGroup
 from konvene.sim.handovers_group import GROUP, Application, Thread, topology_of
 from konvene.sim.handovers_host import Coordinator, Host, group_of, topics_of
 from konvene.sim.handovers_plan import MOST_RECORDS, Change, Scenario, What
@@ -41,8 +41,6 @@ TICK_MS = 5_000
 
 SETTINGS: Mapping[str, str] = {
     "konvene.heartbeat.policy": "kafka",
-    "group.streams.initial.rebalance.delay.ms": "0",
-    "group.streams.assignment.interval.ms": "0",
     "group.streams.assignor.offload.enable": "false",
     "group.streams.min.session.timeout.ms": "1000",
     "group.streams.session.timeout.ms": str(3 * TICK_MS),
@@ -115,7 +113,7 @@ class Run:
         self._tell = tell
         self._told = False
         self._counts = False
-        self._made = 0
+        self._made = FIRST_EPOCH
         """The epoch of the last target that was seen."""
         self._targets: dict[str, Any] = {}
         self._owners: dict[Task, str] = {}
@@ -179,11 +177,17 @@ class Run:
         self._random.shuffle(threads)
         for thread in threads:
             self.beat(thread, lost=lost)
+            self.host.advance(TICK_MS // len(threads))
         self._check_members()
-        self.host.advance(TICK_MS)
         self.see_target()
 
     def beat(self, thread: Thread, *, lost: bool = False) -> None:
+        """A heartbeat, and another one at once where the client would not wait with what it has to say."""
+        self._beat(thread, lost=lost)
+        if thread.machine.state is State.ACKNOWLEDGING:
+            self._beat(thread)
+
+    def _beat(self, thread: Thread, *, lost: bool = False) -> None:
         machine, now_ms = thread.machine, self.host.now_ms
         self.app.report(thread)
         had = thread.has
