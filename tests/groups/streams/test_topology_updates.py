@@ -99,7 +99,8 @@ def test_it_is_told_as_an_update_and_is_in_the_log() -> None:
     lines = group.say(f"streams-heartbeat bob join topology={NEW} topology-epoch=1")
     assert "record topology g epoch 1 of 0,1" in lines
     assert [line for line in lines if line.startswith("why")] == [
-        "why epoch 3 Assigning: member-joined bob-1, topology-updated bob-1, topology-ready"
+        "why epoch 3 Assigning: member-joined bob-1, "
+        "topology-updated bob-1 (epoch 0 to 1: + subtopology 1), topology-ready"
     ]
     for how in ("restart", "compact", "compact tombstones=yes"):
         group.say(how)

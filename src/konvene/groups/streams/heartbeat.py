@@ -49,6 +49,7 @@ from konvene.groups.streams.resolving import hold_against_topics, see_whether_re
 from konvene.groups.streams.step import Step, delay_key, session_key
 from konvene.groups.streams.targets import expressions_wait, keeps_target, reconcile, retarget
 from konvene.groups.streams.topology import record_value
+from konvene.groups.streams.topology_changes import changes
 from konvene.groups.streams.validate import (
     JOIN,
     check_request,
@@ -274,7 +275,10 @@ def _see_topology(
         if step.topology is not group.topology:
             check_expressions(step.topology, group.topology)
             step.record(log.topology_record(group.group_id, record_value(request.topology)))
-            step.cause(causes.TOPOLOGY_UPDATED if group.topology else causes.TOPOLOGY_INITIALIZED, new)
+            if group.topology is None:
+                step.cause(causes.TOPOLOGY_INITIALIZED, new)
+            else:
+                step.cause(causes.TOPOLOGY_UPDATED, new, reason=changes(group.topology, step.topology))
     topology = step.topology
     if topology is None:  # It was not in the log: who joins brings it again.
         raise GroupError(

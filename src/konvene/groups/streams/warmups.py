@@ -47,8 +47,8 @@ UNHEARD = Reported(reports=True)
 """What counts for a member that was not heard since the coordinator was loaded."""
 
 ReportedBy = Callable[[str], Reported | None]
-News = tuple[str, Member]
-"""A cause, and the member."""
+News = tuple[str, Member, str | None]
+"""A cause, the member, and the tasks that it is about."""
 
 
 # --- who reports -----------------------------------------------------------------------------------
@@ -102,8 +102,8 @@ def warmups_change(step: Step, new: Member, request: StreamsGroupHeartbeatReques
     about = {(each.subtopology_id, each.partition) for each in told}
     found = _news(group, new, about, step.reported_by, step.config["streams.acceptable.recovery.lag"])
     news = [each for each in found if each[1].member_id not in step.gone]
-    for why, member in news:
-        step.cause(why, member)
+    for why, member, tasks in news:
+        step.cause(why, member, reason=tasks)
     return bool(news)
 
 
@@ -126,14 +126,14 @@ def _news(
     if not warming:
         return
     progress = _progress(group, warming, reported_by)
-    caught_up = {
-        member.member_id: member
-        for task in sorted(warming)
-        for member in warming[task]
-        if progress.has_caught_up(member.process_id, task, acceptable_lag)
-    }
+    caught_up: dict[str, tuple[Member, list[str]]] = {}
+    for task in sorted(warming):
+        for member in warming[task]:
+            if progress.has_caught_up(member.process_id, task, acceptable_lag):
+                caught_up.setdefault(member.member_id, (member, []))[1].append(f"{task[0]}_{task[1]}")
     for name in sorted(caught_up):
-        yield causes.WARMUP_CAUGHT_UP, caught_up[name]
+        member, tasks = caught_up[name]
+        yield causes.WARMUP_CAUGHT_UP, member, ", ".join(tasks)
 
 
 def _waited_for_in_vain(group: StreamsGroup, process_id: str, reported_by: ReportedBy) -> Iterator[News]:
@@ -148,7 +148,7 @@ def _waited_for_in_vain(group: StreamsGroup, process_id: str, reported_by: Repor
     mates = (name for name, member in group.members.items() if member.process_id == process_id)
     if found and not any((reported_by(name) or UNHEARD).reports for name in mates):
         for name in sorted(found):
-            yield causes.MEMBER_METADATA_CHANGED, found[name]
+            yield causes.MEMBER_METADATA_CHANGED, found[name], None
 
 
 def _who_warms_up(group: StreamsGroup, task: Task) -> list[Member]:
