@@ -51,7 +51,7 @@ def _notes(broker: Broker, group_id: str) -> StreamsNotes:
 def is_silent(group: StreamsGroup, member_id: str) -> bool:
     """Whether a member is known not to say how far its tasks are. Of whom nothing is known, it may."""
     said = group.reported.get(member_id)
-    return said is not None and not getattr(said, "reports", True)
+    return said is not None and not said.reports
 
 
 def _note(member_id: str, owed: Held) -> StreamsNote:
