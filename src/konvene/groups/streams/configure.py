@@ -442,10 +442,8 @@ def remarks(configured: Configured, existing: Mapping[str, Existing]) -> tuple[s
 def describe(topology: Topology, configured: Configured | None) -> described.Topology:
     """What StreamsGroupDescribe tells: as it was sent, and with all partitions once the group is ready.
 
-    Expressions have no field there: what they match is told with the names, as soon as it is known."""
+    Expressions have no field there. `topology`: with names for them, as far as they are known."""
     ready = configured if configured is not None and configured.is_ready else None
-    if configured is not None and configured.epoch == topology.epoch:
-        topology = configured.topology or topology
     return described.Topology(
         epoch=topology.epoch,
         subtopologies=tuple(_described(each, ready) for each in topology.subtopologies.values()),

@@ -10,8 +10,10 @@ from konvene.groups.streams import descriptions
 from konvene.groups.streams.assignors import assignor_of
 from konvene.groups.streams.configure import describe as described_topology
 from konvene.groups.streams.descriptions import NOT_REQUESTED
+from konvene.groups.streams.expressions import known, named
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import streams_group
+from konvene.groups.streams.topology import Topology
 from konvene.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,
@@ -21,6 +23,7 @@ from konvene.messages.streams_group_describe import (
     TaskOffset,
 )
 from konvene.messages.streams_group_describe import Member as DescribedMember
+from konvene.messages.streams_group_describe import Topology as DescribedTopology
 from konvene.shard.contract import Context
 from konvene.shard.errors import GroupError
 
@@ -42,7 +45,7 @@ def described(
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        topology=None if topology is None else described_topology(topology, group.soft.configured),
+        topology=None if topology is None else _topology(group, topology, context),
         members=tuple(_member(group, member) for member in group.members.values()),
         topology_description=description,
         topology_description_status=status,
@@ -50,6 +53,12 @@ def described(
             context.group_configs.of(group_id), context, topology, map(group.reported.get, group.members)
         ).name,
     )
+
+
+def _topology(group: StreamsGroup, topology: Topology, context: Context) -> DescribedTopology:
+    """With names for its expressions, as far as it is known what they match."""
+    matches = known(topology, group.soft.resolved, context.topics)
+    return described_topology(named(topology, matches or {}), group.soft.configured)
 
 
 def _member(group: StreamsGroup, member: Member) -> DescribedMember:

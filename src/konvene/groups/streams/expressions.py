@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from konvene.groups.consumer import regex
 from konvene.groups.streams.topology import Topology
 from konvene.records.streams import CopartitionGroup, StreamsGroupTopologyValue, Subtopology
+from konvene.shard.image import Topics
 
 FIELD = "SourceTopicRegex"
 
@@ -54,11 +55,11 @@ def expressions(topology: Topology | None) -> tuple[str, ...]:
     return tuple(sorted({each for sub in topology.walked for each in sub.source_topic_regex}))
 
 
-def check(topology: Topology, known: Topology | None) -> None:
+def check(topology: Topology, before: Topology | None) -> None:
     """Whether what is new in the topology are expressions. Raises INVALID_REGULAR_EXPRESSION."""
-    before = set(expressions(known))
+    valid = set(expressions(before))
     for expression in expressions(topology):
-        if expression not in before:
+        if expression not in valid:
             regex.validate(expression, FIELD)
 
 
@@ -110,6 +111,17 @@ def _joined(
     for index in group.source_topic_regex:
         found.update(at[topic] for topic in matches.get(each.source_topic_regex[index], ()))
     return group.replace(source_topics=tuple(sorted(found)), source_topic_regex=())
+
+
+def known(topology: Topology, resolved: Resolved | None, topics: Topics) -> Matches | None:
+    """What the expressions match, of the topics that there are; None while that is not known of one."""
+    wanted = expressions(topology)
+    if not wanted:
+        return {}
+    if resolved is None or not resolved.matches.keys() >= set(wanted):
+        return None
+    there, matches = topics.by_name, resolved.matches
+    return {each: [topic for topic in matches[each] if topic in there] for each in wanted}
 
 
 def unmatched(topology: Topology, matches: Matches) -> tuple[str, ...]:

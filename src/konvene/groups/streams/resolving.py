@@ -17,25 +17,30 @@ new target is computed, and the epoch moves only for what members do. The group'
 where the answer makes the same hash nothing has happened, and where topics have changed meanwhile the epoch
 moves, once. A group that was not ready has no tasks to lose, and stays without.
 
-A topic that is deleted is read no more as soon as that is seen: for that nobody has to be asked.
+A topic that is deleted is read no more as soon as that is seen: for that nobody has to be asked. Of a group
+that nobody is in it is kept what was matched last, for those who ask what it reads to move its offsets.
 
 Where the answer fails, the last one stays.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from konvene.groups.consumer.subscriptions import REFRESH_PAUSE_MS, hash_of
 from konvene.groups.consumer.work import RESOLVE_REGEXES, RegexesResolved, RegexesToResolve
 from konvene.groups.streams.configure import UNKNOWN, Configured, configure
-from konvene.groups.streams.expressions import Matches, Resolved, expressions, named
+from konvene.groups.streams.expressions import Matches, Resolved, expressions, known, named
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.step import Step, refresh_key
 from konvene.groups.streams.topology import Topology
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome
 from konvene.shard.errors import GroupError
+
+NEVER = -1
+"""The version of topics before any were made."""
 
 # --- with a heartbeat ------------------------------------------------------------------------------
 
@@ -45,54 +50,54 @@ def hold_against_topics(step: Step, topology: Topology, *, changed: bool) -> tup
     move for it. `UNKNOWN` as long as nobody knows what its expressions match.
 
     `changed`: the epoch moves anyway. Raises `GroupError` as `configure` does."""
-    context, known = step.context, step.soft.configured
+    context, before = step.context, step.soft.configured
     replaced = topology is not step.group.topology
-    if known is not None and step.soft.seen is context.topics and not replaced:
-        return known, False
+    if before is not None and step.soft.seen is context.topics and not replaced:
+        return before, False
     matches = _matches(step, topology)
     if matches is None:
-        if known is not None:
+        if before is not None:
             step.remember(configured=None)
         return UNKNOWN, False
     reads = named(topology, matches)
     step.metadata_hash = hash_of(reads.required_topics, context)
     moved = step.metadata_hash != step.group.metadata_hash
-    is_other = known is not None and known.topology != reads
-    found = known
+    is_other = before is not None and before.topology != reads
+    found = before
     if found is None or moved or replaced or is_other:
         by_name = context.topics.by_name
         counts = {name: by_name[name].partitions for name in reads.required_topics if name in by_name}
         found = configure(topology, counts, context.config["konvene.streams.mode"], matches)
     step.remember(seen=context.topics, configured=found)
-    if not replaced and (is_other or (known is None and expressions(topology))):
+    if not replaced and (is_other or (before is None and expressions(topology))):
         step.remember(endpoint_epoch=step.soft.endpoint_epoch + 1)  # Who asked so far was told of none.
     moved |= is_other and not replaced
     if moved and not changed and not replaced:
-        _say_why(step, known, found)
+        _say_why(step, before, found)
     return found, moved
 
 
 def see_whether_ready(step: Step, topology: Topology, configured: Configured) -> bool:
     """Note for which topology the group is ready; whether that is news. What is not known is as it was."""
-    known = step.group.validated_topology_epoch
+    before = step.group.validated_topology_epoch
     if configured.is_known:
         step.validated_topology_epoch = topology.epoch if configured.is_ready else -1
     elif topology is not step.group.topology:
         step.validated_topology_epoch = -1
-    if step.validated_topology_epoch == known:
+    if step.validated_topology_epoch == before:
         return False
     if configured.is_known:
         step.cause(causes.TOPOLOGY_READY if configured.is_ready else causes.TOPOLOGY_NOT_READY)
     return True
 
 
-def _say_why(step: Step, known: Configured | None, found: Configured) -> None:
+def _say_why(step: Step, before: Configured | None, found: Configured) -> None:
     """Expressions match what they did not, or it is about topics that were read before."""
     if not expressions(step.topology) or found.topology is None:
         step.cause(causes.TOPIC_METADATA_CHANGED)
         return
-    before = known.topology.source_topics if known is not None and known.topology is not None else ()
-    gained = [topic for topic in found.topology.source_topics if topic not in before]
+    read = before.topology.source_topics if before is not None and before.topology is not None else ()
+    gained = [topic for topic in found.topology.source_topics if topic not in read]
     one = gained[0] if len(gained) == 1 else None
     step.cause(causes.REGEX_REFRESHED if gained else causes.TOPIC_METADATA_CHANGED, topic=one)
 
@@ -101,20 +106,17 @@ def _matches(step: Step, topology: Topology) -> Matches | None:
     """What the expressions match, of the topics that there are; None while that is not known of one.
 
     Has it found out if it is time."""
-    wanted = expressions(topology)
-    if not wanted:
-        return {}
-    known, topics, now_ms = step.soft.resolved, step.context.topics, step.context.now_ms
-    if known is None or any(expression not in known.matches for expression in wanted):
+    resolved, topics = step.soft.resolved, step.context.topics
+    matches = known(topology, resolved, topics)
+    if matches is None:
         _ask(step, topology)
-        return None
-    if known.version < topics.version:
-        paused_ms = known.timestamp_ms + REFRESH_PAUSE_MS + 1 - now_ms
+    elif resolved is not None and resolved.version < topics.version and matches:
+        paused_ms = resolved.timestamp_ms + REFRESH_PAUSE_MS + 1 - step.context.now_ms
         if 0 < paused_ms <= REFRESH_PAUSE_MS + 1:  # Else it is over, or a clock was set back.
             step.arm(refresh_key(step.group.group_id), paused_ms)
         else:
             _ask(step, topology)
-    return {each: [topic for topic in known.matches[each] if topic in topics.by_name] for each in wanted}
+    return matches
 
 
 def _ask(step: Step, topology: Topology) -> None:
@@ -136,8 +138,8 @@ def resolved(group: StreamsGroup, answer: RegexesResolved, context: Context) -> 
     topology, wanted = group.topology, expressions(group.topology)
     if topology is None or not wanted:
         return step.outcome()
-    known = {} if step.soft.resolved is None else step.soft.resolved.matches
-    now = {each: answer.matches.get(each, known.get(each)) for each in wanted}
+    last = {} if step.soft.resolved is None else step.soft.resolved.matches
+    now = {each: answer.matches.get(each, last.get(each)) for each in wanted}
     matches = {each: found for each, found in now.items() if found is not None}
     if answer.matches:
         step.remember(resolved=Resolved(matches, answer.version, context.now_ms))
@@ -164,18 +166,18 @@ def _hold_again(step: Step, topology: Topology) -> None:
 
 
 def refresh_due(group: Any, context: Context) -> Outcome:
-    """It is time to find out anew. Of a group that nobody is in it is forgotten: who joins asks again."""
+    """It is time to find out anew. In a group that nobody is in, it is for who joins."""
     if not isinstance(group, StreamsGroup) or group.topology is None or not expressions(group.topology):
         return NOTHING
-    step = Step(group, context)
-    if group.is_empty:
-        step.remember(resolved=None, configured=None)
-    else:
+    step, last = Step(group, context), group.soft.resolved
+    if last is None or not group.is_empty:
         _ask(step, group.topology)
+    else:
+        step.remember(resolved=replace(last, version=NEVER), seen=None)
     return step.outcome()
 
 
 def loaded(step: Step) -> None:
     """After a restart of the coordinator nobody knows, and it is found out without waiting for a member."""
-    if expressions(step.group.topology) and not step.group.is_empty:
+    if expressions(step.group.topology):
         step.arm(refresh_key(step.group.group_id), 0)

@@ -323,7 +323,7 @@ class TimersOfStreamsHaveAReason(Promise):
                     wanted.add(("revocation", name, member_id))
             if group.soft.delayed:
                 wanted.add(("initial-delay", name))
-            if group.soft.resolved is not None and not group.soft.resolving and expressions(group.topology):
+            if group.members and group.soft.resolved is not None and not group.soft.resolving:
                 wanted.add(("expressions", name))
             forgotten = wanted - armed.keys()
             assert not forgotten, f"{group!r}: timers were forgotten: {sorted(forgotten)}"
@@ -407,12 +407,13 @@ def touched(event: Event) -> Iterator[tuple[str, StreamsGroup | None, StreamsGro
 
 def matched(group: StreamsGroup, topics: Topics) -> dict[str, list[str]] | None:
     """What the group's expressions were found to match, of the topics that there are; None: nobody knows."""
-    wanted, known = expressions(group.topology), group.soft.resolved
+    wanted, resolved = expressions(group.topology), group.soft.resolved
     if not wanted:
         return {}
-    if known is None or not known.matches.keys() >= set(wanted):
+    if resolved is None or not resolved.matches.keys() >= set(wanted):
         return None
-    return {each: [name for name in sorted(known.matches[each]) if name in topics.by_name] for each in wanted}
+    there = topics.by_name
+    return {each: [name for name in sorted(resolved.matches[each]) if name in there] for each in wanted}
 
 
 def units(tasks: MemberAssignment) -> set[Unit]:
