@@ -13,7 +13,7 @@ from typing import Any
 from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RegexesResolved
-from konvene.groups.streams.assignors import STANDBYS, TAGS
+from konvene.groups.streams.assignors import assignment_configs, read_configs
 from konvene.groups.streams.configure import KAFKA, Status
 from konvene.groups.streams.current import Current, Role
 from konvene.groups.streams.expressions import named, unmatched
@@ -86,6 +86,7 @@ class TasksAreGiven(Promise):
         tasks = tasks_of(named(group.topology, matched(group, topics) or {}), topics)
         active: dict[Task, str] = {}
         copies: dict[Task, int] = dict.fromkeys(tasks, 0)
+        warming: dict[Task, int] = dict.fromkeys(tasks, 0)
         there: dict[tuple[str, Task], str] = {}
         for member_id, target in group.targets.items():
             process = group.members[member_id].process_id
@@ -98,19 +99,20 @@ class TasksAreGiven(Promise):
                     assert task not in active, f"{group!r}: {active[task]} and {member_id} are to run {task}"
                     active[task] = member_id
                 else:
-                    assert role is not Role.WARMUP, f"{group!r}: {member_id} is to warm up {task}"
                     assert tasks[task], f"{group!r}: {member_id} is to have a copy of {task}, without state"
-                    copies[task] += 1
+                    (warming if role is Role.WARMUP else copies)[task] += 1
             mine = [unit[1:] for unit in units(target)]
             assert len(mine) == len(set(mine)), f"{group!r}: {member_id} is to have a task in two roles"
         left = sorted(tasks.keys() - active.keys())
         assert not left or behind == group.members.keys(), f"{group!r}: nobody is to run {left}"
         processes = {member.process_id for member in group.members.values()}
-        most = min(int(group.assignment_configs.get(STANDBYS, "0")), len(processes) - 1)
+        configs = read_configs(group.assignment_configs)
+        assert sum(warming.values()) <= configs.num_warmup_replicas, f"{group!r}: too many warm up: {warming}"
+        most = min(configs.num_standby_replicas, len(processes) - 1)
         for task, count in copies.items():
-            expected = most if tasks[task] else 0
-            is_right = count <= expected if behind else count == expected
-            assert is_right, f"{group!r}: {task} is to have {count} standbys, not {expected}"
+            expected, warm = most if tasks[task] else 0, warming[task]
+            is_right = warm <= 1 and count <= expected and (behind or count + warm >= expected)
+            assert is_right, f"{group!r}: {task} is to have {count} standbys, not {expected}, {warm} warm-ups"
 
 
 def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
@@ -125,7 +127,8 @@ def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
 class StreamsEpochsMoveForAReason(Promise):
     """T13: a decision moves the epoch by one or not at all. It does where members come or go, where one says
     something else of itself (a static one: of what targets rest on), where the topology, its topics, whether
-    they are all there, or the settings for targets are others; and for nothing else."""
+    they are all there, or the settings for targets are others; it may where something warms up; and for
+    nothing else."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
@@ -139,9 +142,10 @@ class StreamsEpochsMoveForAReason(Promise):
             must = self._rests_on(old, group) != self._rests_on(group, old)
             may = must or old.members.keys() != group.members.keys()
             may = may or any(self._said(m) != self._said(was(old, m)) for m in group.members.values())
+            may = may or bool(old.warmup)
             assert moved or not must, f"{group!r}: what it rests on is another, and its epoch stayed"
             assert may or not moved, f"{group!r} moved on, and nothing is new"
-            if moved and must:
+            if moved and (must or old.warmup):
                 continue
             if moved:  # A static member that spoke without its name is taken for a dynamic one.
                 nameless = event.request is not None and getattr(event.request, "instance_id", None) is None
@@ -196,8 +200,7 @@ class SettingsAreSeen(Promise):
             return
         group = event.after.groups[event.request.group_id]
         config = event.context.group_configs.of(group.group_id)
-        tags = ",".join(config["streams.rack.aware.assignment.tags"])
-        expected = {STANDBYS: str(config["streams.num.standby.replicas"])} | ({TAGS: tags} if tags else {})
+        expected = assignment_configs(config)
         assert group.assignment_configs == expected, (
             f"{group!r}: targets rest on {dict(group.assignment_configs)}, the settings are {expected}"
         )
