@@ -109,7 +109,8 @@ def _joined(
         return group
     found = set(group.source_topics)
     for index in group.source_topic_regex:
-        found.update(at[topic] for topic in matches.get(each.source_topic_regex[index], ()))
+        if 0 <= index < len(each.source_topic_regex):  # Else no member has said so.
+            found.update(at[topic] for topic in matches.get(each.source_topic_regex[index], ()))
     return group.replace(source_topics=tuple(sorted(found)), source_topic_regex=())
 
 
@@ -133,8 +134,7 @@ def reader_of(topology: Topology, topic: str) -> str | None:
     """The subtopology that reads a topic, also where nobody has yet found out what expressions match.
 
     For one topic at a time, and only where the answer cannot wait: after a coordinator was loaded."""
-    by_name = topology.readers.get(topic)
     found = expressions(topology)
-    if by_name is not None or not found or not visible(topology, (topic,)):
-        return by_name
+    if not found:
+        return topology.readers.get(topic)
     return named(topology, regex.matching(found, (topic,))).readers.get(topic)
