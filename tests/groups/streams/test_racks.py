@@ -85,7 +85,7 @@ def test_copies_are_in_both_zones_by_the_kip(mode: str, apart: int) -> None:
     """In mode kafka the group is exactly as Kafka would have it, and what that costs is told as well."""
     play = zoned(mode)
     assert play.group is not None
-    cost = group_cost(play.group, play.life.topics)
+    cost = group_cost(play.group)
     assert cost == Cost(4, 4, 4 - apart, 0, apart, 4)
 
 
@@ -95,7 +95,7 @@ def test_an_exchange_is_also_made_where_targets_are_computed_elsewhere() -> None
     play.say("streams-heartbeat ann tags=zone:b owns=-")
     assert any(line.startswith("record target g") for line in play.say("work"))
     assert play.group is not None
-    cost = group_cost(play.group, play.life.topics)
+    cost = group_cost(play.group)
     # The three in zone b have three tasks, of whose standbys bob can have one and no more.
     assert cost is not None and cost.tasks_apart == 2
 
@@ -104,12 +104,12 @@ def test_a_group_that_has_no_places_costs_nothing() -> None:
     """Nor is there anything to count before its topics are there."""
     play = Play()
     play.say("streams-heartbeat ann join")
-    assert play.group is not None and group_cost(play.group, play.life.topics) is None
+    assert play.group is not None and group_cost(play.group) is None
     play.say("streams-heartbeat bob join group=h topology=0:missing tags=zone:a rack=r1")
     play.say(f"config {TAGS}=zone")
-    assert group_cost(play.life.shard.groups["h"], play.life.topics) is None
+    assert group_cost(play.life.shard.groups["h"]) is None
     play.say("streams-heartbeat ann")
-    assert group_cost(play.group, play.life.topics) == Cost()
+    assert group_cost(play.group) == Cost()
 
 
 @pytest.mark.parametrize("mode", [KIP, KAFKA])

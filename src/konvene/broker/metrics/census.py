@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.metrics.kinds import KINDS
 from konvene.broker.metrics.tallies import OTHER
+from konvene.groups.assignors.task_racks import Cost
 from konvene.groups.kinds import TYPES, Group
 from konvene.groups.shard import GroupShard
+from konvene.groups.streams.group import StreamsGroup
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -38,6 +40,8 @@ class Census:
         """By label and kind, and so are the others."""
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.epochs: dict[tuple[str, str], int] = {}
+        self.costs: dict[str, Cost] = {}
+        """Of streams groups, by label."""
 
     def __repr__(self) -> str:
         return f"<census of {self.groups.total()} groups>"
@@ -52,6 +56,8 @@ class Census:
         self.waiting[label, kind] += row.waiting(group)
         if label != OTHER:
             self.epochs[label, kind] = row.epoch(group)
+            if isinstance(group, StreamsGroup) and (cost := self._meter.costs.of(group)) is not None:
+                self.costs[label] = cost
 
 
 async def taken(broker: Broker, meter: Meter) -> Census:

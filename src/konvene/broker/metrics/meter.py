@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from konvene.broker.metrics.kinds import KINDS, Moved, begins, counts_in_kafka, ends
 from konvene.broker.metrics.shard import CountedShard
 from konvene.broker.metrics.share_state import CountedShareStates
+from konvene.broker.metrics.streams_rows import Costs
 from konvene.broker.metrics.tallies import Buckets, GroupLabels, Paced, Spans
 from konvene.cluster.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from konvene.codec.schema import Struct
@@ -47,6 +48,7 @@ class Meter:
     def __init__(self, most_groups: int, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
         self.labels = GroupLabels(most_groups)
+        self.costs = Costs()
         self.begun: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         """Rebalances by group, protocol and first cause."""
         self.causes: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -140,6 +142,7 @@ class Meter:
     def forget(self, group_id: str) -> None:
         """The group is gone: its lines end, and its place is free."""
         self.labels.forget(group_id)
+        self.costs.forget(group_id)
         self.share_done.pop(group_id, None)
         by_group: tuple[dict[Any, Any], ...] = (self.begun, self.rebalance_s, self.units_moved)
         for counts in by_group:

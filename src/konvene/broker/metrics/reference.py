@@ -32,6 +32,7 @@ from konvene.broker.metrics.share_rows import (
     OURS_OF_DELIVERIES,
     PARTITIONS_MBEAN,
 )
+from konvene.broker.metrics.streams_rows import OURS_OF_STREAMS
 
 __all__ = ["render_reference"]
 
@@ -79,7 +80,9 @@ def _page() -> Iterator[str]:
         yield f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {instead} |"
     yield ""
     yield "## What Kafka lacks\n"
-    yield from _table((*OURS, *OURS_OF_DELIVERIES, *OURS_OF_CLEANER), "Buckets, in seconds", _bounds)
+    yield from _table(
+        (*OURS, *OURS_OF_STREAMS, *OURS_OF_DELIVERIES, *OURS_OF_CLEANER), "Buckets, in seconds", _bounds
+    )
 
 
 def _table(metrics: Iterable[Metric], last: str, cell: Callable[[Metric], str]) -> Iterator[str]:

@@ -8,11 +8,12 @@ from typing import Final
 from konvene.broker.metrics.cleaner_rows import KAFKAS_OF_CLEANER, OURS_OF_CLEANER
 from konvene.broker.metrics.rows import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric, Seen
 from konvene.broker.metrics.share_rows import KAFKAS_OF_DELIVERIES, OURS_OF_DELIVERIES
+from konvene.broker.metrics.streams_rows import OURS_OF_STREAMS
 from konvene.broker.metrics.tallies import Buckets
 
 METRICS: Final[tuple[Metric, ...]] = (
     *KAFKAS, *KAFKAS_OF_SHARE_STATE, *KAFKAS_OF_DELIVERIES, *KAFKAS_OF_CLEANER, *OURS, *OURS_OF_DELIVERIES,
-    *OURS_OF_CLEANER,
+    *OURS_OF_CLEANER, *OURS_OF_STREAMS,
 )  # fmt: skip
 
 

@@ -75,10 +75,10 @@ def spreading(assignor: TaskAssignor, configs: AssignmentConfigs, mode: str) -> 
     return TaskAssignor(assignor.name, assign)
 
 
-def group_cost(group: StreamsGroup, topics: Topics) -> Cost | None:
+def group_cost(group: StreamsGroup) -> Cost | None:
     """What the group's target costs by tags and racks; None where its tasks are not known, or no place is."""
-    configured = group.soft.configured
-    if group.topology is None or configured is None or not configured.is_ready:
+    configured, topics = group.soft.configured, group.soft.seen
+    if group.topology is None or topics is None or configured is None or not configured.is_ready:
         return None
     topology = described(configured.topology or group.topology, configured.tasks, topics)
     members = {
