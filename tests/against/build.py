@@ -7,10 +7,16 @@ import sys
 from collections.abc import Callable
 
 from .brokers import Unavailable, kafka_jars
-from .clients import java_archive, older_java_classpath
+from .clients import java_archive, newest_java_classpath, older_java_classpath
 from .tools import tools_classpath
 
-BUILDS: tuple[Callable[[], object], ...] = (java_archive, older_java_classpath, tools_classpath, kafka_jars)
+BUILDS: tuple[Callable[[], object], ...] = (
+    java_archive,
+    older_java_classpath,
+    newest_java_classpath,
+    tools_classpath,
+    kafka_jars,
+)
 
 
 def missing() -> list[str]:

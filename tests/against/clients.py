@@ -28,10 +28,13 @@ T = TypeVar("T")
 LIBRARIES = ("java", "confluent-kafka", "kafka-python", "aiokafka")
 OLDER_JAVA = "java-3.9"
 """Java's client from before transactions had their second protocol; producers, copiers and admins only."""
+NEWEST_JAVA = "java-4.4"
+"""Java's newest client, without Kafka Streams; for `task_members` (TaskMembers.java)."""
 
 SCRIPTS = {"confluent-kafka": "confluent.py", "kafka-python": "kafka_python.py", "aiokafka": "aio.py"}
 JAVA = HERE / "java"
 OLDER = JAVA / "older"
+NEWEST = HERE / "newest"
 MODEST = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog:disable"]
 """Of JVMs that live for seconds: little memory, no long work on their code, no words of their own."""
 
@@ -75,6 +78,22 @@ def older_java_classpath() -> str:
 
 
 @cache
+def newest_java_classpath() -> str:
+    """The same driver with the newest client, and what only that can do; or Unavailable."""
+    driver = java_classpath().partition(":")[0]
+    jar = NEWEST / "target" / "newest.jar"
+    sources = [Path(driver), NEWEST / "pom.xml", *(NEWEST / "src").rglob("*.java")]
+    latest = max(source.stat().st_mtime for source in sources)
+    maven(
+        NEWEST,
+        "dependency:copy-dependencies",
+        "package",
+        unless=lambda: jar.exists() and jar.stat().st_mtime >= latest,
+    )
+    return f"{jar}:{driver}:{NEWEST / 'target' / 'dependency'}/*"
+
+
+@cache
 def java_archive() -> Path:
     """The driver's classes as a JVM keeps them in memory, with which a driver needs half the time to begin.
     Where a JVM makes none there is no such file, and drivers begin without."""
@@ -96,6 +115,8 @@ def command(library: str) -> list[str]:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     if library == OLDER_JAVA:
         return ["java", *MODEST, quiet, "-cp", older_java_classpath(), "konvene.against.Driver"]
+    if library == NEWEST_JAVA:
+        return ["java", *MODEST, quiet, "-cp", newest_java_classpath(), "konvene.against.Driver"]
     words = ["java", *MODEST, f"-XX:SharedArchiveFile={java_archive()}", quiet]
     return [*words, "-cp", java_classpath(), "konvene.against.Driver"]
 

@@ -165,7 +165,7 @@ public final class Driver {
         return role;
     }
 
-    private static Role start(Command command) {
+    private static Role start(Command command) throws ReflectiveOperationException {
         switch (command.text("role")) {
             case "consumer": return new ConsumerRole(command);
             case "producer": return new ProducerRole(command);
@@ -174,6 +174,9 @@ public final class Driver {
             case "admin": return new AdminRole(command);
             case "streams": return new StreamsRole(command);
             case "streams_apps": return new StreamsApps(command);
+            case "task_members": // Of newest/, which is compiled with another client.
+                Class<?> role = Class.forName("konvene.against.TaskMembers");
+                return (Role) role.getDeclaredConstructor(Command.class).newInstance(command);
             default: throw new Unsupported("role " + command.text("role"));
         }
     }
