@@ -1,26 +1,48 @@
 """A task with state moves when its copy has caught up, not before (KIP-441, KIP-1071).
 
-Where tasks should be is what the sticky assignor says. An active task that would have to leave a living
-member for a process that is behind stays, and that process warms it up, as many in the group as are
-configured.
+A member that is given a task without its state restores it first, for hours maybe, and meanwhile nobody
+processes that task. So it stays with whoever has it, while its new process warms it up: it follows the
+changelog, and tells how far it is. When it is near enough to the end, the group's epoch rises, and in the
+next answer it is active. An answer is a step of that, given what is, and never a plan that must be kept:
+whatever changes meanwhile, the next answer begins from what members have then.
+
+    actives     shared out evenly among processes by their members, with state and without (`_actives`)
+    at once     to who has caught up, or cannot be waited for; within a process; or if nobody has the task
+    warm-ups    else. As many in the group as are configured, those that are under way first
+    standbys    as many as are configured, on other processes (`_copies`)
+    members     of a process have as many tasks, give or take one (`_seats`)
+
+Nobody who is behind is waited for in vain: who dies, or has nothing to report, is given nothing to warm up,
+and a warm-up that is of no use any more ends. One that has caught up ends as well: it is active, or a
+standby, or gone. Where no warm-ups are allowed at all nobody is waited for.
+
+It ends: each move makes actives more even, or standbys while actives stay, and none makes them less so. As
+many answers as there are moves to make are enough, if at least one copy catches up between two of them. A
+copy of which nobody tells the end never does, and holds its place among the warm-ups while that is so.
+
+Not done: how much a task does, or how large its state is, weighs nothing. A copy that is nearly there does
+not give its place to one that would be of more use. With tags, a standby stays where it is although a process
+with other tags has joined.
 """
 
 from __future__ import annotations
 
-from konvene.groups.assignors import sticky
-from konvene.groups.assignors.progress import Progress, Task
+from konvene.groups.assignors.highly_available_actives import Actives
+from konvene.groups.assignors.highly_available_copies import Copies
+from konvene.groups.assignors.highly_available_group import Group
+from konvene.groups.assignors.highly_available_seats import seats_of_actives, seats_of_copies
 from konvene.groups.assignors.tasks import (
     NO_TASKS,
+    NOTHING,
     GroupAssignment,
     GroupSpec,
     MemberAssignment,
+    TaskAssignorError,
     Tasks,
     TopologyDescriber,
 )
 
 __all__ = ["assign"]
-
-Roles = tuple[set[Task], set[Task], set[Task]]
 
 
 def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
@@ -28,55 +50,41 @@ def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
 
     Raises `TaskAssignorError` if there are tasks and no members.
     """
-    given = sticky.assign(spec, topology)
-    progress = Progress.of(spec.members.values())
-    found: dict[str, Roles] = {
-        name: (set(_each(mine.active)), set(_each(mine.standby)), set()) for name, mine in given.items()
+    if not any(map(topology.max_num_input_partitions, topology.subtopologies)):
+        return dict.fromkeys(sorted(spec.members), NOTHING)
+    if not spec.members:
+        raise TaskAssignorError("No process available to assign active tasks.")
+    group = Group(spec, topology)
+    actives = Actives(group)
+    copies = Copies(group, actives)
+    copies.keep_warmups()
+    actives.begin_warmups()
+    actives.share_stateless()
+    copies.assign()
+    return _answer(group, actives, copies)
+
+
+def _answer(group: Group, actives: Actives, copies: Copies) -> GroupAssignment:
+    """The values that came in where nothing changed, new ones where something did."""
+    active: list[list[int]] = [[] for _ in group.names]
+    for task, member in enumerate(seats_of_actives(group, actives.at)):
+        active[member].append(task)
+    standby, warmup = seats_of_copies(group, copies.on, copies.warmups)
+    return {
+        name: _as_before(of.assigned, group.told(mine), group.told(copied), group.told(warmed))
+        for name, of, mine, copied, warmed in zip(
+            group.names, group.members, active, standby, warmup, strict=True
+        )
     }
-    was = {task: name for name in sorted(spec.members) for task in _each(spec.members[name].assigned.active)}
-    moves = [
-        (task not in _each(spec.members[name].assigned.warmup), task, name)
-        for name, mine in given.items()
-        for task in _each(mine.active)
-        if was.get(task, name) != name and topology.is_stateful(task[0])
-    ]
-    room = spec.configs.num_warmup_replicas
-    for _, task, to in sorted(moves):
-        owner, member = was[task], spec.members[to]
-        process = spec.members[owner].process_id
-        behind = not progress.has_caught_up(member.process_id, task, spec.configs.acceptable_recovery_lag)
-        if process == member.process_id or not member.reports_offsets or not behind:
-            continue
-        found[to][0].discard(task)
-        copies = [n for n, of in spec.members.items() if of.process_id == process and task in found[n][1]]
-        for name in copies:
-            found[name][1].discard(task)
-        found[owner][0].add(task)
-        if room:
-            room -= 1
-            found[to][2].add(task)
-        elif copies:
-            found[to][1].add(task)
-    return {name: _told(spec.members[name].assigned, roles) for name, roles in found.items()}
 
 
-def _each(told: Tasks) -> list[Task]:
-    return [(name, partition) for name, some in told.items() for partition in some]
-
-
-def _told(was: MemberAssignment, roles: Roles) -> MemberAssignment:
-    """The same values where nothing changed."""
-    active, standby, warmup = map(_tasks, roles)
-    now = MemberAssignment(
-        was.active if active == was.active else active,
-        was.standby if standby == was.standby else standby,
-        was.warmup if warmup == was.warmup else warmup,
+def _as_before(was: MemberAssignment, active: Tasks, standby: Tasks, warmup: Tasks) -> MemberAssignment:
+    """The same value if it is the same."""
+    same = active == was.active, standby == was.standby, warmup == was.warmup
+    if all(same):
+        return was
+    return MemberAssignment(
+        was.active if same[0] else active or NO_TASKS,
+        was.standby if same[1] else standby or NO_TASKS,
+        was.warmup if same[2] else warmup or NO_TASKS,
     )
-    return was if now == was else now
-
-
-def _tasks(some: set[Task]) -> Tasks:
-    found: dict[str, list[int]] = {}
-    for name, partition in sorted(some):
-        found.setdefault(name, []).append(partition)
-    return {name: tuple(partitions) for name, partitions in found.items()} or NO_TASKS
