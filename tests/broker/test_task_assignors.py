@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from konvene.broker.assignors import load_task_assignor, load_task_assignors
+from konvene.broker.assignors import load_task_assignor, load_task_assignors, offered_task_assignors
+from konvene.configs import BrokerConfig
 from konvene.configs.errors import InvalidValue
+from konvene.configs.group import TASK_ASSIGNORS as NAMES
 from konvene.groups.assignors.tasks import (
     NOTHING,
     AssignmentMemberSpec,
@@ -35,6 +37,14 @@ def fails(spec, topology):
 
 def twice(spec, topology):
     return dict.fromkeys(spec.members, MemberAssignment({"0": (0,)}))
+
+def warms_up(spec, topology):
+    first, *others = sorted(spec.members)
+    copies = {name: MemberAssignment(warmup={"0": [1, 0]}) for name in others}
+    return {first: MemberAssignment({"0": [0, 1]}), **copies}
+
+def warms_up_what_it_runs(spec, topology):
+    return {name: MemberAssignment({"0": [0]}, warmup={"0": [0]}) for name in spec.members}
 
 mine = TaskAssignor("mine", all_to_first)
 built_in = TaskAssignor("sticky", all_to_first)
@@ -93,9 +103,30 @@ def test_others_are_refused(texts: list[str], why: str) -> None:
     [
         ("fails", "Assignor own_task_assignors:fails: KeyError: 'ann'"),
         ("twice", "bob is given active task 0_0, which another has as well."),
+        ("warms_up_what_it_runs", "ann is given warm-up task 0_0, which its process has already."),
     ],
 )
 def test_failures_are_those_of_an_assignor(name: str, why: str) -> None:
     with pytest.raises(TaskAssignorError) as raised:
         load_task_assignor(f"own_task_assignors:{name}").assign(SPEC, TOPOLOGY)
     assert raised.value.message == why
+
+
+def test_a_broker_that_is_told_nothing_offers_all_that_are_built_in() -> None:
+    """Told to offer sticky, which is what the setting says by itself, it offers that alone."""
+    assert tuple(offered_task_assignors(BrokerConfig.load(None)[0])) == NAMES == tuple(TASK_ASSIGNORS)
+    told, _ = BrokerConfig.load(None, [("group.streams.assignors", "sticky")])
+    assert tuple(offered_task_assignors(told)) == ("sticky",)
+
+
+def test_what_warms_up_is_what_somebody_waits_for() -> None:
+    """Not what has caught up, nor what nobody would ever be told of: the group would be assigned for ever."""
+    behind = AssignmentMemberSpec("q", task_offsets={"0": {0: 90_000, 1: 5}}, reports_offsets=True)
+    ahead = AssignmentMemberSpec("p", task_end_offsets={"0": {0: 100_000, 1: 100_000}}, reports_offsets=True)
+    members = {"ann": ahead, "bob": behind, "cid": AssignmentMemberSpec("r")}
+    warms_up = load_task_assignor("own_task_assignors:warms_up")
+    assert warms_up.assign(GroupSpec(members), TOPOLOGY) == {
+        "ann": MemberAssignment({"0": (0, 1)}),
+        "bob": MemberAssignment(warmup={"0": (1,)}),
+        "cid": NOTHING,
+    }
