@@ -332,6 +332,16 @@ def test_a_topology_is_told_as_java_tells_it() -> None:
         Topology((Subtopology("0", ("x",), copartition_groups=(frozenset({"q"}),)),)).wire()
 
 
+def test_expressions_are_sent_and_joined_by_their_places() -> None:
+    """In order, as all else is; what is said for a name and for an expression is both."""
+    told = Subtopology(
+        "0", ("x",), copartition_groups=(frozenset({"x", "b.*"}),), source_topic_regex=("b.*", "a.*")
+    ).wire()
+    assert (told.source_topics, told.source_topic_regex) == (("x",), ("a.*", "b.*"))
+    (group,) = told.copartition_groups
+    assert (group.source_topics, group.source_topic_regex) == ((0,), (1,))
+
+
 def test_tasks_are_in_the_order_of_their_numbers() -> None:
     found = Assignment(active=tasks("10_0 9_11 9_2"), standby=frozenset({Task("named", 0)}))
     assert str(found) == "active 9_2,9_11,10_0; standby named_0"
