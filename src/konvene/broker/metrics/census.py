@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.metrics.kinds import KINDS
 from konvene.broker.metrics.tallies import OTHER
+from konvene.broker.metrics.warmups import stale_members, warming
 from konvene.groups.assignors.task_racks import Cost
 from konvene.groups.kinds import TYPES, Group
 from konvene.groups.shard import GroupShard
@@ -40,6 +41,10 @@ class Census:
         """By label and kind, and so are the others."""
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.epochs: dict[tuple[str, str], int] = {}
+        self.warmups: Counter[str] = Counter()
+        """Of streams groups, by label, and so are those below."""
+        self.warmup_lags: dict[str, int] = {}
+        self.stale: Counter[str] = Counter()
         self.costs: dict[str, Cost] = {}
         """Of streams groups, by label."""
 
@@ -56,8 +61,18 @@ class Census:
         self.waiting[label, kind] += row.waiting(group)
         if label != OTHER:
             self.epochs[label, kind] = row.epoch(group)
-            if isinstance(group, StreamsGroup) and (cost := self._meter.costs.of(group)) is not None:
-                self.costs[label] = cost
+        if isinstance(group, StreamsGroup):
+            self._see_tasks(label, group)
+
+    def _see_tasks(self, label: str, group: StreamsGroup) -> None:
+        found = warming(group)
+        self.warmups[label] += found.tasks
+        self.stale[label] += stale_members(group)
+        if found.largest_lag is not None:
+            self.warmup_lags[label] = max(found.largest_lag, self.warmup_lags.get(label, 0))
+        cost = self._meter.costs.of(group) if label != OTHER else None
+        if cost is not None:
+            self.costs[label] = cost
 
 
 async def taken(broker: Broker, meter: Meter) -> Census:

@@ -96,6 +96,8 @@ class Moved(NamedTuple):
     group_id: str
     protocol: str
     units: int
+    warmed_up: int = 0
+    """Of these, tasks that their member was to warm up before and is to be active in now."""
 
 
 def moved(groups: Mapping[str, Any], record: Any) -> Moved | None:
@@ -151,7 +153,12 @@ def _by_roles(
     ):
         new = {told.subtopology_id: told.partitions for told in tasks}
         units += sum(map(len, _gained(role, new).values()))
-    return Moved(key.group_id, "streams", units)
+    warmed_up = sum(
+        partition in before[2].get(told.subtopology_id, ())
+        for told in value.active_tasks
+        for partition in told.partitions
+    )
+    return Moved(key.group_id, "streams", units, warmed_up)
 
 
 def _gained(old: Mapping[Any, Collection[int]], new: Mapping[Any, Collection[int]]) -> dict[Any, set[int]]:

@@ -16,10 +16,10 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from konvene.broker.metrics.costs import Costs
 from konvene.broker.metrics.kinds import KINDS, Moved, begins, counts_in_kafka, ends
 from konvene.broker.metrics.shard import CountedShard
 from konvene.broker.metrics.share_state import CountedShareStates
-from konvene.broker.metrics.streams_rows import Costs
 from konvene.broker.metrics.tallies import Buckets, GroupLabels, Paced, Spans
 from konvene.cluster.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from konvene.codec.schema import Struct
@@ -54,6 +54,8 @@ class Meter:
         self.causes: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.rebalance_s: dict[tuple[str, str], Buckets] = {}
         self.units_moved: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.warmed_up: defaultdict[str, int] = defaultdict(int)
+        """Tasks of streams groups that were to warm up and are to be active, by label."""
         self.by_kind: dict[str, Paced] = {kind: Paced() for kind in KINDS}
         """Rebalances as Kafka counts them."""
         self.of_offsets: dict[str, Paced] = {sensor: Paced() for sensor in OF_OFFSETS}
@@ -121,7 +123,10 @@ class Meter:
 
     def moved(self, found: Moved) -> None:
         """Members are meant to have more than before."""
-        self.units_moved[self.labels.of(found.group_id), found.protocol] += found.units
+        label = self.labels.of(found.group_id)
+        self.units_moved[label, found.protocol] += found.units
+        if found.warmed_up:
+            self.warmed_up[label] += found.warmed_up
 
     def offsets(self, sensor: str, count: int) -> None:
         """So many offsets were committed, have expired, or were deleted."""
@@ -144,6 +149,7 @@ class Meter:
         self.labels.forget(group_id)
         self.costs.forget(group_id)
         self.share_done.pop(group_id, None)
+        self.warmed_up.pop(group_id, None)
         by_group: tuple[dict[Any, Any], ...] = (self.begun, self.rebalance_s, self.units_moved)
         for counts in by_group:
             for key in [key for key in counts if key[0] == group_id]:

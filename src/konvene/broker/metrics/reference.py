@@ -33,6 +33,7 @@ from konvene.broker.metrics.share_rows import (
     PARTITIONS_MBEAN,
 )
 from konvene.broker.metrics.streams_rows import OURS_OF_STREAMS
+from konvene.broker.metrics.warmup_rows import OURS_OF_WARMUPS
 
 __all__ = ["render_reference"]
 
@@ -81,7 +82,9 @@ def _page() -> Iterator[str]:
     yield ""
     yield "## What Kafka lacks\n"
     yield from _table(
-        (*OURS, *OURS_OF_STREAMS, *OURS_OF_DELIVERIES, *OURS_OF_CLEANER), "Buckets, in seconds", _bounds
+        (*OURS, *OURS_OF_WARMUPS, *OURS_OF_STREAMS, *OURS_OF_DELIVERIES, *OURS_OF_CLEANER),
+        "Buckets, in seconds",
+        _bounds,
     )
 
 

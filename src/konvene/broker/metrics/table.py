@@ -10,10 +10,11 @@ from konvene.broker.metrics.rows import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Met
 from konvene.broker.metrics.share_rows import KAFKAS_OF_DELIVERIES, OURS_OF_DELIVERIES
 from konvene.broker.metrics.streams_rows import OURS_OF_STREAMS
 from konvene.broker.metrics.tallies import Buckets
+from konvene.broker.metrics.warmup_rows import OURS_OF_WARMUPS
 
 METRICS: Final[tuple[Metric, ...]] = (
-    *KAFKAS, *KAFKAS_OF_SHARE_STATE, *KAFKAS_OF_DELIVERIES, *KAFKAS_OF_CLEANER, *OURS, *OURS_OF_DELIVERIES,
-    *OURS_OF_CLEANER, *OURS_OF_STREAMS,
+    *KAFKAS, *KAFKAS_OF_SHARE_STATE, *KAFKAS_OF_DELIVERIES, *KAFKAS_OF_CLEANER, *OURS, *OURS_OF_WARMUPS,
+    *OURS_OF_DELIVERIES, *OURS_OF_CLEANER, *OURS_OF_STREAMS,
 )  # fmt: skip
 
 
