@@ -1,17 +1,21 @@
 """What members of a streams group have yet to give up, for who asks for it with the group's description; and
-what warm-ups are measured by: how near is near enough, how many there may be, and who says nothing of any."""
+what warm-ups are measured by: how near is near enough, how many there may be, and who says nothing of any;
+and what the group's target costs by tags and racks."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from konvene.codec.compile import encode
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
+from konvene.groups.streams.assignors import read_configs
 from konvene.groups.streams.current import Epochs, Held
 from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.racks import group_cost
 from konvene.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest, TaskIds
-from konvene.messages.streams_notes import STREAMS_NOTES, StreamsNote, StreamsNotes
+from konvene.messages.streams_notes import STREAMS_NOTES, PlacementNote, StreamsNote, StreamsNotes
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -45,7 +49,16 @@ def _notes(broker: Broker, group_id: str) -> StreamsNotes:
         acceptable_recovery_lag=config["streams.acceptable.recovery.lag"],
         num_warmup_replicas=config["streams.num.warmup.replicas"],
         silent=tuple(name for name in group.members if is_silent(group, name)),
+        placement=_placement(group),
     )
+
+
+def _placement(group: StreamsGroup) -> tuple[PlacementNote, ...]:
+    cost = group_cost(group)
+    if cost is None:
+        return ()
+    tags = read_configs(group.assignment_configs).rack_aware_assignment_tags
+    return (PlacementNote(rack_aware_assignment_tags=tags, **asdict(cost)),)
 
 
 def is_silent(group: StreamsGroup, member_id: str) -> bool:

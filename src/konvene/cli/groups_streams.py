@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from konvene.cli.groups_places import of_places, places_document
 from konvene.cli.groups_progress import Copy, copies_of, is_stale, of_group, of_member, warming_up
 from konvene.cli.groups_tasks import Standing, as_kafka, of_topology, sentences, standings, stuck
 from konvene.cli.groups_topology import document as topology_document
@@ -192,7 +193,8 @@ def _state_table(found: DescribedStreams, verbose: bool) -> list[Table]:
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH"]
         row += [group.epoch, group.assignment_epoch, group.topology.epoch if group.topology else None]
-    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], notes(found), [of_group(group)])]
+    told = [*of_group(group), *of_places(group)]
+    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], notes(found), [told])]
 
 
 def _reconciliation_tables(found: DescribedStreams, verbose: bool) -> list[Table]:
@@ -281,6 +283,7 @@ def document(found: DescribedStreams, part: str | None) -> dict[str, Any]:
         "num_warmup_replicas": g.num_warmup_replicas,
         "acceptable_recovery_lag": g.acceptable_recovery_lag,
         "stale_member_count": sum(is_stale(m, g) for m in g.members),
+        "placement": places_document(g),
     }
     if g.state == GroupState.NOT_READY:
         out["missing_topics"] = list(found.missing)

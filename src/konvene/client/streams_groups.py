@@ -100,6 +100,24 @@ class DescriptionStatus(IntEnum):
     AVAILABLE = 3
 
 
+class Placement(NamedTuple):
+    """What a group's target costs by tags and racks; a copy is the active task, a standby or a warm-up."""
+
+    tags: tuple[str, ...]
+    """Those over whose values copies of a task are to be spread."""
+    actives_outside: int
+    """Active tasks at members outside the racks of what they read."""
+    copies_outside: int
+    """Standby and warm-up tasks at such members."""
+    pairs_sharing_all: int
+    """Pairs of copies of one task on the same value of every tag."""
+    pairs_sharing_some: int
+    tasks_apart: int
+    """Tasks all copies of which are known to be on distinct values of every tag,"""
+    tasks_with_copies: int
+    """of so many that have more than one copy."""
+
+
 class StreamsGroupDescription(NamedTuple):
     """A streams group as its coordinator has it. Its `state` is one of `GroupState`, such as NOT_READY."""
 
@@ -120,6 +138,8 @@ class StreamsGroupDescription(NamedTuple):
     """So many tasks may warm up at a time."""
     silent: frozenset[str] | None = None
     """Member ids of those that are known not to say how far their tasks are."""
+    placement: Placement | None = None
+    """Also None where no tags are configured and no racks are known."""
 
     @property
     def type(self) -> str:
@@ -237,7 +257,15 @@ def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
         acceptable_recovery_lag=_known(notes.acceptable_recovery_lag) if notes is not None else None,
         num_warmup_replicas=_known(notes.num_warmup_replicas) if notes is not None else None,
         silent=frozenset(notes.silent) if notes is not None else None,
+        placement=_placement(notes) if notes is not None else None,
     )
+
+
+def _placement(notes: Any) -> Placement | None:
+    for told in notes.placement:
+        counts = (getattr(told, name) for name in Placement._fields[1:])
+        return Placement(told.rack_aware_assignment_tags, *counts)
+    return None
 
 
 def _member(m: Any, owed: Mapping[str, Assignment] | None) -> StreamsMemberDescription:

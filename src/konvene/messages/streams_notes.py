@@ -1,5 +1,5 @@
 """What members of a streams group have yet to give up, told beside the group's description to who asks; and
-what their warm-ups are measured by.
+what their warm-ups are measured by; and what its target costs by tags and racks.
 
 Kafka's description shows what a member has, without what it was told to give up and has not confirmed: so it
 does not show what others wait for, nor on whom. It shows how far tasks are, and not how far they have to be.
@@ -26,6 +26,18 @@ class StreamsNote(Struct):
     owes_warmup: tuple[TaskIds, ...] = array(TaskIds, "0+")
 
 
+class PlacementNote(Struct):
+    """What a target costs (`groups.assignors.task_racks.Cost`), and the tags by which."""
+
+    rack_aware_assignment_tags: tuple[str, ...] = array(string, "0+")
+    actives_outside: int = int32("0+")
+    copies_outside: int = int32("0+")
+    pairs_sharing_all: int = int32("0+")
+    pairs_sharing_some: int = int32("0+")
+    tasks_apart: int = int32("0+")
+    tasks_with_copies: int = int32("0+")
+
+
 class StreamsNotes(Struct, versions="0", flexible="0+"):
     members: tuple[StreamsNote, ...] = array(StreamsNote, "0+")
     """Those that owe something."""
@@ -35,3 +47,5 @@ class StreamsNotes(Struct, versions="0", flexible="0+"):
     """So many tasks warm up at a time; -1: it is not told."""
     silent: tuple[str, ...] = array(string, "0+", tag=2)
     """Member ids of those that are known not to say how far their tasks are."""
+    placement: tuple[PlacementNote, ...] = array(PlacementNote, "0+", tag=3)
+    """One where tags are configured or racks are known; none elsewhere."""
