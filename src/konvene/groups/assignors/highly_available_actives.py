@@ -12,7 +12,8 @@ around them. What moves is chosen in this order:
 
     at once                to who has caught up
     at once                to processes that cannot be waited for, as they do not say how far they are
-    when caught up         what warms up there already; then the copy that is furthest on; then anything
+    when caught up         what warms up there already; then the copy that is furthest on; then what is
+                           shortest, of which least is to be restored
 
 The first two are done. Of the last only so many are begun as may warm up at a time, and the rest is no more
 than a number: how many tasks a process is to have in the end. That number is what tasks without state are
@@ -286,11 +287,12 @@ class Actives:
         return min(takers, key=lambda p: ((count[p] + 1) * (unit // weights[p]), p))
 
     def _begin_any(self, to: int) -> bool:
+        """What is restored soonest by who has nothing of it, so that the next one has its turn."""
         group, level = self.group, self.level
         some = [t for t in self.moving if t not in self.warmups and level.gives(self.at[t])]
         order = _by_member(group, some, self.at, self.is_new)
         local = [task for task in order if group.is_local(to, task)] or order
-        return bool(local) and self._warm_up(local[0], to)
+        return bool(local) and self._warm_up(min(local, key=group.length), to)
 
     # Tasks without state -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from konvene.groups.assignors.progress import Progress, Task
+from konvene.groups.assignors.progress import UNKNOWN, Progress, Task
 from konvene.groups.assignors.task_racks import Racks
 from konvene.groups.assignors.tasks import GroupSpec, Tasks, TopologyDescriber
 
@@ -129,6 +129,10 @@ class Group:
             return (0, lag)
         offset = self.progress.offset(name, key)
         return (1, -offset) if offset is not None else (2, 0)
+
+    def length(self, task: int) -> int:
+        """How much there is to restore of a task; where nobody knows, more than of any other."""
+        return self.progress.ends.get(self.keys[task], UNKNOWN)
 
     def is_behind(self, member: int, task: int) -> bool:
         """Whether an active member says itself that it has not caught up."""
