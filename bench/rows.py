@@ -13,6 +13,7 @@ from bench import (
     codec,
     consumers,
     delivery,
+    handovers,
     members,
     pipeline_build,
     pipeline_codec,
@@ -308,6 +309,12 @@ ROWS = (
         "CPU of a server-side assignment, members x topics x partitions, no broker",
         assignors.figures,
         "assignors",
+    ),
+    Row(
+        "handovers",
+        "a streams group of 1,000 members and 10,000 tasks gets one process more, no broker",
+        handovers.figures,
+        "none",
     ),
     Row("delivery", "decisions of a share partition, and its memory, no broker", delivery.figures, "none"),
     Row(

@@ -14,7 +14,9 @@ from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
 from konvene.groups.assignors import OFFERED
+from konvene.groups.assignors.tasks import TaskAssignor
 from konvene.groups.shard import GroupShard
+from konvene.groups.streams.assignors import TASK_ASSIGNORS
 from konvene.groups.streams.group import StreamsGroup
 from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.image import Topic, Topics
@@ -51,13 +53,17 @@ class Coordinator(Protocol):
 class Host:
     """See the top of this file."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], assignors: Mapping[str, TaskAssignor] = TASK_ASSIGNORS
+    ) -> None:
         self.topics = Topics([])
         self.now_ms = START_MS
         self.shard = GroupShard()
-        self._settings = dict(settings)
+        self._settings, self._assignors = dict(settings), assignors
         self._log: list[Any] = []
         self._due: dict[Any, int] = {}
+        self._none_before_ms = 0
+        """No timer rings sooner; most are moved before they do."""
         self._asked = 0
         self.set_config()
 
@@ -96,7 +102,7 @@ class Host:
     def _context(self, waiter: int = 0, who: str = "", version: int = 0) -> Context:
         return Context(
             self.now_ms, self._config, waiter, version, who, "/127.0.0.1", (f"fresh-{self._asked}",),
-            self.topics, self._group_configs, OFFERED,
+            self.topics, self._group_configs, OFFERED, self._assignors,
         )  # fmt: skip
 
     def _take(self, outcome: Outcome) -> None:
@@ -109,7 +115,8 @@ class Host:
             if not isinstance(timer, Arm):
                 self._due.pop(timer.key, None)
             elif not (timer.unless_armed and timer.key in self._due):
-                self._due[timer.key] = self.now_ms + timer.after_ms
+                self._due[timer.key] = at = self.now_ms + timer.after_ms
+                self._none_before_ms = min(at, self._none_before_ms)
 
 
 def topics_of(names: Mapping[str, int]) -> Topics:

@@ -7,13 +7,13 @@
     unavoidable   the same, but no living process had such a copy
     idle          a task and a tick in which no living member is processing it; tasks without state count too
     settled       all members have what they are meant to have and the coordinator knows, no warm-up is left,
-                  and all tasks are processing
+                  all tasks are processing, and no standby is behind by more than the acceptable lag
     ticks         those at whose end it is not settled; what is calm between changes does not count
 
 What comes before the group has settled for the first time is not counted. Whether a copy has caught up is
 seen on the disks, not asked of the coordinator. Of its targets it is noted when they were made, and what they
 must not be is held against them (`_check_target`); what members have is held against the rules in each tick
-(`_check_members`).
+(`check_members`).
 
 It has to settle in as many ticks as Kafka gives its own scenarios: 100, and for each task with state as many
 as it takes to restore 30,000 records, and ten.
@@ -158,7 +158,10 @@ class Run:
         threads = list(self.app.threads())
         if {thread.name for thread in threads} != group.members.keys():
             return False
-        return all(t.machine.state is State.STABLE and not t.has.warmup for t in threads)
+        if any(t.machine.state is not State.STABLE or t.has.warmup for t in threads):
+            return False
+        most = self.limits[What.LAG]
+        return all(self.app.lag(t.process, task) <= most for t in threads for task in t.has.standby)
 
     # --- a tick ---
 
@@ -178,7 +181,7 @@ class Run:
         for thread in threads:
             self.beat(thread, lost=lost)
             self.host.advance(TICK_MS // len(threads))
-        self._check_members()
+        self.check_members()
         self.see_target()
 
     def beat(self, thread: Thread, *, lost: bool = False) -> None:
@@ -293,7 +296,7 @@ class Run:
             self._must(few, f"{task} has {standing.count(task)} standbys")
         self._must(self._owners.keys() == set(self.app.tasks), "a task is given to nobody")
 
-    def _check_members(self) -> None:
+    def check_members(self) -> None:
         """What members must not have."""
         active: dict[Task, str] = {}
         for process in self.app.processes.values():

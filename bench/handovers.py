@@ -1,0 +1,72 @@
+"""A large streams group gets one process more: how long it takes until tasks have moved, and what a step costs.
+
+As many members, processes and tasks as in the largest of Kafka's own scenarios for this: 1,000 members in 20
+processes, 10,000 tasks. No broker is needed: the coordinator, its members and their disks are those of
+`konvene.sim.handovers`. Twenty tasks warm up at a time, which is the most that a group may be set to. Time is
+ticks, in which each member sends a heartbeat; what is measured is CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from bench.figures import Figure, less
+from bench.systems import Lab
+from bench.wire import BadAnswer
+from konvene.groups.assignors.tasks import GroupAssignment, GroupSpec, TaskAssignor, TopologyDescriber
+from konvene.groups.streams.assignors import TASK_ASSIGNORS
+from konvene.sim.handovers_host import Host
+from konvene.sim.handovers_plan import Change, Part, Scenario, What
+from konvene.sim.handovers_run import Run
+
+PROCESSES, MEMBERS = 20, 1_000
+SUBTOPOLOGIES, PARTITIONS = 100, 100
+WARMUPS = 20
+RECORDS, RESTORES = 20_000, 10_000
+
+
+def figures(lab: Lab) -> list[Figure]:
+    """From one more process until its share of the tasks is there. No hand-over may be cold."""
+    members = max(1, lab.of(MEMBERS) // PROCESSES)
+    scenario = Scenario(
+        seed=1,
+        parts=(Part((RECORDS,) * PARTITIONS, stateful=True),) * lab.of(SUBTOPOLOGIES),
+        processes={f"p{n}": members for n in range(1, PROCESSES + 1)},
+        restores=RESTORES,
+        writes=10,
+        warmups=WARMUPS,
+        lag=1_000,
+        changes=(Change(What.STARTS, f"p{PROCESSES + 1}", members),),
+    )
+    took: list[float] = []
+    began = time.process_time()
+    run = Run(scenario, host=lambda settings: Host(settings, _timed(took)))
+    outcome = run.play()
+    if outcome.cold or outcome.uneven:
+        raise BadAnswer(f"{outcome.cold} cold hand-overs, uneven: {outcome.uneven}")
+    steps = took[-outcome.epochs :]
+    return [
+        less("ticks until settled", [outcome.ticks]),
+        less("tasks moved", [outcome.handovers]),
+        less("steps", [outcome.epochs]),
+        less("a step of the assignor, CPU ms", steps),
+        less("longest step, CPU ms", [max(steps)]),
+        less("all of it, CPU s", [time.process_time() - began]),
+    ]
+
+
+def _timed(took: list[float]) -> Mapping[str, TaskAssignor]:
+    """The assignors, with what each answer costs written down."""
+
+    def timed(of: TaskAssignor) -> TaskAssignor:
+        def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
+            began = time.process_time()
+            try:
+                return of.assign(spec, topology)
+            finally:
+                took.append(1000 * (time.process_time() - began))
+
+        return TaskAssignor(of.name, assign)
+
+    return {name: timed(of) for name, of in TASK_ASSIGNORS.items()}
