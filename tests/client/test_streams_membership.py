@@ -126,7 +126,7 @@ def test_it_joins_takes_over_confirms_and_is_silent_of_what_was_told() -> None:
     talk.answer(4)
     talk.beat()
     assert talk.lines == [
-        "    0 -> epoch 0, topology 3, process p, rebalance 300000, owns none, at nothing, ends nothing",
+        "    0 -> epoch 0, topology 3, process p, rebalance 300000, owns none",
         "      <- epoch 4, active 0_0,1_0; standby 0_1",
         "      .. acknowledging, has active 0_0,1_0; standby 0_1",
         "    0 -> epoch 4, owns active 0_0,1_0; standby 0_1",
@@ -165,7 +165,7 @@ def test_after_a_lost_answer_it_says_again_what_it_has() -> None:
     assert talk.lines == [
         " 5000 -> epoch 1",
         "      <- nothing",
-        " 5100 -> epoch 1, owns active 0_0, at nothing, ends nothing",
+        " 5100 -> epoch 1, owns active 0_0",
     ]
 
 
@@ -190,6 +190,23 @@ def test_offsets_are_told_at_their_interval_and_when_they_changed() -> None:
         "65000 -> epoch 1",
         "70000 -> epoch 1, at 0_0:450",
     ]
+
+
+def test_who_reports_tells_of_an_empty_disk_as_it_joins() -> None:
+    """So that the group waits for its copies; who never reports says nothing of offsets, and is not waited
+    for."""
+    for reports in (True, False):
+        talk = Talk()
+        if reports:
+            talk.member.report({}, {})
+        talk.beat()
+        talk.answer(1)
+        talk.beat()
+        ends = ", at nothing, ends nothing" if reports else ""
+        assert [line for line in talk.lines if "->" in line] == [
+            f"    0 -> epoch 0, topology 3, process p, rebalance 300000, owns none{ends}",
+            " 5000 -> epoch 1",
+        ]
 
 
 def test_a_shutdown_is_asked_for_at_once_and_with_every_heartbeat() -> None:
@@ -229,9 +246,7 @@ def test_thrown_out_it_lets_go_and_joins_with_everything(error: Errors) -> None:
     assert (talk.member.state, talk.member.due_ms, talk.member.held) == (State.LOST, None, having("0_0"))
     talk.member.released(talk.now_ms)
     talk.beat()
-    assert talk.lines[-1] == (
-        " 5000 -> epoch 0, topology 3, process p, rebalance 300000, owns none, at nothing, ends nothing"
-    )
+    assert talk.lines[-1] == (" 5000 -> epoch 0, topology 3, process p, rebalance 300000, owns none")
     assert [(tag.key, tag.value) for tag in talk.last.client_tags or ()] == [("a", "1"), ("b", "2")]
     assert (talk.last.user_endpoint, talk.last.rack_id) == (wire.Endpoint(host="h", port=80), "r")
     assert talk.last.topology == TOPOLOGY.wire()

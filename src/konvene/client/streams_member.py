@@ -94,7 +94,8 @@ class StreamsMember(HeartbeatMember[StreamsMembership]):
     # what it says
 
     def report(self, offsets: Offsets, end_offsets: Offsets) -> None:
-        """How far its tasks have come, and how far there is to go; dormant ones on its disk too."""
+        """How far its tasks have come, and how far there is to go; dormant ones on its disk too. Who reports
+        before it joins, if only that there is nothing, is given copies to warm up before their tasks."""
         self.membership.report(offsets, end_offsets)
 
     def request_shutdown(self) -> None:

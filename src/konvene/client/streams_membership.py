@@ -3,10 +3,14 @@
 When it speaks and what errors change is in `machine`, which members of consumer groups share; here is what
 its heartbeats carry, and what it is assigned: tasks in three roles.
 
-    epoch 0       all of it: the topology, the process, the endpoint, the tags, offsets, and no tasks
+    epoch 0       all of it: the topology, the process, the endpoint, the tags, and no tasks; its offsets, if
+                  it reports any
     after that    its tasks, when they have changed; its offsets, when those have and their interval is over;
                   after an error both, whatever has changed
     -1, -2        who it is
+
+A caller that never calls `report` has nobody wait for its copies: no offsets are told, not even that there
+are none, which would say that its disk is empty and will be filled.
 
 A request to shut the application down is in every heartbeat from then on, the one that leaves as well. The
 coordinator answers with the tasks to run, where they are others; with `statuses`, all that hold at the
@@ -98,8 +102,9 @@ class _Told(NamedTuple):
 
     held_turn: int
     shutdown: bool
-    offsets: Offsets
-    end_offsets: Offsets
+    offsets: Offsets | None
+    end_offsets: Offsets | None
+    """None: nothing was told of them yet."""
 
 
 class StreamsMembership(Machine[Assignment]):
@@ -125,6 +130,7 @@ class StreamsMembership(Machine[Assignment]):
         self.tags = dict(tags or {})
         self.offsets: Offsets = {}
         self.end_offsets: Offsets = {}
+        self._reports = False
 
         self.statuses: tuple[Status, ...] = ()
         """All that the coordinator had to tell with its last answer."""
@@ -153,6 +159,7 @@ class StreamsMembership(Machine[Assignment]):
     def report(self, offsets: Offsets, end_offsets: Offsets) -> None:
         """How far its tasks have come, dormant ones on its disk too; told when their interval is over."""
         self.offsets, self.end_offsets = dict(offsets), dict(end_offsets)
+        self._reports = True
 
     def request_shutdown(self) -> None:
         """Have all members of the application shut down; the coordinator hears of it at once."""
@@ -224,11 +231,11 @@ class StreamsMembership(Machine[Assignment]):
             fields["active_tasks"] = rows(self.held.active)
             fields["standby_tasks"] = rows(self.held.standby)
             fields["warmup_tasks"] = rows(self.held.warmup)
-        offsets, end_offsets = ({}, {}) if told is None else (told.offsets, told.end_offsets)
-        if has_moved or self._offsets_are_due():
-            if told is None or self.offsets != offsets:
+        offsets, end_offsets = (None, None) if told is None else (told.offsets, told.end_offsets)
+        if self._reports and (has_moved or self._offsets_are_due()):
+            if self.offsets != offsets:
                 fields["task_offsets"] = _offset_rows(self.offsets)
-            if told is None or self.end_offsets != end_offsets:
+            if self.end_offsets != end_offsets:
                 fields["task_end_offsets"] = _offset_rows(self.end_offsets)
             offsets, end_offsets = self.offsets, self.end_offsets
             if "task_offsets" in fields or "task_end_offsets" in fields:
