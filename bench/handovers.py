@@ -1,4 +1,4 @@
-"""A large streams group gets one process more: how long it takes until tasks have moved, and what a step costs.
+"""A large streams group gets one process more: how long it takes until tasks have moved, and what it costs.
 
 As many members, processes and tasks as in the largest of Kafka's own scenarios for this: 1,000 members in 20
 processes, 10,000 tasks. No broker is needed: the coordinator, its members and their disks are those of
