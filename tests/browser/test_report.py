@@ -83,6 +83,9 @@ def test_another_group_is_drawn_when_it_is_chosen(opened: Open, report: Path) ->
     assert shown.locator("#group h2").inner_text().startswith("invoices")
     assert len(column(shown, "rebalances", 1)) == 10
     assert shown.locator("#groups tr[aria-current=true]").count() == 1
+    shown.locator("#groups tbody button", has_text="wordcount").click()
+    lanes = shown.locator("#group svg text.lane").all_text_contents()
+    assert [name for name in lanes if name.endswith("(warm-up)")], "who warmed up is drawn beside who ran it"
 
 
 def test_keys_step_through_rebalances_and_zoom(opened: Open, report: Path) -> None:

@@ -104,6 +104,14 @@ class Model:
         who = next(m for m, c in self.members.items() if c.client_id == client_id)
         self.rebalance(kind, {}, {}, took_ms, "", who)
 
+    def warmed_up(self, client_id: str, ms: int) -> None:
+        """What somebody got with the last rebalance it had warmed up for that long before."""
+        for unit, member_id in sorted(self.owner.items()):
+            if self.members[member_id].client_id == client_id and self.since[unit][1] == self.epoch:
+                self.close(unit, member_id, self.since[unit][0])
+                row = self.rows["ownership"][-1]
+                row |= {"role": "warmup", "from_ms": row["to_ms"] - ms}
+
     # --- what comes of it ---
 
     def new_id(self, client: Client) -> str:
@@ -325,6 +333,7 @@ def day() -> Gold:
     words.join(Client("words-1", "/10.0.3.1"), took_ms=1_200)
     words.wait(4_000_000)
     words.join(Client("words-2", "/10.0.3.2"), took_ms=5_200)
+    words.warmed_up("words-2", 5_000)
     words.wait(16_000_000)
     words.change("words-2", "topology-initialized", took_ms=2_500)
     words.wait(7_000_000)

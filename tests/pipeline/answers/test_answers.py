@@ -93,7 +93,9 @@ def test_units_are_told_by_topic_in_ranges() -> None:
     assert units(rows) == "orders:0,2-4"
     tasks = [("1", 0, "standby"), ("0", 2, "active"), ("0", 1, "active")]
     streams = [{"group_type": "streams", "topic": t, "partition": n, "role": role} for t, n, role in tasks]
-    assert units(streams) == "0_1,0_2, standby 1_0"
+    assert units([*streams, streams[0] | {"role": "warmup", "partition": 4}]) == (
+        "0_1,0_2, standby 1_0, warm-up 1_4"
+    )
 
 
 # the story of one -----------------------------------------------------------------------------
@@ -125,6 +127,24 @@ def test_a_story_is_told_step_by_step() -> None:
         (3_000, "done: the group is Stable, 2 members"),
     ]  # fmt: skip
     assert story.sentence == sentence(rebalance, Cost(2, 10)) and story.unknown == ()
+
+
+def test_who_warmed_a_task_up_goes_on_with_it_in_another_role() -> None:
+    """It gives nothing up and gets nothing, but is active from then on."""
+    model = Model("app", "streams", {"0": 2, "1": 2})
+    model.join(Client("ann", "/a"), took_ms=100)
+    model.wait(59_900)
+    model.join(Client("bob", "/b"), took_ms=3_000)
+    model.warmed_up("bob", 2_000)
+    found = together(model)
+    (rebalance,) = find(found, "app", 2)
+    story = tell(found, rebalance)
+    (bob,) = (f.name for f in story.followers if f.name.startswith("bob"))
+    told = [(step.ms - START_MS - 60_000, step.text) for step in story.steps if step.text.startswith(bob)]
+    assert told[1:3] == [
+        (1_000, f"{bob} got warm-up 1_0,1_1"),
+        (3_000, f"{bob} has 1_0,1_1 as active, and had them as warm-up"),
+    ]
 
 
 def test_lanes_show_who_gave_up_who_waited_and_who_came() -> None:

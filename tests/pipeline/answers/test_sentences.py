@@ -122,6 +122,15 @@ def test_each_way_to_end_has_its_words(more: dict[str, Any], told: str) -> None:
     assert told in sentence(row(**more))
 
 
+def test_what_the_coordinator_says_of_a_cause_is_in_brackets_and_what_a_client_says_in_quotes() -> None:
+    both = cause(causes.WARMUP_CAUGHT_UP, reason="1_0"), cause(causes.MEMBER_LEFT, reason="bye")
+    told = [sentence(row(each, group_type="streams")) for each in both]
+    assert "has caught up with a task that it warms up (1_0): " in told[0]
+    assert "left, in its words “bye”: " in told[1]
+    guess = row(both[0], group_type="streams", evidence="inferred")
+    assert note(guess).startswith("No log says how far a warm-up is; ")
+
+
 @pytest.mark.parametrize("kind", sorted(value for name, value in vars(causes).items() if name.isupper()
                                         and isinstance(value, str)))  # fmt: skip
 def test_every_cause_has_words(kind: str) -> None:

@@ -28,7 +28,7 @@ from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes
 from konvene.pipeline.answers.deliveries import told as trouble
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
-from konvene.pipeline.answers.sentences import note, sentence, short
+from konvene.pipeline.answers.sentences import ROLES, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
 
 __all__ = ["MOST_BYTES", "collect", "page"]
@@ -267,7 +267,7 @@ def _side_by_side(owned: Sequence[Row]) -> dict[tuple[str, int, str, int], list[
         unit = (row["topic"], row["partition"], row["role"])
         lanes = ends[unit]
         free = 0
-        if row["role"] == "shared":
+        if row["role"] != "active":  # Standbys too may be several.
             free = next((i for i, end in enumerate(lanes) if end <= row["from_ms"]), len(lanes))
         lanes[free : free + 1] = [float("inf") if row["to_ms"] is None else row["to_ms"]]
         found[(*unit, free)].append(row)
@@ -282,7 +282,8 @@ def _unit_name(unit: tuple[str, int, str, int], group_type: str) -> str:
     topic, partition, role, lane = unit
     if group_type != "streams":
         return f"{topic}:{partition}" + (f" ({lane + 1})" if lane else "")
-    return f"{topic}_{partition}" if role == "active" else f"{topic}_{partition} ({role})"
+    more = f" {lane + 1}" if lane else ""
+    return f"{topic}_{partition}" if role == "active" else f"{topic}_{partition} ({ROLES[role]}{more})"
 
 
 def _names(rows: Iterable[Row]) -> dict[str, str]:

@@ -16,10 +16,13 @@ from konvene.pipeline.answers.cost import Cost
 from konvene.pipeline.answers.rebalance import Cause, Rebalance
 from konvene.shard import causes
 
-__all__ = ["cause_words", "counted", "note", "seconds", "sentence", "short", "title", "who"]
+__all__ = ["ROLES", "cause_words", "counted", "note", "seconds", "sentence", "short", "title", "who"]
 
 WHERE_MANY = 3
 """So many causes are told one by one; of more, how many of each kind."""
+
+ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
+"""Of tasks, in words."""
 
 EITHER = {
     "member-left": "left",
@@ -39,6 +42,7 @@ PLURALS = {
     causes.STATIC_MEMBER_REJOINS: "came back under their instance ids",
     causes.COOPERATIVE_FOLLOW_UP: "gave up partitions that others wait for",
     causes.SUBSCRIPTION_CHANGED: "subscribed to other topics",
+    causes.WARMUP_CAUGHT_UP: "have caught up with tasks that they warm up",
     "member-left|session-expired": "left, or their sessions expired",
 }
 
@@ -127,7 +131,13 @@ def _cause(cause: Cause, rebalance: Rebalance) -> str:
     text = _either(cause.kinds, member) if len(cause.kinds) > 1 else _plain(cause.kind, member, rebalance)
     if cause.topic:
         text += f" (topic {cause.topic})"
-    return f"{text}, in its words “{cause.reason}”" if cause.reason else text
+    if not cause.reason:
+        return text
+    return (
+        f"{text} ({cause.reason})"
+        if cause.kind in causes.DETAILED
+        else f"{text}, in its words “{cause.reason}”"
+    )
 
 
 def _plain(kind: str, member: str, rebalance: Rebalance) -> str:
@@ -241,6 +251,10 @@ def note(r: Rebalance) -> str:
         return f"The log cannot tell{of_each} whether {listed}; the audit topic would."
     if r.cause == causes.UNKNOWN:
         return "Nothing in the log says why; the audit topic would."
+    if r.cause == causes.WARMUP_CAUGHT_UP:
+        return (
+            "No log says how far a warm-up is; that nothing else moved the epoch does. The audit topic would."
+        )
     if r.cause == causes.MEMBER_GONE:
         return "The log cannot tell whether it left or its session expired; the audit topic would."
     if r.start_ms is None:

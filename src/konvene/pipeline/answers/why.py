@@ -17,6 +17,7 @@ from konvene.pipeline.answers.cost import Cost
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.pipeline.answers.sentences import (
+    ROLES,
     cause_words,
     counted,
     note,
@@ -93,12 +94,14 @@ def tell(gold: Gold, rebalance: Rebalance, cost: Cost | None = None) -> Story:
     gaps = [row for row in gold.rows("unavailability", (r.group_id,)) if _is_of(row, r)]
     names = {row["member_id"]: _name(row) for row in members}
     lost = _changes(owned, r, "to_ms")
+    got = _changes(owned, r, "from_ms")
     steps = [
         *_caused(r),
         *_begun(r),
-        *_handed(lost, names, "gave up"),
+        *_handed(_but_for(lost, got), names, "gave up"),
         *_targeted(r),
-        *_handed(_changes(owned, r, "from_ms"), names, "got"),
+        *_handed(_but_for(got, lost), names, "got"),
+        *_in_place(lost, got, names),
         *_followed(members, names, r),
         *_gaps(gaps, r),
         *_ended(r),
@@ -191,6 +194,48 @@ def _handed(
         yield Step(ms, f"{name} {verb} {units(rows)}")
 
 
+def _but_for(
+    changes: Mapping[tuple[int, str], list[Row]], others: Mapping[tuple[int, str], list[Row]]
+) -> dict[tuple[int, str], list[Row]]:
+    """Without tasks that only changed their role there and then."""
+    found = {}
+    for at, rows in changes.items():
+        also = {(row["topic"], row["partition"]) for row in others.get(at, ())}
+        left = [row for row in rows if row["group_type"] != "streams" or _unit(row) not in also]
+        if left:
+            found[at] = left
+    return found
+
+
+def _in_place(
+    lost: Mapping[tuple[int, str], list[Row]],
+    got: Mapping[tuple[int, str], list[Row]],
+    names: Mapping[str, str],
+) -> Iterable[Step]:
+    """A member goes on with a task in another role, such as who warmed it up and is active now."""
+    for (ms, member_id), rows in sorted(got.items(), key=lambda item: item[0]):
+        before = {
+            _unit(row): row["role"] for row in lost.get((ms, member_id), ()) if row["group_type"] == "streams"
+        }
+        changed: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in rows:
+            if _unit(row) in before:
+                changed[before[_unit(row)], row["role"]].append(row)
+        name = names.get(member_id) or short(member_id)
+        for (was, role), some in sorted(changed.items()):
+            ids = ",".join(f"{topic}_{n}" for topic, n in sorted(map(_unit, some)))
+            yield Step(
+                ms, f"{name} has {ids} as {ROLES[role]}, and had {_THEM[len(some) > 1]} as {ROLES[was]}"
+            )
+
+
+_THEM = ("it", "them")
+
+
+def _unit(row: Row) -> tuple[str, int]:
+    return row["topic"], row["partition"]
+
+
 def units(rows: Iterable[Row]) -> str:
     """What it is: `orders:0,2-4, payments:1`; tasks as Kafka writes them: `0_1,0_2, standby 1_0`."""
     by_topic: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -203,7 +248,7 @@ def units(rows: Iterable[Row]) -> str:
     told = [f"{topic}:{_ranges(sorted(numbers))}" for (_, topic), numbers in sorted(by_topic.items())]
     for role, ids in sorted(tasks.items()):
         listed = ",".join(f"{subtopology}_{n}" for subtopology, n in sorted(ids))
-        told.append(listed if role == "active" else f"{role} {listed}")
+        told.append(listed if role == "active" else f"{ROLES[role]} {listed}")
     return ", ".join(told)
 
 

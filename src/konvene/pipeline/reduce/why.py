@@ -219,6 +219,8 @@ SETTLES = {
     causes.MEMBER_GONE: f"How a member went. {_THE_AUDIT}.",
     causes.UNKNOWN: "What happened is not in the records that are left. " + _THE_AUDIT + "; a log that is "
     "read before it is compacted says more.",
+    causes.WARMUP_CAUGHT_UP: "That a warm-up had caught up. No log says how far tasks are: it is what is "
+    "left where nothing else moved the epoch of a group in which a task warms up. " + _THE_AUDIT + ".",
     causes.TOPIC_METADATA_CHANGED: "Which topic changed is not in the group's records, for they hold a hash "
     "of all. The log __cluster_metadata says when topics were made, grew and went.",
 }
