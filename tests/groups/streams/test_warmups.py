@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from tests.groups.streams.restorers import END, Restorer, Story, causes, restorer, rounds
+from tests.groups.streams.topologies import sub, topology
 
 from konvene.codec.compile import decode, encode
 from konvene.groups.streams.assignors import assignment_configs, read_configs
@@ -105,22 +106,27 @@ def test_one_that_reports_among_others_is_enough() -> None:
 
 
 def test_the_log_keeps_what_is_not_kafkas_default() -> None:
-    """So its bytes are Kafka's where nobody touches warm-ups."""
+    """So its bytes are Kafka's where nobody touches warm-ups, and where sticky assigns: that has none."""
+    state = topology(sub("0", "orders", state="counts"))
     config = {
+        "streams.assignor.name": None,
         "streams.num.standby.replicas": 1,
         "streams.rack.aware.assignment.tags": (),
         "streams.num.warmup.replicas": 2,
         "streams.acceptable.recovery.lag": 10_000,
     }
-    assert assignment_configs(config) == {"num.standby.replicas": "1"}
+    assert assignment_configs(config, state) == {"num.standby.replicas": "1"}
     assert read_configs({"num.standby.replicas": "1"}).num_warmup_replicas == 2
     config |= {"streams.num.warmup.replicas": 0, "streams.acceptable.recovery.lag": 2**40}
-    kept = assignment_configs(config)
+    kept = assignment_configs(config, state)
     assert kept == {
         "num.standby.replicas": "1", "num.warmup.replicas": "0", "acceptable.recovery.lag": str(2**40),
     }  # fmt: skip
     read = read_configs(kept)
     assert (read.num_warmup_replicas, read.acceptable_recovery_lag) == (0, 2**40)
+    kafkas = {"num.standby.replicas": "1"}
+    assert assignment_configs(config, topology(sub("0", "orders"))) == kafkas
+    assert assignment_configs(config | {"streams.assignor.name": "sticky"}, state) == kafkas
 
 
 # --- a warm-up that has caught up ------------------------------------------------------------------

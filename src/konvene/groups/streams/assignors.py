@@ -9,7 +9,8 @@
 KIP-1071 leaves the last to the broker. Apache Kafka 4.4 has sticky alone. Whom nobody can wait for gets tasks
 at once from either, so that clients which report nothing find no difference.
 
-Of warm-ups the log keeps only what is not Kafka's default: there, nothing rests on it.
+Of warm-ups the log keeps only what is not Kafka's default, and that only of tasks with state, unless it is
+said that sticky assigns them: else nothing rests on it, and no epoch moves for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TASK_ASSIGNORS: Final[Mapping[str, TaskAssignor]] = MappingProxyType(
 )
 """The built-in ones, the default first."""
 
-HIGHLY_AVAILABLE = "highly_available"
+STICKY, HIGHLY_AVAILABLE = "sticky", "highly_available"
 
 STANDBYS, TAGS = "num.standby.replicas", "rack.aware.assignment.tags"
 WARMUPS, LAG = "num.warmup.replicas", "acceptable.recovery.lag"
@@ -59,25 +60,25 @@ def assignor_of(
     return offered.get(named or "") or next(iter(offered.values()))
 
 
+def _has_state(topology: Topology | None) -> bool:
+    return topology is not None and any(map(topology.is_stateful, topology.subtopologies))
+
+
 def _waits(config: Mapping[str, Any], topology: Topology | None, reported: Iterable[Reported | None]) -> bool:
     """Whether there is state to wait for, and somebody who says how far it is, or may."""
-    if (
-        config["streams.num.warmup.replicas"] == 0
-        or topology is None
-        or not any(map(topology.is_stateful, topology.subtopologies))
-    ):
+    if config["streams.num.warmup.replicas"] == 0 or not _has_state(topology):
         return False
     return any(said is None or said.reports for said in reported)
 
 
-def assignment_configs(config: Mapping[str, Any]) -> dict[str, str]:
+def assignment_configs(config: Mapping[str, Any], topology: Topology | None) -> dict[str, str]:
     """The settings on which a target rests, as the log keeps them."""
     found = {STANDBYS: str(config["streams.num.standby.replicas"])}
     if config["streams.rack.aware.assignment.tags"]:
         found[TAGS] = ",".join(config["streams.rack.aware.assignment.tags"])
-    for name, default in UNSAID.items():
-        if config[f"streams.{name}"] != default:
-            found[name] = str(config[f"streams.{name}"])
+    if config["streams.assignor.name"] != STICKY and _has_state(topology):
+        own = {name: config[f"streams.{name}"] for name in UNSAID}
+        found |= {name: str(value) for name, value in own.items() if value != UNSAID[name]}
     return found
 
 

@@ -297,7 +297,7 @@ def _see_topology(
         check_tasks(request, topology, configured, mode)
     take_offsets(step, new.member_id, request)
     changed |= see_whether_ready(step, topology, configured)
-    step.assignment_configs = assignment_configs(step.config)
+    step.assignment_configs = assignment_configs(step.config, topology)
     if step.assignment_configs != group.assignment_configs and not changed:
         step.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
         changed = True

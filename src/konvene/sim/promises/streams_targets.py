@@ -200,7 +200,7 @@ class SettingsAreSeen(Promise):
             return
         group = event.after.groups[event.request.group_id]
         config = event.context.group_configs.of(group.group_id)
-        expected = assignment_configs(config)
+        expected = assignment_configs(config, group.topology)
         assert group.assignment_configs == expected, (
             f"{group!r}: targets rest on {dict(group.assignment_configs)}, the settings are {expected}"
         )
