@@ -83,13 +83,13 @@ class Host:
 
     def advance(self, ms: int) -> None:
         until = self.now_ms + ms
-        while ring := min((at, str(key), key) for key, at in self._due.items()) if self._due else None:
-            at, _, key = ring
-            if at > until:
-                break
-            self.now_ms = max(self.now_ms, at)
-            del self._due[key]
-            self._take(self.shard.expire(key, self._context()))
+        while self._none_before_ms <= until:
+            at, key = min(((at, key) for key, at in self._due.items()), default=(until + 1, None))
+            self._none_before_ms = at
+            if at <= until:
+                self.now_ms = max(self.now_ms, at)
+                del self._due[key]
+                self._take(self.shard.expire(key, self._context()))
         self.now_ms = until
 
     def restart(self) -> None:
