@@ -31,13 +31,16 @@ from konvene.groups.kinds import is_empty
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.step import TIDY
 from konvene.groups.streams.configure import KIP, Status, configure
+from konvene.groups.streams.expressions import named
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.expressions import named
 from konvene.groups.streams.topology import sources
 from konvene.sim.chaos import CONSUMER_SETTINGS, STREAMS_SETTINGS, topic_back
 from konvene.sim.event import Broken
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.members import assigns
+from konvene.sim.promises.streams import matched
 from konvene.sim.share.strikes import SHARE_SETTINGS
 
 if TYPE_CHECKING:
@@ -284,14 +287,17 @@ def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) ->
         return False
     counts = world.partition_counts()
     mode: str = world.config["konvene.streams.mode"]
-    found = configure(group.topology, dict(counts), mode)
+    matches = matched(group, world.topics)
+    if matches is None:
+        return False
+    found = configure(group.topology, dict(counts), mode, matches)
     if found.failure is not None and found.failure.status is not Status.INCORRECTLY_PARTITIONED_TOPICS:
         return False
     owned = [tp for member in members for tp in member.owned]
     wanted = {
         (topic, p)
         for name, count in found.tasks.items()
-        for topic in sources(group.topology.subtopologies[name])
+        for topic in sources(named(group.topology, matches).subtopologies[name])
         for p in range(min(count, counts[topic]))
         if found.is_ready
     }

@@ -87,6 +87,7 @@ def fence(step: Step, gone: Sequence[tuple[Member, str]]) -> Outcome:
         step.assignment_epoch = step.epoch
         step.record(log.assignment_record(group.group_id, step.epoch, 0))
         step.remember(shutdown=None)
+        resolving.emptied(step)
     return step.outcome()
 
 

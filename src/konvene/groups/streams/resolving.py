@@ -36,7 +36,7 @@ from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.step import Step, refresh_key
 from konvene.groups.streams.topology import Topology
 from konvene.shard import causes
-from konvene.shard.contract import NOTHING, Context, Effect, Outcome
+from konvene.shard.contract import NOTHING, Context, Disarm, Effect, Outcome
 from konvene.shard.errors import GroupError
 
 NEVER = -1
@@ -54,6 +54,9 @@ def hold_against_topics(step: Step, topology: Topology, *, changed: bool) -> tup
     replaced = topology is not step.group.topology
     if before is not None and step.soft.seen is context.topics and not replaced:
         return before, False
+    if expressions(step.group.topology) and not expressions(topology):
+        step.timers.append(Disarm(refresh_key(step.group.group_id)))
+        step.remember(resolved=None)
     matches = _matches(step, topology)
     if matches is None:
         if before is not None:
@@ -142,9 +145,10 @@ def resolved(group: StreamsGroup, answer: RegexesResolved, context: Context) -> 
     now = {each: answer.matches.get(each, last.get(each)) for each in wanted}
     matches = {each: found for each, found in now.items() if found is not None}
     if answer.matches:
-        step.remember(resolved=Resolved(matches, answer.version, context.now_ms))
-    step.arm(refresh_key(group.group_id), context.config["group.consumer.regex.refresh.interval.ms"])
+        version = NEVER if group.is_empty else answer.version
+        step.remember(resolved=Resolved(matches, version, context.now_ms))
     if not group.is_empty:
+        step.arm(refresh_key(group.group_id), context.config["group.consumer.regex.refresh.interval.ms"])
         _hold_again(step, topology)
     return step.outcome()
 
@@ -166,15 +170,20 @@ def _hold_again(step: Step, topology: Topology) -> None:
 
 
 def refresh_due(group: Any, context: Context) -> Outcome:
-    """It is time to find out anew. In a group that nobody is in, it is for who joins."""
+    """It is time to find out anew."""
     if not isinstance(group, StreamsGroup) or group.topology is None or not expressions(group.topology):
         return NOTHING
-    step, last = Step(group, context), group.soft.resolved
-    if last is None or not group.is_empty:
-        _ask(step, group.topology)
-    else:
-        step.remember(resolved=replace(last, version=NEVER), seen=None)
+    step = Step(group, context)
+    _ask(step, group.topology)
     return step.outcome()
+
+
+def emptied(step: Step) -> None:
+    """Nobody is in the group any more. Who joins goes on with what was matched last, and has it looked at."""
+    step.timers.append(Disarm(refresh_key(step.group.group_id)))
+    last = step.soft.resolved
+    if last is not None:
+        step.remember(resolved=replace(last, version=NEVER), seen=None)
 
 
 def loaded(step: Step) -> None:
