@@ -16,6 +16,9 @@ Nobody who is behind is waited for in vain: who dies, or has nothing to report, 
 and a warm-up that is of no use any more ends. One that has caught up ends as well: it is active, or a
 standby, or gone. Where no warm-ups are allowed at all nobody is waited for.
 
+An answer that is followed is given again, unless something else changes: the answer to the answer is looked
+for at once, until it is the same. It is another one where a standby that moved makes room for the next.
+
 It ends: each move makes actives more even, or standbys while actives stay, and none makes them less so. As
 many answers as there are moves to make are enough, if at least one copy catches up between two of them. A
 copy of which nobody tells the end never does, and holds its place among the warm-ups while that is so.
@@ -27,10 +30,14 @@ with other tags has joined.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from konvene.groups.assignors.highly_available_actives import Actives
 from konvene.groups.assignors.highly_available_copies import Copies
 from konvene.groups.assignors.highly_available_group import Group
 from konvene.groups.assignors.highly_available_seats import seats_of_actives, seats_of_copies
+from konvene.groups.assignors.progress import Progress
 from konvene.groups.assignors.tasks import (
     NO_TASKS,
     NOTHING,
@@ -38,11 +45,13 @@ from konvene.groups.assignors.tasks import (
     GroupSpec,
     MemberAssignment,
     TaskAssignorError,
-    Tasks,
     TopologyDescriber,
 )
 
 __all__ = ["assign"]
+
+AGAIN: Final = 8
+"""So often the answer to an answer is looked for that does not change."""
 
 
 def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
@@ -54,7 +63,21 @@ def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
         return dict.fromkeys(sorted(spec.members), NOTHING)
     if not spec.members:
         raise TaskAssignorError("No process available to assign active tasks.")
-    group = Group(spec, topology)
+    progress = Progress.of(spec.members.values())
+    given = _step(spec, topology, progress)
+    for _ in range(AGAIN):
+        if all(mine is spec.members[name].assigned for name, mine in given.items()):
+            break
+        followed = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
+        again = _step(replace(spec, members=followed), topology, progress)
+        if all(again[name] is mine for name, mine in given.items()):
+            break
+        given = {name: _as_before(of.assigned, again[name]) for name, of in spec.members.items()}
+    return {name: given[name] for name in sorted(given)}
+
+
+def _step(spec: GroupSpec, topology: TopologyDescriber, progress: Progress) -> GroupAssignment:
+    group = Group(spec, topology, progress)
     actives = Actives(group)
     copies = Copies(group, actives)
     copies.keep_warmups()
@@ -71,20 +94,18 @@ def _answer(group: Group, actives: Actives, copies: Copies) -> GroupAssignment:
         active[member].append(task)
     standby, warmup = seats_of_copies(group, copies.on, copies.warmups)
     return {
-        name: _as_before(of.assigned, group.told(mine), group.told(copied), group.told(warmed))
-        for name, of, mine, copied, warmed in zip(
-            group.names, group.members, active, standby, warmup, strict=True
-        )
+        name: _as_before(of.assigned, MemberAssignment(*map(group.told, rows)))
+        for name, of, *rows in zip(group.names, group.members, active, standby, warmup, strict=True)
     }
 
 
-def _as_before(was: MemberAssignment, active: Tasks, standby: Tasks, warmup: Tasks) -> MemberAssignment:
-    """The same value if it is the same."""
-    same = active == was.active, standby == was.standby, warmup == was.warmup
+def _as_before(was: MemberAssignment, now: MemberAssignment) -> MemberAssignment:
+    """The same values where they are the same."""
+    same = now.active == was.active, now.standby == was.standby, now.warmup == was.warmup
     if all(same):
         return was
     return MemberAssignment(
-        was.active if same[0] else active or NO_TASKS,
-        was.standby if same[1] else standby or NO_TASKS,
-        was.warmup if same[2] else warmup or NO_TASKS,
+        was.active if same[0] else now.active or NO_TASKS,
+        was.standby if same[1] else now.standby or NO_TASKS,
+        was.warmup if same[2] else now.warmup or NO_TASKS,
     )

@@ -138,7 +138,8 @@ class Copies:
         heapify(queue)
         for task in tasks:
             taken = (self.actives.at[task], self.warmups.get(task, NOBODY), *self.on[task])
-            passed, best = [], (0, 0, NOBODY)
+            passed: list[tuple[int, int]] = []
+            best = (0, 0, NOBODY)
             while queue and len(passed) < LOOKED_AT + len(taken):
                 key, process = heappop(queue)
                 passed.append((key, process))

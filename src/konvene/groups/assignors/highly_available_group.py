@@ -40,7 +40,7 @@ class Group:
         "warmups", "weights",
     )  # fmt: skip
 
-    def __init__(self, spec: GroupSpec, topology: TopologyDescriber) -> None:
+    def __init__(self, spec: GroupSpec, topology: TopologyDescriber, progress: Progress) -> None:
         self.names = sorted(spec.members)
         self.members = [spec.members[name] for name in self.names]
         self.ids = sorted({of.process_id for of in self.members})
@@ -69,7 +69,7 @@ class Group:
             self.keys += [(name, partition) for partition in range(size)]
         self.count = len(self.keys)
         self.racks = Racks.of(spec, topology)
-        self.progress = Progress.of(self.members)
+        self.progress = progress
         self.owner = [NOBODY] * self.count
         """For each task the member that is active now."""
         self.copies: list[Sequence[Copy]] = [()] * self.count
