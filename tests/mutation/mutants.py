@@ -10,6 +10,7 @@ from tests.mutation.membership import MEMBERSHIP
 from tests.mutation.memory import MEMORY
 from tests.mutation.mutant import Mutant
 from tests.mutation.offsets import OFFSETS_OF_GROUPS
+from tests.mutation.racks import RACKS
 from tests.mutation.rebalances import REBALANCES
 from tests.mutation.runtime import RUNTIME
 from tests.mutation.share import SHARE_GROUPS
@@ -18,7 +19,7 @@ from tests.mutation.streams import STREAMS
 from tests.mutation.transactions import TRANSACTIONS_OF_MEMBERS
 
 MUTANTS: tuple[Mutant, ...] = (
-    *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS, *STREAMS,
+    *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS, *STREAMS, *RACKS,
     *TRANSACTIONS_OF_MEMBERS, *SHARE_GROUPS,
 )  # fmt: skip
 

@@ -181,6 +181,30 @@ def test_state_stays_if_others_can_be_exchanged() -> None:
     assert cost(spec, FOUR_TASKS, spread(having(spec, given), FOUR_TASKS, given)).tasks_apart == 4
 
 
+def test_a_task_is_on_a_process_once() -> None:
+    """m1 could give its standby of 0 for one of 1, which shares a zone whatever is done; but it runs 1."""
+    spec = zones("a", "a", "b", "b", standbys=2)
+    given = {
+        "m0": of(0),
+        "m1": of(1, 0),
+        "m2": MemberAssignment(standby={"0": (1,)}),
+        "m3": MemberAssignment(standby={"0": (1,)}),
+    }
+    assert spread(spec, FOUR_TASKS, given) is given
+
+
+def test_an_exchange_may_make_room_for_another() -> None:
+    """What did not help in the first round may in the second, so all are looked at again until none does."""
+    members = {
+        f"m{n}": AssignmentMemberSpec(f"p{n}", client_tags=dict(zip(TAGS, where, strict=True)))
+        for n, where in enumerate(("ba", "aa", "cb", "bb", "cb", "ba"))
+    }
+    spec = GroupSpec(members, AssignmentConfigs(1, TAGS))
+    topology = TopologyDescriber({"0": Subtopology(5, True)})
+    made = spread(spec, topology, sticky.assign(spec, topology))
+    assert spread(spec, topology, made) is made
+
+
 def test_what_is_as_good_as_it_can_be_is_left_alone() -> None:
     """The very same values: three copies in two zones have to share one."""
     given = sticky.assign(zones("a", "a", "b", "b", standbys=2), FOUR_TASKS)
@@ -199,5 +223,7 @@ def test_a_large_group_is_as_good_as_one_could_wish() -> None:
     made = spread(spec, topology, sticky.assign(spec, topology))
     assert cost(spec, topology, made).pairs_sharing_all == 0
     assert cost(spec, topology, made).tasks_apart == 600
+    for seed in range(3):
+        assert spread(*shuffled(spec, topology, seed), sticky.assign(spec, topology)) == made
     racks = Racks.of(spec, topology)
     assert Counter(map(racks.class_of, spec.members)) == {0: 20, 1: 20, 2: 20}

@@ -48,6 +48,7 @@ def test_partitions_whose_racks_nobody_knows_say_nothing() -> None:
     unknown = Topic("words", Uuid(b"words".ljust(16)), 3)
     assert racks("lines+words", 3, topic("lines", "ab", "", "b"), unknown) == ["ab", "", "b"]
     assert racks("words", 3, unknown) == []
+    assert racks("lines+words", 2, topic("lines", "ab", ""), topic("words", "b", "b")) == ["b", "b"]
     assert racks("lines+words", 2, topic("lines", "", ""), unknown) == []
 
 
