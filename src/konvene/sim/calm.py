@@ -34,7 +34,6 @@ from konvene.groups.streams.configure import KIP, Status, configure
 from konvene.groups.streams.expressions import named
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.expressions import named
 from konvene.groups.streams.topology import sources
 from konvene.sim.chaos import CONSUMER_SETTINGS, STREAMS_SETTINGS, topic_back
 from konvene.sim.event import Broken
