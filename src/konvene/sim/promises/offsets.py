@@ -7,7 +7,7 @@ says, with the number of the batch that it is in. When a log loses its tail, so 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from konvene.codec.compile import decode_from
@@ -335,7 +335,7 @@ class OffsetsExpireLate(Promise):
         if group.members:
             if isinstance(group, ClassicGroup):
                 assert group.protocol_type == CONSUMER, f"{key} expired; what {group!r} reads nobody knows"
-            assert key[1] not in subscribed_topics(group), f"{key} expired, and {group!r} reads it"
+            assert key[1] not in subscribed_topics(group, key[1:2]), f"{key} expired, and {group!r} reads it"
         expires_ms = _expires_ms(group, told, kept_ms)
         assert now_ms >= expires_ms, f"{key} expired at {now_ms}, before {expires_ms}"
 
@@ -350,7 +350,7 @@ class OffsetsExpireLate(Promise):
             elif isinstance(group, ASSIGNING) or (
                 group.state is State.STABLE and group.subscribed is not None
             ):
-                read = subscribed_topics(group)
+                read = subscribed_topics(group, by_topic)
             else:  # On its way, or nobody knows what its members read.
                 continue
             for topic, partitions in by_topic.items():
@@ -390,7 +390,7 @@ class SubscribedOffsetsStay(Promise):
                 settled = group.state is not State.PREPARING_REBALANCE
                 known = isinstance(group, ASSIGNING) or group.protocol_type == CONSUMER
                 assert known, f"{key} is gone; what {group!r} reads nobody knows"
-                reads = settled and key[1] in subscribed_topics(group)
+                reads = settled and key[1] in subscribed_topics(group, key[1:2])
                 assert not reads, f"{key} is gone, and {group!r} reads it"
 
 
@@ -440,8 +440,10 @@ def _partitions(answer: Any) -> Iterator[tuple[str, Any, Any]]:
                 yield group.group_id, topic, p
 
 
-def subscribed_topics(group: Group) -> set[str]:
-    """The topics that members say they read, each by itself; what cannot be read says nothing."""
+def subscribed_topics(group: Group, asked: Iterable[str]) -> set[str]:
+    """The topics that members say they read, each by itself; what cannot be read says nothing.
+
+    `asked`: those that it is about, where nobody has found out yet what expressions match."""
     topics: set[str] = set()
     if isinstance(group, ConsumerGroup):
         for reader in group.members.values():
@@ -453,7 +455,9 @@ def subscribed_topics(group: Group) -> set[str]:
         if not group.members or group.topology is None:
             return set()
         known = group.soft.resolved
-        return set(named(group.topology, {} if known is None else known.matches).readers)
+        if known is None:
+            return {topic for topic in asked if group.reader_of(topic) is not None}
+        return set(named(group.topology, known.matches).readers)
     if isinstance(group, ShareGroup):
         return set(group.subscribers)
     for member in group.members.values():
