@@ -71,6 +71,18 @@ def test_the_transactional_example_commits_what_it_has_read(address: str, tmp_pa
     assert run([sys.executable, "-c", again], address, tmp_path) == "more-words-0 4\n"
 
 
+def test_the_rolling_example_tells_who_is_behind_and_who_is_refused(address: str, tmp_path: Path) -> None:
+    """As the page says: the first member works on, the topics of both are there, and there is no way back."""
+    (block,) = (b for b in MARKED if "counter-lengths-changelog" in b.text)
+    program = block.text.replace("localhost:9092", address)
+    program = program.replace("counter", "roller").replace("sentences", "more-sentences")
+    said = run([sys.executable, "-c", program], address, tmp_path).splitlines()
+    assert re.fullmatch(r"active 0_[01] \| The member's topology epoch 0 is behind .* epoch 1\.", said[0])
+    assert said[1] == "['roller-counts-changelog', 'roller-lengths-changelog']"
+    assert said[2].startswith("group roller: STREAMS_TOPOLOGY_FENCED: Topology epoch 0 is behind")
+    assert len(said) == 3
+
+
 def test_the_sharing_example_has_the_piano_twice(address: str, tmp_path: Path) -> None:
     """As the page says: what is released comes again, and is accepted then."""
     (block,) = (b for b in MARKED if "couriers" in b.text)
