@@ -108,6 +108,18 @@ def test_a_topics_settings_are_judged_together() -> None:
             "streams.task.offset.interval.ms must be greater than or equal to 15000",
         ),
         (
+            {"streams.num.warmup.replicas": "21"},
+            "streams.num.warmup.replicas must be less than or equal to 20",
+        ),
+        (
+            {"streams.num.warmup.replicas": "-1"},
+            "Invalid value -1 for configuration streams.num.warmup.replicas: Value must be at least 0",
+        ),
+        (
+            {"streams.acceptable.recovery.lag": "-1"},
+            "Invalid value -1 for configuration streams.acceptable.recovery.lag: Value must be at least 0",
+        ),
+        (
             {"streams.assignor.name": "uniform"},
             "streams.assignor.name 'uniform' is not a registered task assignor. "
             "Registered assignors are: [sticky].",

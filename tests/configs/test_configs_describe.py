@@ -120,6 +120,24 @@ def test_an_internal_group_setting_is_told_where_the_broker_sets_it() -> None:
     assert _only(describe_group(_broker(f"group.{name}=3"), {}, [name])).value == "3"
 
 
+def test_settings_of_warm_ups_are_told_in_mode_kip() -> None:
+    """Kafka hides them, as it makes no warm-ups yet."""
+    names = [
+        "streams.acceptable.recovery.lag",
+        "streams.num.warmup.replicas",
+        "streams.task.offset.interval.ms",
+    ]
+    bounds = ["group.streams.max.warmup.replicas", "group.streams.min.task.offset.interval.ms"]
+    every = sorted([*bounds, *(f"group.{name}" for name in names)])
+    kip = _broker("konvene.streams.mode=kip")
+    assert [entry.name for entry in describe_group(kip, {}, names)] == names
+    assert [entry.name for entry in describe_broker(kip, every)] == every
+    assert describe_group(_broker(), {}, names) == ()
+    assert describe_broker(_broker(), every) == ()
+    said = describe_group(_broker(), {names[0]: "77"}, names)
+    assert (_only(said).value, _only(said).source) == ("77", Source.GROUP)
+
+
 def test_a_brokers_settings() -> None:
     """What can be altered is not read-only; what falls back shows what to."""
     entries = {entry.name: entry for entry in describe_broker(_broker("log.retention.hours=1"))}

@@ -3,7 +3,8 @@
 The rules are Kafka's, oddities included. The source of a value is that of its first synonym, and
 synonyms before the setting's own broker name are dropped: a topic whose retention comes from
 `log.retention.hours` shows the right `retention.ms` and claims the default. A password has no
-value, nor has a name outside the table. Internal settings are shown only where they are set.
+value, nor has a name outside the table. Internal settings are shown only where they are set; in mode
+`kip` those of warm-ups always are, for KIP-1071 has nothing to hide there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from konvene.configs.broker import BROKER
 from konvene.configs.config import BrokerConfig, Source, base_name
 from konvene.configs.effective import group_defaults, topic_values
-from konvene.configs.group import GROUP
+from konvene.configs.group import GROUP, LIMITS, WARMUPS
 from konvene.configs.setting import Setting
 from konvene.configs.topic import TOPIC
 
@@ -62,13 +63,20 @@ def describe_group(
     values = group_defaults(broker) | {"streams.assignor.name": broker.words("group.streams.assignors")[0]}
     values.update((name, GROUP[name].parse(text)) for name, text in overrides.items() if name in GROUP)
     set_on_broker = {name for name, row in GROUP.items() if any(broker_sets(broker, s) for s in row.synonyms)}
-    return _described(GROUP, values, overrides, Source.GROUP, broker, names, set(overrides) | set_on_broker)
+    shown = set(overrides) | set_on_broker | _shown_warmups(broker)
+    return _described(GROUP, values, overrides, Source.GROUP, broker, names, shown)
 
 
 def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) -> tuple[Described, ...]:
     """The settings of this broker (the BROKER resource that is named by its id)."""
     strangers = {name for layer in _layers(broker) for name in layer if name not in BROKER}
-    shown = (name for name, row in BROKER.items() if not row.internal or broker_sets(broker, name))
+    warmups = {f"group.{name}" for name in _shown_warmups(broker)}
+    warmups |= {bound for name in _shown_warmups(broker) for bound in LIMITS.get(name, ()) if bound}
+    shown = (
+        name
+        for name, row in BROKER.items()
+        if not row.internal or name in warmups or broker_sets(broker, name)
+    )
     return tuple(
         _described_broker(name, broker, _synonyms(broker, name, _chain(name)))
         for name in _wanted((*shown, *strangers), names)
@@ -89,6 +97,10 @@ def describe_cluster(broker: BrokerConfig, names: Collection[str] | None = None)
 def broker_sets(broker: BrokerConfig, name: str) -> bool:
     """Whether anything but the default says a broker setting."""
     return any(name in layer for layer in _layers(broker))
+
+
+def _shown_warmups(broker: BrokerConfig) -> set[str]:
+    return set(WARMUPS) if broker["konvene.streams.mode"] == "kip" else set()
 
 
 def _described(

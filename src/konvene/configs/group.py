@@ -11,7 +11,7 @@ from typing import Final
 
 from konvene.configs.setting import BOOLEAN, INT, LIST, LONG, STRING, Setting
 
-__all__ = ["GROUP", "HEARTBEATING", "LIMITS", "TASK_ASSIGNORS"]
+__all__ = ["GROUP", "HEARTBEATING", "LIMITS", "TASK_ASSIGNORS", "WARMUPS"]
 
 # fmt: off
 ROWS: Final[tuple[Setting, ...]] = (
@@ -122,6 +122,13 @@ LIMITS: Final[dict[str, tuple[str | None, str | None]]] = {
     "streams.num.warmup.replicas": (None, "group.streams.max.warmup.replicas"),
     "streams.task.offset.interval.ms": ("group.streams.min.task.offset.interval.ms", None),
 }
+
+# How tasks of streams groups warm up: Kafka hides these settings until they do.
+WARMUPS: Final = (
+    "streams.num.warmup.replicas",
+    "streams.acceptable.recovery.lag",
+    "streams.task.offset.interval.ms",
+)
 
 # The task assignors that are built in, by name.
 TASK_ASSIGNORS: Final = ("sticky", "highly_available")
