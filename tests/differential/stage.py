@@ -95,9 +95,14 @@ ALONE = {"restart", "streams-restart", "streams-limits", "transactions-restart",
 
 ONLY = {
     Kafka: {"num.io.threads": "1", "num.network.threads": "1", "group.coordinator.append.linger.ms": "0"},
-    Konvene: {"konvene.log.fsync.internal": "false", "konvene.heartbeat.policy": "kafka"},
+    Konvene: {
+        "konvene.log.fsync.internal": "false",
+        "konvene.heartbeat.policy": "kafka",
+        "group.streams.assignors": "sticky",
+    },
 }
-"""Requests are taken in the order in which they were sent; disks are not what is compared."""
+"""Requests are taken in the order in which they were sent; disks are not what is compared. Kafka has one task
+assignor, konvene chooses one of two where nobody says which."""
 
 SETTLE_S = 0.15
 """How much longer Kafka is listened to, line by line: its timers run on a thread of their own."""
