@@ -101,16 +101,16 @@ EPOCHS = (
         "    if step.assignment_configs != step.assignment_configs and not changed:\n",
     ),
     _row(
-        "topics-that-changed-are-not-seen", "heartbeat.py", ("T13", "T10", "KAFKA-19521"),
+        "topics-that-changed-are-not-seen", "resolving.py", ("T13", "T10", "KAFKA-19521"),
         "A source that was deleted, or has grown, is not seen before members come or go.",
-        "    if configured is None or step.soft.seen is not context.topics or topology is not group.topology:\n",
-        "    if configured is None or topology is not group.topology:\n",
+        "    if before is not None and step.soft.seen is context.topics and not replaced:\n",
+        "    if before is not None and not replaced:\n",
     ),
     _row(
-        "state-rests-on-heartbeats", "heartbeat.py", ("T10", "KAFKA-19661"),
+        "state-rests-on-heartbeats", "resolving.py", ("T10", "KAFKA-19661"),
         "That the topology was found ready is not in the log, and the group is NotReady after a restart.",
-        "    step.validated_topology_epoch = topology.epoch if configured.is_ready else -1\n",
-        "    step.validated_topology_epoch = group.validated_topology_epoch\n",
+        "        step.validated_topology_epoch = topology.epoch if configured.is_ready else -1\n",
+        "        step.validated_topology_epoch = before\n",
     ),
     _row(
         "empty-streams-group-is-assigning", "leave.py", ("M9", "KAFKA-20442"),
@@ -154,8 +154,8 @@ TARGETS = (
     _row(
         "no-second-target-of-tasks", "targets.py", ("L1",),
         "After its first target a group gets no other.",
-        "    return last_ms == 0 or not waits\n",
-        "    return last_ms == 0\n",
+        "    return last_ms == 0 or not waits or step.replaces_topology\n",
+        "    return last_ms == 0 or step.replaces_topology\n",
     ),
     _row(
         "the-delay-has-no-end", "targets.py", ("L1",),
@@ -172,8 +172,8 @@ TARGETS = (
     _row(
         "unknown-target-is-waited-for", "targets.py", ("L1",),
         "A target that could not be computed is waited for for ever.",
-        "    step.remember(computing=0)\n",
-        "",
+        "    step.remember(computing=0)\n    if isinstance(given, GroupError)",
+        "    if isinstance(given, GroupError)",
     ),
     _row(
         "topology-is-replaced", "validate.py", ("T8",),
