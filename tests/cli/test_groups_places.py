@@ -20,12 +20,15 @@ from konvene.client.streams_tasks import InternalTopic, Subtopology, Topology
     [
         (None, []),
         (Placement((), 0, 0, 0, 0, 0, 4), []),
-        (Placement(("zone",), 0, 0, 0, 0, 4, 4), ["tasks whose copies are apart by zone: 4 of 4"]),
+        (
+            Placement(("zone",), 0, 0, 0, 0, 4, 4),
+            ["tasks whose copies are known to be apart by zone: 4 of 4"],
+        ),
         (
             Placement(("zone", "row"), 0, 0, 1, 2, 1, 4),
             [
-                "tasks whose copies are apart by zone, row: 1 of 4",
-                "copies of one task that are not: 1 pair shares all tags, 2 pairs share some tags",
+                "tasks whose copies are known to be apart by zone, row: 1 of 4",
+                "copies of one task that are not apart: 1 pair shares all tags, 2 pairs share some tags",
             ],
         ),
         (
@@ -65,8 +68,8 @@ def test_a_broker_tells_what_its_group_costs(tmp_path: Path) -> None:
         )  # fmt: skip
         state = office.groups("describe", "w", "--state").out.splitlines()
         assert [line.strip() for line in state[-3:]] == [
-            "tasks whose copies are apart by zone: 0 of 2",
-            "copies of one task that are not: 2 pairs share all tags",
+            "tasks whose copies are known to be apart by zone: 0 of 2",
+            "copies of one task that are not apart: 2 pairs share all tags",
             "tasks at members outside the racks of what they read: 2 active, 2 standby or warm-up",
         ]
         (whole,) = office.groups("describe", "w", "--json").json

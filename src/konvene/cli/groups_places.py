@@ -22,13 +22,13 @@ def of_places(group: StreamsGroupDescription) -> list[str]:
     told = []
     if found.tags:
         told.append(
-            f"tasks whose copies are apart by {', '.join(found.tags)}: {found.tasks_apart} of "
+            f"tasks whose copies are known to be apart by {', '.join(found.tags)}: {found.tasks_apart} of "
             f"{found.tasks_with_copies}"
         )
         pairs = (found.pairs_sharing_all, "all tags"), (found.pairs_sharing_some, "some tags")
         shares = [f"{count} {_share(count)} {what}" for count, what in pairs if count]
         if shares:
-            told.append(f"copies of one task that are not: {', '.join(shares)}")
+            told.append(f"copies of one task that are not apart: {', '.join(shares)}")
     if found.actives_outside or found.copies_outside:
         told.append(
             f"tasks at members outside the racks of what they read: {found.actives_outside} active, "
