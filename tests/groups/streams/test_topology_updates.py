@@ -419,6 +419,31 @@ def test_a_topology_that_cannot_run_stops_nobody_who_is_behind() -> None:
     assert runs(ann) | runs(bob) == set(range(9))
 
 
+def test_who_is_behind_works_on_until_expressions_are_resolved() -> None:
+    """The next topology names its topics by an expression: until it is known what that matches there are no
+    tasks for who brought it, and the others keep theirs. The same where the coordinator begins anew."""
+    group = play()
+    ann, bob = Member("ann", "p", OLD), Member("bob", "q", OLD)
+    settle(group, ann, bob)
+    held = set(ann.owns)
+    again(group, bob, "0:~ord.*")
+    settle(group, ann, bob)
+    assert (ann.owns, bob.owns) == (held, set())
+    group.say("work")
+    settle(group, ann, bob)
+    kept = set(ann.owns)
+    assert kept <= held
+    assert runs(ann) | runs(bob) == set(range(9))
+    for how in ("restart", "compact"):
+        group.say(how)
+        settle(group, ann, bob)
+        assert ann.status[0] == 0
+        group.say("work")
+        settle(group, ann, bob)
+        assert ann.owns == kept
+        assert runs(ann) | runs(bob) == set(range(9))
+
+
 # --- fail-over -------------------------------------------------------------------------------------
 
 PHASES = 12
