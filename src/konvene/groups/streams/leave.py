@@ -20,6 +20,7 @@ from konvene.groups.streams.current import NONE_HELD, Current, MemberState
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.step import Step, delay_key, revocation_key, session_key
 from konvene.groups.streams.targets import delay_is_over
+from konvene.groups.streams.warmups import leave_offsets
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -82,6 +83,8 @@ def fence(step: Step, gone: Sequence[tuple[Member, str]]) -> Outcome:
         step.cause(why, member)
         step.remove(member)
         step.disarm_all(member.member_id)
+    for member, _ in sorted(gone, key=lambda each: each[0].member_id):
+        leave_offsets(step, member)
     step.bump()
     if len(gone) == len(group.members):
         step.assignment_epoch = step.epoch

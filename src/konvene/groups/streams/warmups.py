@@ -39,7 +39,7 @@ from konvene.groups.streams.validate import JOIN, check_offsets
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
 from konvene.shard import causes
 
-__all__ = ["UNHEARD", "has_news", "take_offsets", "warmups_change"]
+__all__ = ["UNHEARD", "has_news", "leave_offsets", "take_offsets", "warmups_change"]
 
 FIRST_VERSION_THAT_REPORTS = 1
 
@@ -88,6 +88,33 @@ def _offsets(told: tuple[TaskOffset, ...]) -> TaskOffsets:
     for each in told:
         found.setdefault(each.subtopology_id, {})[each.partition] = each.offset
     return found
+
+
+def leave_offsets(step: Step, gone: Member) -> None:
+    """What a member that is gone said last lies on the disk of its process still. Where that has others, it
+    counts as if the one that was heard last had said it, until that one says itself what lies there."""
+    said = step.group.reported.get(gone.member_id)
+    if said is None or not (said.offsets or said.end_offsets):
+        return
+    mates = [
+        (known.reported_ms, name)
+        for name, member in step.group.members.items()
+        if member.process_id == gone.process_id
+        and name not in step.gone
+        and (known := step.reported_by(name))
+    ]
+    if not mates:
+        return
+    _, name = max(mates)
+    known = step.reported_by(name) or NOTHING_REPORTED
+    older, newer = sorted((said, known), key=lambda each: each.reported_ms)
+    offsets = _merged(older.offsets, newer.offsets)
+    ends = _merged(older.end_offsets, newer.end_offsets)
+    step.report(name, replace(known, offsets=offsets, end_offsets=ends))
+
+
+def _merged(older: TaskOffsets, newer: TaskOffsets) -> TaskOffsets:
+    return {name: {**older.get(name, {}), **newer.get(name, {})} for name in sorted({*older, *newer})}
 
 
 # --- when a target is out of date ------------------------------------------------------------------
