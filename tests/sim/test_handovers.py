@@ -108,6 +108,17 @@ def test_what_is_shortest_warms_up_first() -> None:
     assert begun.endswith("p2-1 is to have warmup 0_1,0_2")
 
 
+def test_a_disk_stays_when_one_of_its_members_goes() -> None:
+    """Its tasks go to the other member of the process, who has never said a word of them."""
+    quiet = Change(What.LAG, value=500, calm=13)
+    shrinks = replace(GROWS, processes={"p1": 2, "p2": 1}, changes=(quiet, Change(What.SHRINKS, "p1")))
+    stories: list[str] = []
+    outcome = run(shrinks, tell=stories.append)
+    assert (outcome.cold, outcome.unavoidable) == (0, 0)
+    last = stories[stories.index(f"-- {shrinks.changes[-1]}") :]
+    assert any("p1-1 has active 0_" in line for line in last)
+
+
 def test_what_nobody_has_is_taken_cold_all_the_same() -> None:
     """The only copy burns: that is counted apart."""
     burns = replace(GROWS, processes={"p1": 1, "p2": 1}, changes=(Change(What.BURNS, "p1"),))
