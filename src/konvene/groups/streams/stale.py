@@ -27,6 +27,7 @@ standby. Apache Kafka 4.4 has no other topology to change to, and so nothing lik
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from heapq import heapify, heappop, heappush
 
 from konvene.groups.assignors.tasks import (
     NO_TASKS,
@@ -63,7 +64,7 @@ class _Work:
     def __init__(self, spec: GroupSpec, given: GroupAssignment, stale: Collection[str]) -> None:
         self.spec = spec
         self.given = given
-        self.stale = sorted(stale)
+        self.stale = frozenset(stale)
         self.current = sorted(spec.members.keys() - set(stale))
         self.has = {name: _units(given.get(name, NOTHING)) for name in spec.members}
         self.changed: set[str] = set()
@@ -72,11 +73,20 @@ class _Work:
         self.actives = {name: sum(unit[0] is Role.ACTIVE for unit in has) for name, has in self.has.items()}
         self.had: dict[Unit, list[str]] = {}
         """Who has what now: in each role, of each task."""
+        self.copies: dict[Unit, set[str]] = {}
+        """Who of those who are up to date is to have a copy of a task."""
         for name in sorted(spec.members):
             for unit in sorted(_units(spec.members[name].assigned)):
                 self.had.setdefault(unit, []).append(name)
             for unit in self.has[name]:
                 self.on_process[self._process(name), unit[1:]] = name, unit
+        for name in self.current:
+            for unit in self.has[name]:
+                if unit[0] is not Role.ACTIVE:
+                    self.copies.setdefault(unit, set()).add(name)
+        self.lightest = [self._load(name) for name in self.current]
+        """A heap of those who are up to date. An entry that is no member's load any more is passed over."""
+        heapify(self.lightest)
 
     def _process(self, name: str) -> str:
         return self.spec.members[name].process_id
@@ -85,19 +95,25 @@ class _Work:
         self.has[name].remove(unit)
         self.on_process.pop((self._process(name), unit[1:]), None)
         self.actives[name] -= unit[0] is Role.ACTIVE
-        self.changed.add(name)
+        self.copies.get(unit, set()).discard(name)
+        self._changed(name)
 
     def _give(self, name: str, unit: Unit) -> None:
         self.has[name].add(unit)
         self.on_process[self._process(name), unit[1:]] = name, unit
         self.actives[name] += unit[0] is Role.ACTIVE
+        self._changed(name)
+
+    def _changed(self, name: str) -> None:
         self.changed.add(name)
+        if name not in self.stale:
+            heappush(self.lightest, self._load(name))
 
     def take_away(self) -> tuple[list[Task], list[Task]]:
         """What is new to members that are behind is nobody's: active tasks, and standbys."""
         orphans: list[Task] = []
         short: list[Task] = []
-        for name in self.stale:
+        for name in sorted(self.stale):
             for unit in sorted(self.has[name] - _units(self.spec.members[name].assigned)):
                 self._take(name, unit)
                 if unit[0] is not Role.WARMUP:
@@ -119,21 +135,30 @@ class _Work:
     def _next_active(self, task: Task) -> str | None:
         """Who is up to date and nearest to it; None where nobody is up to date."""
         for role in (Role.STANDBY, Role.WARMUP):
-            copies = [name for name in self.current if (role, *task) in self.has[name]]
-            if copies:
+            if copies := self.copies.get((role, *task)):
                 return min(copies, key=self._load)
-        return min(self._free(task) or self.current, key=self._load, default=None)
+        return self._free(task) or min(self.current, key=self._load, default=None)
 
     def add_standby(self, task: Task) -> None:
         """Where it is already, else where there is nothing of the task; nowhere where there is no such."""
         standby: Unit = (Role.STANDBY, *task)
         stays = [name for name in self.had.get(standby, ()) if not self._is_there(name, task)]
-        free = stays or self._free(task)
-        if free:
-            self._give(min(free, key=self._load), standby)
+        name = min(stays, key=self._load) if stays else self._free(task)
+        if name is not None:
+            self._give(name, standby)
 
-    def _free(self, task: Task) -> list[str]:
-        return [name for name in self.current if not self._is_there(name, task)]
+    def _free(self, task: Task) -> str | None:
+        """Who has least of those who are up to date, on a process that has nothing of the task."""
+        busy, found = [], None
+        while self.lightest and found is None:
+            load = heappop(self.lightest)
+            name = load[-1]
+            if load == self._load(name):
+                busy.append(load)
+                found = None if self._is_there(name, task) else name
+        for load in busy:
+            heappush(self.lightest, load)
+        return found
 
     def _is_there(self, name: str, task: Task) -> bool:
         return (self._process(name), task) in self.on_process
