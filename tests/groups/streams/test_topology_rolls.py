@@ -172,6 +172,7 @@ def test_a_roll_goes_on_all_the_time_and_ends_balanced(seed: int, assignor: str)
     roll.settle()
     assert roll.group.state is State.STABLE
     assert all(member.status == () for member in roll.members)
+    assert "warmup" not in {unit[0] for member in roll.members for unit in member.owns}
     counts = [sum(unit[0] == "active" for unit in member.owns) for member in roll.members]
     assert sum(counts) == len(roll.tasks())
     assert max(counts) <= ceil(len(roll.tasks()) / len(roll.members))
