@@ -200,6 +200,20 @@ def test_who_was_to_get_something_when_it_came_does_not() -> None:
     assert group.group.state == State.STABLE
 
 
+def test_who_was_there_first_and_has_nothing_yet_gets_nothing() -> None:
+    """The next topology comes while members are waited for, before anybody has a task: who brought it has all
+    of them."""
+    group = play(group_streams_initial_rebalance_delay_ms="3000")
+    ann, bob = Member("ann", "p", OLD), Member("bob", "q", f"{NEW} topology-epoch=1")
+    assert not ann.beat(group)
+    assert not bob.beat(group)
+    group.say("advance 3000")
+    settle(group, ann, bob)
+    assert (ann.owns, ann.status) == (set(), (0,))
+    assert runs(bob) == set(range(9))
+    assert runs(bob, "1") == {0}
+
+
 # --- the one that brought it is gone ---------------------------------------------------------------
 
 
