@@ -132,6 +132,18 @@ def test_five_rebalances_within_ten_minutes_are_a_storm(last: int, storm: bool) 
     assert rows[-1]["score"] == (60 if storm else 90)
 
 
+def test_a_group_that_scales_out_step_by_step_is_in_no_storm() -> None:
+    """Each warm-up that catches up is a rebalance; somebody joined once."""
+    rows = health(
+        [
+            rebalance(0, 0),
+            *(rebalance(ms, ms, cause="warmup-caught-up") for ms in range(60_000, 600_000, 60_000)),
+        ]
+    )
+    assert [row["storm"] for row in rows] == [False] * 10
+    assert (rows[-1]["rebalances_last_hour"], rows[-1]["score"]) == (10, 100)
+
+
 def test_a_storm_that_spans_minutes_unevenly_is_seen_in_the_moment_of_its_last_rebalance() -> None:
     starts = (30_000, 90_000, 150_000, 210_000, 620_000)
     assert column(health([rebalance(start, start + 1) for start in starts]), "storm")[-1] is True

@@ -8,13 +8,15 @@ day alone: nobody moves in it, or it would have ended.
 
 The formulas:
 
-    state             that of the rebalance which began last, if it is over; else what it is busy with storm
-    in some moment of the minute five rebalances had begun within ten minutes unavailable_pct   100 * time
-    without owner / (units * length of the minute) stuck_member_id   of who was not done with any rebalance of
-    the minute, while there was no time without one:
-                      the member that most others waited for, then the first by id
+    state             that of the rebalance which began last, if it is over; else what it is busy with
+    storm             in some moment of the minute five rebalances had begun within ten minutes
+    unavailable_pct   100 * time without owner / (units * length of the minute)
+    stuck_member_id   of who was not done with any rebalance of the minute, while there was no time without
+                      one: the member that most others waited for, then the first by id
     score             100 - ceil(40 * unavailable_pct / 100) - 30 storm - 20 stuck - 10 more than one an hour
 
+A rebalance that came because a warm-up had caught up is a step of one that was begun before: for storm and
+score it does not count.
 Units are those that members had when the last rebalance was over, or those without owner if they are more.
 Nothing here knows a clock, and rows come sorted by group and minute.
 """
@@ -29,6 +31,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from konvene.pipeline.tables import TABLES
+from konvene.shard.causes import WARMUP_CAUGHT_UP
 
 __all__ = ["health_rows"]
 
@@ -51,7 +54,7 @@ _READ = ("active", "shared")
 
 _REBALANCE = (
     "cluster", "group_id", "group_type", "state", "start_ms", "target_ms", "end_ms", "duration_ms",
-    "members", "units", "last_member_id", "log_partition", "base_offset",
+    "members", "units", "last_member_id", "log_partition", "base_offset", "cause",
 )  # fmt: skip
 _GAP = ("cluster", "group_id", "group_type", "topic", "partition", "role", "from_ms", "to_ms")
 _MEMBER = ("log_partition", "base_offset", "member_id", "part", "acknowledged_ms", "waited_for")
@@ -146,6 +149,7 @@ def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[An
     runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
     gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.from_ms, gap.unit))
     by_start = _Starts([run.start_ms for run in runs])
+    set_off = _Starts([run.start_ms for run in runs if run.row["cause"] != WARMUP_CAUGHT_UP])
     by_end = _Ends(runs)
     open_runs, open_gaps = _Open(runs), _Open(gaps)
     for minute_ms in _minutes(runs, gaps):
@@ -158,12 +162,12 @@ def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[An
         units = over.row["units"] if over is not None else 0
         unavailable = _unavailable(open_gaps.within(minute_ms, end_ms), units, minute_ms)
         stuck = _stuck(running, members, minute_ms)
-        storm = by_start.storm(minute_ms)
+        storm = set_off.storm(minute_ms)
         last_hour = by_start.between(end_ms - HOUR_MS, end_ms)
         yield (
             kind, minute_ms, state, count, by_start.between(minute_ms, end_ms), last_hour,
             by_end.p99(end_ms - HOUR_MS, end_ms), unavailable, stuck, storm,
-            _score(unavailable, storm, stuck is not None, last_hour),
+            _score(unavailable, storm, stuck is not None, set_off.between(end_ms - HOUR_MS, end_ms)),
         )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from konvene.groups.history import duration
 from konvene.pipeline.answers.advice import Advice, Facts, advise
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
+from konvene.shard.causes import WARMUP_CAUGHT_UP
 
 __all__ = ["Group", "Storm", "Summary", "Troubled", "storms", "summarise"]
 
@@ -125,7 +126,8 @@ def summarise(gold: Gold, wanted: Selection, told: Sequence[Rebalance] | None = 
 
 
 def storms(told: Sequence[Rebalance]) -> list[Storm]:
-    """Those of one group; `told` oldest first."""
+    """Those of one group; `told` oldest first. That a warm-up caught up is a step of an older one."""
+    told = [r for r in told if r.cause != WARMUP_CAUGHT_UP]
     found: list[Storm] = []
     current: list[Rebalance] = []
     for i in range(STORM - 1, len(told)):

@@ -28,10 +28,10 @@ TABLE = Table(
         Column("stuck_member_id", pa.string(), "A member that kept the group from being stable for all of "
                "the minute; of several the one that most waited for.", nullable=True),
         Column("storm", pa.bool_(), "Whether rebalances follow one another so closely that the group has no "
-               "rest: five or more in ten minutes."),
+               "rest: five or more in ten minutes, but for those that came as a warm-up had caught up."),
         Column("score", pa.int32(), "100 is a quiet group. Up to 40 go for unavailability, as many as "
                "it is of the whole, 30 for a storm, 20 for a stuck member, 10 for more than one rebalance an "
-               "hour."),
+               "hour, counted as for storms."),
     ),
     key=("cluster", "group_id", "minute_ms"),
 )  # fmt: skip
