@@ -443,6 +443,18 @@ def was(old: StreamsGroup | None, member: Member) -> Member | None:
     return old.members.get(member.member_id) or old.static_member(member.instance_id)
 
 
+def new_causes(event: Event, old: StreamsGroup, group: StreamsGroup) -> tuple[Any, ...]:
+    """What a decision says why the epoch moves: in the story of what is under way, or in that told."""
+    before = len(old.soft.story.causes) if old.soft.story is not None else 0
+    told = (
+        [row.story.causes for row in event.outcome.why if row.group_id == group.group_id]
+        if (event.outcome is not None)
+        else []
+    )
+    now = told[-1] if told else group.soft.story.causes if group.soft.story is not None else ()
+    return tuple(now[before:]) if group.epoch > old.epoch else ()
+
+
 def booked(group: StreamsGroup) -> dict[Unit, set[str]]:
     """Who has what, as the group notes it."""
     noted: dict[Unit, set[str]] = {

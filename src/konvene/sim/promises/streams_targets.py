@@ -20,9 +20,10 @@ from konvene.groups.streams.expressions import named, unmatched
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.topology import Topology, sources
 from konvene.groups.streams.work import CREATE_TOPICS
+from konvene.shard import causes
 from konvene.shard.image import Topics
 from konvene.sim.event import Event, Promise
-from konvene.sim.promises.streams import Task, matched, touched, units, was
+from konvene.sim.promises.streams import Task, matched, new_causes, touched, units, was
 
 KINDS = ("streams",)
 
@@ -127,8 +128,8 @@ def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
 class StreamsEpochsMoveForAReason(Promise):
     """T13: a decision moves the epoch by one or not at all. It does where members come or go, where one says
     something else of itself (a static one: of what targets rest on), where the topology, its topics, whether
-    they are all there, or the settings for targets are others; it may where something warms up; and for
-    nothing else."""
+    they are all there, or the settings for targets are others; for what warms up, if that is said
+    (`WarmUpsMoveEpochs`); and for nothing else."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
@@ -142,10 +143,12 @@ class StreamsEpochsMoveForAReason(Promise):
             must = self._rests_on(old, group) != self._rests_on(group, old)
             may = must or old.members.keys() != group.members.keys()
             may = may or any(self._said(m) != self._said(was(old, m)) for m in group.members.values())
-            may = may or bool(old.warmup)
+            why = {cause.kind for cause in new_causes(event, old, group)}
+            warms = bool(old.warmup) and why <= {causes.WARMUP_CAUGHT_UP, causes.MEMBER_METADATA_CHANGED}
+            may = may or warms
             assert moved or not must, f"{group!r}: what it rests on is another, and its epoch stayed"
             assert may or not moved, f"{group!r} moved on, and nothing is new"
-            if moved and (must or old.warmup):
+            if moved and (must or warms):
                 continue
             if moved:  # A static member that spoke without its name is taken for a dynamic one.
                 nameless = event.request is not None and getattr(event.request, "instance_id", None) is None
