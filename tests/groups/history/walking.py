@@ -62,7 +62,7 @@ class Walk:
         self.log: list[Batch] = []
         self.offset = 0
         self.life: Life
-        self.life = Life(settings, kinds=("consumer",), watch=self._watch)
+        self.life = Life(settings, kinds=("streams",), watch=self._watch)
         self.sizes = {"orders": 3}
         self._topics()
         self.walkers: list[Walker] = []
