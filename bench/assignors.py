@@ -5,6 +5,9 @@ No broker is needed. Groups are made as in Kafka's own benchmark of its assignor
 topics, or, where a group is mixed, in five kinds to a fifth each. Task assignors are asked as in Kafka's as
 well: subtopologies that all have state, one standby, one or fifty members in each process, with offsets
 reported of everything or of nothing. Kafka's figures are of its own classes, warm.
+
+The highly available one is asked where all report all that they have; and then, when a member has joined,
+again and again until nothing changes, all that warms up having caught up between two answers.
 """
 
 from __future__ import annotations
@@ -74,6 +77,9 @@ TASK_SIZES = (
     TaskSize("sticky", 1_000, 100, 100, per_process=50),
     TaskSize("sticky", 1_000, 100, 100, offsets=True),
     TaskSize("sticky", 100, 10, 100),
+    TaskSize("highly_available", 1_000, 100, 100, offsets=True),
+    TaskSize("highly_available", 1_000, 100, 100, per_process=50, offsets=True),
+    TaskSize("highly_available", 100, 10, 100, offsets=True),
 )
 
 
@@ -90,6 +96,10 @@ def figures(lab: Lab) -> list[Figure]:
         spec, topology = _streams_group(of, lab)
         later = _joined_streams(spec, assign_tasks(spec, topology))
         found += _both(of, lab, partial(assign_tasks, spec, topology), partial(assign_tasks, later, topology))
+        if of.assignor == "highly_available":
+            steps = _until_settled(later, topology)
+            found.append(less(f"{of.says}, a step of a scale-out, ms", steps))
+            found.append(less(f"{of.says}, the longest step, ms", [max(steps)]))
     return found
 
 
@@ -153,18 +163,45 @@ def _streams_group(size: TaskSize, lab: Lab) -> tuple[tasks.GroupSpec, tasks.Top
     topology = tasks.TopologyDescriber(
         {f"{n}": tasks.Subtopology(size.partitions, True) for n in range(max(1, lab.of(size.subtopologies)))}
     )
-    spec = tasks.GroupSpec(members, tasks.AssignmentConfigs(num_standby_replicas=1))
+    spec = tasks.GroupSpec(members, tasks.AssignmentConfigs(num_standby_replicas=1, num_warmup_replicas=2))
     if not size.offsets:
         return spec, topology
     given = TASK_ASSIGNORS[size.assignor].assign(spec, topology)
+    if size.assignor == "highly_available":
+        return _followed(spec, given, keeps=False), topology
     told = {name: replace(of, task_offsets=_offsets(given[name])) for name, of in members.items()}
     return replace(spec, members=told), topology
+
+
+def _followed(spec: tasks.GroupSpec, given: tasks.GroupAssignment, *, keeps: bool = True) -> tasks.GroupSpec:
+    """The same group after all that it was given has caught up, if it `keeps` it; else of all that it has on
+    its disks."""
+    members = {}
+    for name, of in spec.members.items():
+        told = _offsets(given[name])
+        assigned = given[name] if keeps else of.assigned
+        members[name] = replace(
+            of, assigned=assigned, task_offsets=told, task_end_offsets=told, reports_offsets=True
+        )
+    return replace(spec, members=members)
+
+
+def _until_settled(spec: tasks.GroupSpec, topology: tasks.TopologyDescriber) -> list[float]:
+    """What each answer takes until nothing changes, in ms."""
+    assign, took = TASK_ASSIGNORS["highly_available"].assign, []
+    while True:
+        began = time.process_time()
+        given = assign(spec, topology)
+        took.append((time.process_time() - began) * 1000)
+        if all(given[name] is of.assigned for name, of in spec.members.items()):
+            return took
+        spec = _followed(spec, given)
 
 
 def _offsets(of: tasks.MemberAssignment) -> tasks.TaskOffsets:
     """Of all that it has, or of what was left on its disk."""
     found: dict[str, dict[int, int]] = {}
-    for told in (of.active, of.standby):
+    for told in (of.active, of.standby, of.warmup):
         for name, partitions in told.items():
             found.setdefault(name, {}).update({partition: 100 + partition for partition in partitions})
     return found
@@ -173,4 +210,6 @@ def _offsets(of: tasks.MemberAssignment) -> tasks.TaskOffsets:
 def _joined_streams(spec: tasks.GroupSpec, given: tasks.GroupAssignment) -> tasks.GroupSpec:
     """The same group later, with a member that is new, in a process of its own."""
     members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
-    return replace(spec, members=members | {"newMember": tasks.AssignmentMemberSpec("process-newMember")})
+    reports = any(of.reports_offsets for of in members.values())
+    new = tasks.AssignmentMemberSpec("process-newMember", reports_offsets=reports)
+    return replace(spec, members=members | {"newMember": new})

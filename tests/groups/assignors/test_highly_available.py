@@ -13,7 +13,6 @@ from tests.groups.assignors.task_groups import shuffled, without
 from konvene.groups.assignors.highly_available import assign
 from konvene.groups.assignors.highly_available_group import Group
 from konvene.groups.assignors.highly_available_shares import Level, shares
-from konvene.groups.assignors.progress import NO_PROGRESS
 from konvene.groups.assignors.tasks import (
     NO_TASKS,
     NOTHING,
@@ -331,7 +330,7 @@ def test_reprs() -> None:
     level = Level([3, 0, 0], [1, 1, 1])
     assert repr(level) == "<Level 2 over, 0 under>"
     spec = group(a=has("p", (0,)), b=has("q"))
-    assert repr(Group(spec, stateful(2), NO_PROGRESS)) == "<Group 2 members of 2 processes, 2 tasks>"
+    assert repr(Group(spec, stateful(2))) == "<Group 2 members of 2 processes, 2 tasks>"
 
 
 # Racks and tags -----------------------------------------------------------------------------------------

@@ -30,14 +30,12 @@ with other tags has joined.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from konvene.groups.assignors.highly_available_actives import Actives
 from konvene.groups.assignors.highly_available_copies import Copies
 from konvene.groups.assignors.highly_available_group import Group
 from konvene.groups.assignors.highly_available_seats import seats_of_actives, seats_of_copies
-from konvene.groups.assignors.progress import Progress
 from konvene.groups.assignors.tasks import (
     NO_TASKS,
     NOTHING,
@@ -63,21 +61,19 @@ def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
         return dict.fromkeys(sorted(spec.members), NOTHING)
     if not spec.members:
         raise TaskAssignorError("No process available to assign active tasks.")
-    progress = Progress.of(spec.members.values())
-    given = _step(spec, topology, progress)
+    group = Group(spec, topology)
+    given = _step(group)
     for _ in range(AGAIN):
         if all(mine is spec.members[name].assigned for name, mine in given.items()):
             break
-        followed = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
-        again = _step(replace(spec, members=followed), topology, progress)
+        again = _step(group.followed(given))
         if all(again[name] is mine for name, mine in given.items()):
             break
-        given = {name: _as_before(of.assigned, again[name]) for name, of in spec.members.items()}
-    return {name: given[name] for name in sorted(given)}
+        given = {name: _as_before(spec.members[name].assigned, mine) for name, mine in again.items()}
+    return given
 
 
-def _step(spec: GroupSpec, topology: TopologyDescriber, progress: Progress) -> GroupAssignment:
-    group = Group(spec, topology, progress)
+def _step(group: Group) -> GroupAssignment:
     actives = Actives(group)
     copies = Copies(group, actives)
     copies.keep_warmups()

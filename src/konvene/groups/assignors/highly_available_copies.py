@@ -177,7 +177,15 @@ class Copies:
                 for task in rows[giver]:
                     if count[giver] * self.load[giver] <= queue.least():
                         break
-                    changed |= self._relieve(giver, task, queue)
+                    if self._may_change(giver, task):
+                        changed |= self._relieve(giver, task, queue)
+
+    def _may_change(self, giver: int, task: int) -> bool:
+        """Not if nobody else has state, and nothing may warm up."""
+        if giver not in self.held[task] or (self.actives.budget and task not in self.warmups):
+            return True
+        at, on = self.actives.at[task], self.on[task]
+        return any(process != at and process not in on for process in self.group.states[task])
 
     def _relieve(self, giver: int, task: int, queue: _Emptiest) -> bool:
         """Let somebody with less have the standby instead, if that can be."""

@@ -12,11 +12,13 @@ beside these whoever is busy looks as if it were behind.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from konvene.groups.assignors.progress import UNKNOWN, Progress, Task
 from konvene.groups.assignors.task_racks import Racks
-from konvene.groups.assignors.tasks import GroupSpec, Tasks, TopologyDescriber
+from konvene.groups.assignors.tasks import GroupAssignment, GroupSpec, Tasks, TopologyDescriber
 
 __all__ = ["NOBODY", "Copy", "Group"]
 
@@ -40,7 +42,7 @@ class Group:
         "warmups", "weights",
     )  # fmt: skip
 
-    def __init__(self, spec: GroupSpec, topology: TopologyDescriber, progress: Progress) -> None:
+    def __init__(self, spec: GroupSpec, topology: TopologyDescriber) -> None:
         self.names = sorted(spec.members)
         self.members = [spec.members[name] for name in self.names]
         self.ids = sorted({of.process_id for of in self.members})
@@ -69,35 +71,50 @@ class Group:
             self.keys += [(name, partition) for partition in range(size)]
         self.count = len(self.keys)
         self.racks = Racks.of(spec, topology)
-        self.progress = progress
-        self.owner = [NOBODY] * self.count
-        """For each task the member that is active now."""
-        self.copies: list[Sequence[Copy]] = [()] * self.count
-        """For each task who has a standby or a warm-up of it now, of other processes than the active one."""
+        self.progress = Progress.of(self.members)
         self.states: list[list[int]] = [[] for _ in range(self.count)]
         """For each task the processes that have told an offset."""
-        self._read_actives()
-        self._read_copies()
         self._read_states(number)
+        self._read_assigned()
+
+    def followed(self, given: GroupAssignment) -> Group:
+        """The same group when everybody has what it is given here, and has told nothing since."""
+        later = copy(self)
+        later.members = [
+            replace(of, assigned=given[name]) for name, of in zip(self.names, self.members, strict=True)
+        ]
+        later._read_assigned()
+        return later
 
     def __repr__(self) -> str:
         return f"<Group {len(self.names)} members of {len(self.ids)} processes, {self.count} tasks>"
 
-    def _read_actives(self) -> None:
+    def _read_assigned(self) -> None:
+        self.owner = [NOBODY] * self.count
+        """For each task the member that is active now."""
+        self.copies: list[Sequence[Copy]] = [()] * self.count
+        """For each task who has a standby or a warm-up of it now, of other processes than the active one."""
         for member, of in enumerate(self.members):
             for task in self.numbers(of.assigned.active):
                 if self.owner[task] == NOBODY:
                     self.owner[task] = member
-
-    def _read_copies(self) -> None:
         for member, of in enumerate(self.members):
-            process = self.process_of[member]
-            for told, warms_up in ((of.assigned.standby, False), (of.assigned.warmup, True)):
-                for task in self.numbers(told) if told else ():
-                    row, owner = self.copies[task], self.owner[task]
-                    on = owner != NOBODY and self.process_of[owner] == process
-                    if self.stateful[task] and not on and all(copy.process != process for copy in row):
-                        self.copies[task] = (*row, Copy(process, member, warms_up))
+            if of.assigned.standby:
+                self._read_copies(member, of.assigned.standby, warms_up=False)
+            if of.assigned.warmup:
+                self._read_copies(member, of.assigned.warmup, warms_up=True)
+
+    def _read_copies(self, member: int, told: Tasks, *, warms_up: bool) -> None:
+        owner, copies, process_of = self.owner, self.copies, self.process_of
+        process = process_of[member]
+        mine = (Copy(process, member, warms_up),)
+        for task in self.numbers(told):
+            active, row = owner[task], copies[task]
+            if self.stateful[task] and (active == NOBODY or process_of[active] != process):
+                if not row:
+                    copies[task] = mine
+                elif all(other.process != process for other in row):
+                    copies[task] = (*row, *mine)
 
     def _read_states(self, number: Mapping[str, int]) -> None:
         for name in self.ids:
@@ -131,8 +148,9 @@ class Group:
         return (1, -offset) if offset is not None else (2, 0)
 
     def length(self, task: int) -> int:
-        """How much there is to restore of a task; where nobody knows, more than of any other."""
-        return self.progress.ends.get(self.keys[task], UNKNOWN)
+        """How much there is to restore of a task, in steps that count; where nobody knows, more than of any
+        other. Who told an end sooner or later than others makes no difference."""
+        return self.progress.ends.get(self.keys[task], UNKNOWN) // (self.acceptable + 1)
 
     def is_behind(self, member: int, task: int) -> bool:
         """Whether an active member says itself that it has not caught up."""
