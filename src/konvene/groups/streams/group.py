@@ -91,11 +91,11 @@ class Reported:
 
     offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
     end_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
-
     reported_ms: int = 0
     """When it said so: of two members of one process, who share a disk, the later one is right."""
     reports: bool = False
     """Whether it is one that says so: nobody waits for the others (`warmups`)."""
+
 
 NOTHING_REPORTED = Reported()
 
