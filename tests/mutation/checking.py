@@ -48,10 +48,11 @@ LIVES = (
     "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging",
     "tests/groups/streams/test_promises_core.py", "tests/groups/streams/test_nothing_is_stranded.py",
     "tests/groups/streams/test_racks.py", "tests/groups/assignors/test_task_racks.py",
-    "tests/groups/assignors/test_task_spread.py",
+    "tests/groups/assignors/test_task_spread.py", "tests/groups/assignors/test_highly_available.py",
+    "tests/groups/assignors/test_highly_available_promises.py",
 )  # fmt: skip
 """Level 4, whatever the check: random lives of the core, held against the simulator's promises; and tests of
-racks, which no promise looks at."""
+racks and warm-ups, which no promise looks at."""
 
 CLEAN, FOUND = 0, 1
 """What a check exits with."""

@@ -17,10 +17,11 @@ from tests.mutation.share import SHARE_GROUPS
 from tests.mutation.storage import STORAGE
 from tests.mutation.streams import STREAMS
 from tests.mutation.transactions import TRANSACTIONS_OF_MEMBERS
+from tests.mutation.warmups import WARMUPS
 
 MUTANTS: tuple[Mutant, ...] = (
     *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS, *STREAMS, *RACKS,
-    *TRANSACTIONS_OF_MEMBERS, *SHARE_GROUPS,
+    *TRANSACTIONS_OF_MEMBERS, *SHARE_GROUPS, *WARMUPS,
 )  # fmt: skip
 
 INVARIANTS = frozenset(
