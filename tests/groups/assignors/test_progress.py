@@ -46,3 +46,9 @@ def test_a_lag_that_is_acceptable() -> None:
     assert progress.has_caught_up("p", TASK, 10)
     assert not progress.has_caught_up("p", TASK, 9)
     assert progress.lag("q", TASK) == 0
+
+
+def test_a_clock_that_shows_a_time_before_1970() -> None:
+    """The simulator's did, an hour back from its beginning: an offset that was told counted as none."""
+    progress = Progress.of([member("p", 90, 100, at_ms=-5), member("p", 70, at_ms=-6)])
+    assert progress.lag("p", TASK) == 10

@@ -48,7 +48,8 @@ class Progress:
             if member.task_offsets:
                 mine = offsets.setdefault(member.process_id, {})
                 for task, offset in _known(member.task_offsets):
-                    mine[task] = max((member.reported_ms, offset), mine.get(task, (-1, -1)))
+                    said = member.reported_ms, offset  # By a clock that may show a time before 1970.
+                    mine[task] = max(said, mine.get(task, said))
             for task, end in _known(member.task_end_offsets):
                 ends[task] = max(end, ends.get(task, 0))
         latest = {name: {task: at[1] for task, at in mine.items()} for name, mine in offsets.items()}
