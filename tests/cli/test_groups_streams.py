@@ -102,7 +102,7 @@ def test_state_has_the_epochs_where_it_is_verbose(working: Office) -> None:
     said = working.groups("describe", "work", "--state", "--verbose").lines
     assert said[0] == ["GROUP", "COORDINATOR", "(ID)", "ASSIGNOR", "STATE", "GROUP-EPOCH",
                        "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH", "#MEMBERS"]  # fmt: skip
-    assert said[1][3:5] == ["sticky", "Stable"]
+    assert said[1][3:5] == ["highly_available", "Stable"]
     assert said[1][5] == said[1][6]
     assert said[1][7:] == ["0", "1"]
     assert len(working.groups("describe", "work", "--state").lines[0]) == 6
@@ -125,7 +125,7 @@ def test_the_topology_is_drawn(working: Office) -> None:
 def test_documents_have_all_of_it(working: Office) -> None:
     (group,) = working.groups("describe", "work", "--json").json
     assert (group["type"], group["state"], group["assignor"], group["topology_epoch"]) == (
-        "streams", "Stable", "sticky", 0,
+        "streams", "Stable", "highly_available", 0,
     )  # fmt: skip
     (ann,) = group["members"]
     assert ann["assignment"] == {"active": ["0_0", "0_1", "1_0", "1_1"], "standby": [], "warmup": []}
