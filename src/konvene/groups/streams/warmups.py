@@ -23,6 +23,9 @@ What members report is kept beside the log. After a coordinator was loaded nothi
 heard yet counts as one that reports: else a task would go, with the next epoch, to a member that is only just
 reading its state. Version 0 without offsets then says that the member does not report. Of later versions
 nobody can tell: a member of version 1 that joined with null is waited for until it joins again.
+
+Still ugly: a target that is computed elsewhere rests on what members had when that was begun. A task that
+somebody took meanwhile, as the target before said, may go on at once to a member that is behind.
 """
 
 from __future__ import annotations
