@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import or_
 
 from konvene.groups.assignors.progress import Task
 from konvene.groups.assignors.tasks import (
@@ -42,7 +43,7 @@ TagValues = tuple[str | None, ...]
 class Racks:
     """What is known of where the members of a group, and its tasks, are."""
 
-    __slots__ = ("_class_of", "_racks", "_shared", "_tags", "_tasks", "_values", "is_trivial")
+    __slots__ = ("_class_of", "_racks", "_rows", "_shared", "_tags", "_tasks", "_values", "is_trivial")
 
     def __init__(self, spec: GroupSpec, topology: TopologyDescriber, tags: tuple[str, ...]) -> None:
         self._tags = tags
@@ -60,6 +61,8 @@ class Racks:
         self._values: tuple[TagValues, ...] = tuple(numbers)
         self._shared: dict[tuple[int, int], int] = {}
         """The tags that two classes share, one bit for each."""
+        self._rows: dict[int, list[int]] = {}
+        """The same for a class and all others."""
         self._tasks: dict[str, tuple[frozenset[str], ...]] = {
             name: found.racks for name, found in topology.subtopologies.items() if found.racks
         }
@@ -105,6 +108,15 @@ class Racks:
             found = self._shared.get((one, other))
             taken |= self._common(one, other) if found is None else found
         return taken.bit_count()
+
+    def shared_by_each(self, others: Iterable[int]) -> bytes:
+        """The same of all classes, by their numbers. Of no more than 255 tags."""
+        taken = [0] * len(self._values)
+        for other in others:
+            if other not in self._rows:
+                self._rows[other] = [self._common(one, other) for one in self.classes]
+            taken = list(map(or_, taken, self._rows[other]))
+        return bytes(map(int.bit_count, taken))
 
     def says_all(self, one: int) -> bool:
         """Whether members of a class say a value of each tag."""

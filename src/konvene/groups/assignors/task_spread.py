@@ -6,7 +6,8 @@ processes exchange a standby each, so everybody has as many tasks as before, and
     shared      of a task, for each copy, tags whose value a copy counted before it has: the order does not
                 matter. An exchange is made only if the two tasks share less after it than before
     stays       a copy whose process has the state of the task, if there is any exchange of others that helps
-    ends        when no exchange helps any more. So whoever gets the answer again gives it back as it is
+    ends        when no exchange helps any more. So whoever gets the answer again gives it back as it is (but
+                see `MOST_LOOKED_AT`)
 
 Exchanges go on until none helps; rows of three or more members are not looked for, nor are moves that would
 change how much somebody has, so the answer need not be the best there is.
@@ -32,13 +33,20 @@ Kind = tuple[int, tuple[int, ...]]
 Unit = tuple[Task, str]
 """A standby: the task, and the member that has it."""
 
+MOST_LOOKED_AT = 1_000_000
+"""After so many looks at a kind it ends, whether an exchange would help or not: some two seconds. A thousand
+members with hundreds of places that few share need more, with ten thousand tasks; few places never do."""
+
+MOST_TAGS = 255
+"""No more are looked at. Kafka's clients have five at most."""
+
 
 def spread(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -> GroupAssignment:
     """The same assignment with standbys exchanged; the very same where nothing can be gained."""
     tags = _shared_tags(spec)
     if not tags or not any(mine.standby for mine in given.values()):
         return given
-    places = _Places(spec, Racks(spec, topology, tags), given)
+    places = _Places(spec, Racks(spec, topology, tags[:MOST_TAGS]), given)
     places.settle(also_state=False)
     places.settle(also_state=True)
     return places.answer(given)
@@ -91,13 +99,15 @@ class _Places:
             self.states.update((process, task) for task in each_copy(had.assigned))
             self.states.update((process, (of, p)) for of, some in had.task_offsets.items() for p in some)
         self.changed: set[str] = set()
+        self.looked_at = 0
         self.also_state = False
         self.has: dict[Kind, dict[str, dict[Unit, None]]] = {}
         """Standbys that may be exchanged, by kind and process."""
         self.kinds: dict[int, list[Kind]] = {}
         """By the class of who has the copy: kinds in the order in which there came to be some of them."""
         self.ways: dict[Kind, list[tuple[int, int]]] = {}
-        """For kinds that share something: at which classes they would share less, the best first."""
+        """For kinds that share something: at which classes they would share less by how much, most first."""
+        self.shared: dict[tuple[int, ...], bytes] = {}
         self.losses: dict[tuple[int, int], _Losses] = {}
         """Of the kinds of a class: how much more they share at another class."""
 
@@ -113,7 +123,7 @@ class _Places:
         while helped:
             helped = False
             for kind in list(self.has):
-                while kind in self.has and self._exchange_one(kind):
+                while kind in self.has and self.looked_at < MOST_LOOKED_AT and self._exchange_one(kind):
                     helped = True
 
     def _put(self, task: Task) -> None:
@@ -144,7 +154,15 @@ class _Places:
 
     def _loss(self, kind: Kind, other: int) -> int:
         """How many tags more a copy of a kind would share if a member of another class had it."""
-        return self.racks.shared_by(other, kind[1]) - self.racks.shared_by(*kind)
+        shared = self._shared_with(kind[1])
+        return shared[other] - shared[kind[0]]
+
+    def _shared_with(self, others: tuple[int, ...]) -> bytes:
+        """On how many tags each class shares its value with one of these."""
+        found = self.shared.get(others)
+        if found is None:
+            found = self.shared[others] = self.racks.shared_by_each(others)
+        return found
 
     def _partners(self, mine: int, other: int, below: int) -> Iterator[Kind]:
         """The kinds of a class that share less than so many tags more at another one, the best first."""
@@ -152,6 +170,7 @@ class _Places:
         kinds = self.kinds.get(mine, [])
         for kind in kinds[known.seen :]:
             known.kinds.setdefault(self._loss(kind, other), {})[kind] = None
+        self.looked_at += 1 + len(kinds) - known.seen
         known.seen = len(kinds)
         for loss in sorted(known.kinds):
             if loss >= below:
@@ -166,14 +185,14 @@ class _Places:
 
     def _exchange_one(self, kind: Kind) -> bool:
         """Make one exchange that helps a copy of this kind, if there is any."""
-        mine = self.racks.shared_by(*kind)
+        shared = self._shared_with(kind[1])
+        mine = shared[kind[0]]
         if not mine:
             return False
         if kind not in self.ways:
-            ways = ((self._loss(kind, other), other) for other in self.racks.classes)
-            self.ways[kind] = sorted(way for way in ways if way[0] < 0)
+            self.ways[kind] = sorted((mine - less, of) for of, less in enumerate(shared) if less < mine)[::-1]
         for gain, other in self.ways[kind]:
-            for partner in self._partners(other, kind[0], -gain):
+            for partner in self._partners(other, kind[0], gain):
                 if (pair := self._pair(kind, partner)) is not None:
                     self._exchange(*pair)
                     return True
