@@ -19,12 +19,14 @@ from konvene.codec.errors import CodecError
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.history import describe
 from konvene.groups.share.group import ShareGroup
+from konvene.groups.streams.assignors import assignor_of
 from konvene.groups.streams.current import Role
 from konvene.groups.streams.group import Member as StreamsMember
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology import sources
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, decode_record
+from konvene.shard.contract import Context
 from konvene.shard.image import Topics
 
 if TYPE_CHECKING:
@@ -203,7 +205,9 @@ def _consumer(member: Member, topics: Topics) -> MemberView:
 
 def _streams(broker: Broker, group: StreamsGroup, offsets: dict[str, dict[int, int]]) -> GroupView:
     name = group.group_id
-    assignor = broker.group_configs.of(name)["streams.assignor.name"]
+    offered = Context(0, broker.config, task_assignors=broker.task_assignors)
+    said = map(group.reported.get, group.members)
+    assignor = assignor_of(broker.group_configs.of(name), offered, group.topology, said).name
     members = tuple(_worker(m, group) for m in group.members.values())
     epoch = None if group.topology is None else group.topology.epoch
     return GroupView(name, str(group.state), group.epoch, assignor, None, members, offsets, epoch)
