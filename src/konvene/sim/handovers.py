@@ -25,6 +25,7 @@ ROWS = (
     ("cold, but nobody had a copy", "unavoidable"),
     ("hand-overs in all", "handovers"),
     ("ticks a task is not processing", "idle"),
+    ("ticks until tasks stay and run", "moving"),
     ("ticks until all is settled", "ticks"),
     ("targets", "epochs"),
     ("warm-ups", "warmups"),

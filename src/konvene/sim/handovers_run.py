@@ -9,6 +9,7 @@
     settled       all members have what they are meant to have and the coordinator knows, no warm-up is left,
                   all tasks are processing, and no standby is behind by more than the acceptable lag
     ticks         those at whose end it is not settled; what is calm between changes does not count
+    moving        those from a change on until active tasks stay where they are and are processing
 
 What comes before the group has settled for the first time is not counted. Whether a copy has caught up is
 seen on the disks, not asked of the coordinator. Of its targets it is noted when they were made, and what they
@@ -64,6 +65,8 @@ class Outcome:
     unavoidable: int = 0
     idle: int = 0
     ticks: int = 0
+    moving: int = 0
+    """The ticks until tasks stay with whom they are with, and are processing; copies may come after that."""
     epochs: int = 0
     warmups: int = 0
     """How often a member was given a task to warm up."""
@@ -115,6 +118,9 @@ class Run:
         self._counts = False
         self._made = FIRST_EPOCH
         """The epoch of the last target that was seen."""
+        self._moved = 0
+        """The last tick in which an active task came to somebody, or was not processing."""
+        self._actives: dict[Task, str] = {}
         self._targets: dict[str, Any] = {}
         self._owners: dict[Task, str] = {}
         self._could: dict[Task, frozenset[str]] = {}
@@ -127,7 +133,7 @@ class Run:
             self.app.start(name, threads)
         self.settle()
         self._counts = True
-        epoch = self._made
+        epoch, began = self._made, self.tick
         for change in self.scenario.changes:
             self._say(f"-- {change}")
             self._happens(change)
@@ -136,9 +142,12 @@ class Run:
             if not change.soon:
                 self.settle()
                 self._say("-- settled")
+                self.outcome.moving += max(0, self._moved - began)
                 for _ in range(change.calm):
                     self._count_tick()
+                began = self.tick
         self.settle()
+        self.outcome.moving += max(0, self._moved - began)
         self.outcome.epochs = self._made - epoch
         self.outcome.uneven = int(self._is_uneven())
         return self.outcome
@@ -170,6 +179,9 @@ class Run:
         if self._counts:
             self.outcome.ticks += not self.is_settled()
             self.outcome.idle += len(self.app.not_processing())
+        actives = {task: thread.name for thread in self.app.threads() for task in thread.has.active}
+        if actives != self._actives or self.app.not_processing():
+            self._moved, self._actives = self.tick, actives
 
     def one_tick(self, *, lost: bool = False) -> None:
         """Work, then a heartbeat of every member. `lost`: the coordinator hears none of them."""
