@@ -23,9 +23,9 @@ It ends: each move makes actives more even, or standbys while actives stay, and 
 many answers as there are moves to make are enough, if at least one copy catches up between two of them. A
 copy of which nobody tells the end never does, and holds its place among the warm-ups while that is so.
 
-Not done: how much a task does, or how large its state is, weighs nothing. A copy that is nearly there does
-not give its place to one that would be of more use. With tags, a standby stays where it is although a process
-with other tags has joined.
+Not done: how much a task does weighs nothing, and how large its state is only says what warms up first. A
+copy that is nearly there does not give its place to one that would be of more use. With tags, a standby stays
+where it is although a process with other tags has joined.
 """
 
 from __future__ import annotations
