@@ -19,6 +19,7 @@ When it is calm nothing fails and nobody comes or goes, so that
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -303,8 +304,25 @@ def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) ->
     state = StreamsState.STABLE if found.is_ready else StreamsState.NOT_READY
     if group.state is not state or len(owned) != len(set(owned)):
         return False
-    behind = mode == KIP and all(m.topology_epoch < group.topology.epoch for m in group.members.values())
-    return behind or set(owned) == wanted
+    stale = [m for m in group.members.values() if m.topology_epoch < group.topology.epoch]
+    if mode == KIP and stale:  # Who is not honest brought it.
+        return bool(world.options["hostile"]) and (len(stale) == len(group.members) or set(owned) == wanted)
+    return set(owned) == wanted and not group.warmup and (not found.is_ready or _shared_out(world, group))
+
+
+def _shared_out(world: World, group: StreamsGroup) -> bool:
+    """Where all are waited for, no two processes could be evened out by a task that moves."""
+    members = group.members
+    warmups: int = world.config["group.streams.num.warmup.replicas"]
+    if not warmups or any(not (r := group.reported.get(i)) or not r.reports for i in members):
+        return True
+    threads = Counter(m.process_id for m in members.values())
+    count = Counter(dict.fromkeys(threads, 0))
+    for m in members.values():
+        count[m.process_id] += sum(map(len, m.current.assigned.active.values()))
+    return all(
+        count[one] * threads[two] <= threads[one] * (count[two] + 1) for one in threads for two in threads
+    )
 
 
 def _sharers_stable(world: World, group: ShareGroup, members: list[Member]) -> bool:

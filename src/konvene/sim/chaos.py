@@ -147,15 +147,19 @@ def _roll(world: World) -> None:
     hosts = dict.fromkeys(getattr(m, "host", m.name) for m in world.living())
     for host in hosts:
         at_ms += world.random.randint(100, world.options["session.ms"])
-        world.agenda.after(at_ms, _restart_host, world, host)
+        world.agenda.after(at_ms, restart_host, world, host)
 
 
-def _restart_host(world: World, host: str) -> None:
+def restart_host(world: World, host: str) -> None:
     for member in list(world.members):
         if member.alive and getattr(member, "host", member.name) == host and not world.is_calm:
             world.happened(member.name, "is started anew", None)
             member.leave()
             world.agenda.after(world.random.randint(1, 5_000), _restart, world, member)
+
+
+def _next_topology(world: World) -> None:
+    world.internal_topics.next_topology(world.random.choice(_groups(world)))
 
 
 def _shutdown(world: World) -> None:
@@ -396,6 +400,7 @@ STREAMS_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("group.streams.heartbeat.interval.ms", ("3000", "1000")),
     ("group.streams.num.standby.replicas", ("0", "1", "2")),
     ("group.streams.acceptable.recovery.lag", ("10000", "0", "100")),
+    ("group.streams.num.warmup.replicas", ("2", "0", "1", "3")),
     ("konvene.heartbeat.policy", ("responsive", "kafka")),
 )
 
@@ -483,6 +488,7 @@ STRIKE: dict[str, Callable[[World], None]] = {
     "roll": _roll,
     "internal_gone": _internal_gone,
     "shutdown": _shutdown,
+    "next_topology": _next_topology,
     "transactions_fail_over": _transactions_fail_over,
     "node_dies": _node_dies,
     "share_state_fails_over": share_state_fails_over,

@@ -36,7 +36,8 @@ both do. Retention takes what nobody has read yet.
 
 Applications of streams groups die and roll by processes, which find their state on their disks. Their
 internal topics are made late or not at all, are deleted, or do not fit any more, as sources come late and
-grow. Somebody asks for all of it to shut down.
+grow. Somebody asks for all of it to shut down. In mode `kip` they are rolled to their next topologies, now
+and then only in part. Some members never say how far their tasks are, others do not know all ends.
 
 Each run draws from its seed which of these happen at all, and how strongly (`KNOBS`, `FAULTS`): runs with few
 kinds of trouble reach corners that runs with all of them never see. What was drawn is printed.
@@ -151,6 +152,15 @@ STREAMS_KNOBS: tuple[Knob, ...] = (
 )  # fmt: skip
 """Of streams groups alone, drawn behind all else."""
 
+WARMUP_KNOBS: tuple[Knob, ...] = (
+    Knob("warmups", 2, _one_of(0, 1, 2, 2, 3), "group.streams.num.warmup.replicas"),
+    Knob("recovery.lag", 10_000, _one_of(0, 0, 20, 100, 10_000), "group.streams.acceptable.recovery.lag"),
+    Knob("offsets.ms", 10_000, _one_of(1_000, 10_000), "group.streams.task.offset.interval.ms"),
+    Knob("silent", 0.0, _often_none(0.5, 0.6), "part of the members that never say how far their tasks are"),
+    Knob("unknown.ends", 0.0, _often_none(0.7, 0.5), "part of the ends of changelogs that nobody knows"),
+)  # fmt: skip
+"""Of tasks that warm up, drawn behind what else streams groups have."""
+
 TRANSACTION_KNOBS: tuple[Knob, ...] = (
     Knob("transaction.version", 2, _one_of(2, 2, 2, 1, 0), "the level of the feature transaction.version"),
     Knob("transaction.timeout.ms", 20_000, _one_of(2_000, 10_000, 20_000, 60_000),
@@ -237,6 +247,10 @@ STREAMS_FAULTS = (
     Fault("shutdown", 0.5, "a member asks for all of its application to be shut down"),
 )
 
+WARMUP_FAULTS = (
+    Fault("next_topology", 2, "an application is rolled to its next topology, as a whole or in part"),
+)
+
 TRANSACTION_FAULTS = (
     Fault("transactions_fail_over", 4, "the coordinator of transactions dies, as the other one does"),
     Fault("node_dies", 3, "both coordinators die at the same moment, and all markers that are on their way"),
@@ -256,8 +270,12 @@ SHARE_FAULTS = (
 SECRET = "secret"
 """Topics whose names begin like this nobody may describe: no expression matches them."""
 
-ALL_KNOBS = (*KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *TRANSACTION_KNOBS, *SHARE_KNOBS)
-ALL_FAULTS = (*FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS, *TRANSACTION_FAULTS, *SHARE_FAULTS)
+ALL_KNOBS = (
+    *KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *WARMUP_KNOBS, *TRANSACTION_KNOBS, *SHARE_KNOBS,
+)  # fmt: skip
+ALL_FAULTS = (
+    *FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS, *WARMUP_FAULTS, *TRANSACTION_FAULTS, *SHARE_FAULTS,
+)  # fmt: skip
 
 
 class Options:
@@ -280,8 +298,7 @@ class Options:
     ) -> Options:  # fmt: skip
         """For a run of chaos; with `consumers`, `streams`, `transactions` and `share` what is theirs too. A
         fault is there in three runs of five."""
-        others = (*CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *TRANSACTION_KNOBS, *SHARE_KNOBS)
-        knobs = {knob.name: knob.calm for knob in others}
+        knobs = {knob.name: knob.calm for knob in ALL_KNOBS}
         knobs |= {knob.name: knob.draw(random) for knob in KNOBS}
         faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
         if consumers:
@@ -294,6 +311,10 @@ class Options:
             knobs |= {knob.name: knob.draw(random) for knob in STREAMS_KNOBS}
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in STREAMS_FAULTS
+            }
+            knobs |= {knob.name: knob.draw(random) for knob in WARMUP_KNOBS}
+            faults |= {
+                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in WARMUP_FAULTS
             }
         if transactions:
             knobs |= {knob.name: knob.draw(random) for knob in TRANSACTION_KNOBS}

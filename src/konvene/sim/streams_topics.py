@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from konvene.groups.streams.configure import Status, configure
+from konvene.groups.streams.configure import KIP, Status, configure
+from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology import Topology
 from konvene.groups.streams.work import TopicsNotCreated, TopicsToCreate
 from konvene.sim import chaos
 from konvene.sim.faults import Options
-from konvene.sim.members.streams_topologies import EXTRA, topology_of
+from konvene.sim.members.streams_topologies import EXTRA, LAST_EPOCH, topology_of
 from konvene.sim.shell import Shell
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def streams_settings(options: Options) -> dict[str, str]:
         "assignment.interval.ms": options["assignment.interval.ms"],
         "initial.rebalance.delay.ms": options["streams.delay.ms"],
         "num.standby.replicas": options["standbys"],
-        "task.offset.interval.ms": 10_000,
+        "num.warmup.replicas": options["warmups"],
+        "acceptable.recovery.lag": options["recovery.lag"],
+        "task.offset.interval.ms": options["offsets.ms"],
         "max.size": options["max.size"],
     }
     settings = {f"group.streams.{name}": str(value) for name, value in told.items()}
@@ -49,6 +52,8 @@ class InternalTopics:
     def __init__(self, world: World) -> None:
         self._world = world
         self._making: set[str] = set()
+        self.deployed: dict[str, int] = {}
+        """By group, the topology epoch to which its application was rolled last, as a whole or in part."""
 
     def __repr__(self) -> str:
         return f"<internal topics: {len(self._making)} being made>"
@@ -97,6 +102,33 @@ class InternalTopics:
         if EXTRA not in self._world.topics.by_name:
             self._world.set_topic(EXTRA, 1 + self._world.options["partitions"] // 4)
 
+    def next_topology(self, group: str) -> None:
+        """Roll an application to its next topology, if its group has the last one for certain: its processes
+        are started anew one after another. Now and then that stops half-way."""
+        world, random = self._world, self._world.random
+        found, at = world.shell.core.groups.get(group), self.deployed.get(group, 0)
+        if world.config["konvene.streams.mode"] != KIP or world.options["hostile"] or at >= LAST_EPOCH:
+            return
+        if not isinstance(found, StreamsGroup) or found.topology_epoch != at:
+            return
+        if world.log.durable < len(world.log.batches):
+            return
+        self.deployed[group] = at + 1
+        world.happened("operator", f"rolls {group} to topology {at + 1}", None)
+        hosts = list(dict.fromkeys(getattr(m, "host", m.name) for m in world.living() if m.group == group))
+        if hosts and random.random() < 0.4:
+            hosts = hosts[: random.randint(1, len(hosts))]
+        at_ms = 0
+        for host in hosts:
+            at_ms += random.randint(100, world.options["session.ms"])
+            world.agenda.after(at_ms, chaos.restart_host, world, host)
+
+    def epoch_to_bring(self, group: str) -> int:
+        """Of who starts: that which was rolled out last, but no further than one behind the group's."""
+        found, at = self._world.shell.core.groups.get(group), self.deployed.get(group, 0)
+        known = found.topology_epoch if isinstance(found, StreamsGroup) else -1
+        return at if known < 0 else min(at, known + 1)
+
     def mend(self, *, some: bool = False) -> None:
         """Delete the internal topics of applications that they do not fit; `some`: or one that is there."""
         world = self._world
@@ -117,13 +149,17 @@ class InternalTopics:
 
     def _internal(self, group: str) -> list[str]:
         """The internal topics of an application that there are."""
-        names = topology_of(self._world.options["topology"], group).internal_topics
+        epochs = range(self.deployed.get(group, 0) + 1)
+        every = (topology_of(self._world.options["topology"], group, epoch) for epoch in epochs)
+        names = dict.fromkeys(name for each in every for name in each.internal_topics)
         return [name for name in names if name in self._world.topics.by_name]
 
     def _misfits(self) -> Iterator[tuple[str, list[str]]]:
         """By group, where its internal topics are not as its sources are."""
         for group in self._groups():
-            topology = Topology.from_request(topology_of(self._world.options["topology"], group).wire())
-            found = configure(topology, dict(self._world.partition_counts()))
-            if found.failure is not None and found.failure.status is Status.INCORRECTLY_PARTITIONED_TOPICS:
-                yield group, self._internal(group)
+            for epoch in range(self.deployed.get(group, 0) + 1):
+                sent = topology_of(self._world.options["topology"], group, epoch).wire()
+                found = configure(Topology.from_request(sent), dict(self._world.partition_counts()))
+                if found.failure and found.failure.status is Status.INCORRECTLY_PARTITIONED_TOPICS:
+                    yield group, self._internal(group)
+                    break

@@ -46,16 +46,23 @@ class StreamsMember(Member):
         super().__init__(world, name, group)
         options = world.options
         self.instance_id = name if static else None
-        self.topology = topology_of(options["topology"], group)
-        self.topics = self.topology.source_topics
+        self._plan_topology()
+        self._silent = False
         number = (int(name.removeprefix("c")) - 1) // options["groups"]
         self.host = f"{group}-p{number // options['threads'] + 1}"
         self.process_id = self.host
+        self._reset()
+
+    def _plan_topology(self) -> None:
+        """What it runs in this life."""
+        world = self.world
+        epoch = world.internal_topics.epoch_to_bring(self.group)
+        self.topology = topology_of(world.options["topology"], self.group, epoch)
+        self.topics = self.topology.source_topics
         self._reads = {each.subtopology_id: each.reads for each in self.topology.subtopologies}
         self._stateful = {
             each.subtopology_id for each in self.topology.subtopologies if each.state_changelog_topics
         }
-        self._reset()
 
     def _reset(self) -> None:
         self.machine: StreamsMembership | None = None
@@ -109,6 +116,10 @@ class StreamsMember(Member):
         if options["varied"] and random.random() < 0.1:
             self.process_id = f"{self.host}-{self.name}.{self.life}"  # Elsewhere, with an empty disk.
         self._version = 0 if options["varied"] and random.random() < 0.2 else 1
+        self._silent = bool(options["silent"]) and random.random() < options["silent"]
+        if self._silent:
+            self._version = 0  # Of version 1 nobody hears, after a restart, that it does not report.
+        self._plan_topology()
         at = (self.host, 9000 + random.randint(0, 1))
         endpoint = at if random.random() < options["endpoints"] else None
         timeout_ms = options["rebalance.ms"] * (random.choice([1, 1, 2]) if options["varied"] else 1)
@@ -120,6 +131,7 @@ class StreamsMember(Member):
             unreleased_ms=100 * options["session.ms"],
         )  # fmt: skip
         self._ticked_ms = self.world.agenda.now_ms
+        self._report(self.machine)
         self._plan()
         self.later(0, self._tick)
 
@@ -286,6 +298,11 @@ class StreamsMember(Member):
         m, now_ms = self.machine, self.world.agenda.now_ms
         if m is None:
             return
+        if self.world.is_calm and self.topology.epoch < self.world.internal_topics.epoch_to_bring(self.group):
+            self.world.happened(self.name, "is started anew with the next topology", None)
+            self.leave()
+            self.start()
+            return
         most = (now_ms - self._ticked_ms) * self.world.options["restore.rate"] // 1_000
         self._ticked_ms = now_ms
         for _, task in self.tasks.units():
@@ -311,10 +328,18 @@ class StreamsMember(Member):
                 self.world.stores.write(self.process_id, (self.group, task), count)
 
     def _report(self, m: StreamsMembership) -> None:
-        """How far the copies on its disk are, those too that nobody of the process has at the moment."""
-        stores = self.world.stores
-        offsets = stores.on_disk(self.process_id, self.group)
-        m.report(offsets, {task: stores.end((self.group, task)) for task in offsets})
+        """How far the copies on its disk are, those too that nobody of the process has at the moment. Ends it
+        tells of what it has itself, as far as it knows them."""
+        if self._silent:
+            return
+        world, unknown = self.world, self.world.trouble["unknown.ends"]
+        offsets = dict.fromkeys(self.opened, 0) | dict(world.stores.on_disk(self.process_id, self.group))
+        ends = {
+            task: world.stores.end((self.group, task))
+            for task in sorted(self.opened, key=lambda t: t.place)
+            if not unknown or world.random.random() >= unknown
+        }
+        m.report(offsets, ends)
 
     def _commit(self) -> None:
         if self.epoch <= 0 or self._committing:

@@ -116,7 +116,12 @@ class HostileStreams(HostileClassic):
     def _offsets(self) -> tuple[TaskOffset, ...] | None:
         one = TaskOffset(subtopology_id="0", partition=0, offset=7)
         strange = TaskOffset(subtopology_id="nowhere", partition=-1, offset=-5)
-        return self.world.random.choice([None, None, None, (), (one,), (one, one), (one, strange)])
+        huge = TaskOffset(
+            subtopology_id="0", partition=0, offset=self.world.random.choice([2**63 - 2, 0, -7])
+        )
+        return self.world.random.choice(
+            [None, None, None, (), (one,), (one, one), (one, strange), (huge,), (huge, strange)]
+        )
 
     def _itself(self) -> dict[str, Any]:
         """What it says of itself: another endpoint each time, tags that come twice."""

@@ -10,6 +10,7 @@ Two coordinators may live beside one another for a while; each has heard what it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -163,6 +164,8 @@ class _Asked(NamedTuple):
     """On what a target rests that is worked out elsewhere."""
 
     known: Known
+    before: StreamsGroup
+    """As it was: who was heard then took its next step after the target was asked for."""
     group: StreamsGroup
     waits: bool
 
@@ -189,7 +192,9 @@ class WarmUpsComeToAnEnd(Promise):
                 name, epoch = effect.subject.group_id, effect.subject.epoch
                 now = Known(dict(known[name].said)) if name in known else Known()
                 group = event.after.groups[name].copy()
-                self.asked[name, epoch] = _Asked(now, group, _waits(event, group, now, self.offered))
+                had = event.before.groups.get(name)
+                before = had.copy() if isinstance(had, StreamsGroup) else StreamsGroup(name)
+                self.asked[name, epoch] = _Asked(now, before, group, _waits(event, group, now, self.offered))
         for name, old, group in touched(event):
             if event.whole or old is None or old.assignment_epoch == group.assignment_epoch:
                 continue
@@ -200,7 +205,7 @@ class WarmUpsComeToAnEnd(Promise):
                 found = self.asked.get((name, group.epoch))
                 if found is None or found.group.members.keys() != group.members.keys():
                     continue
-                self._look(event, found.group, group, found.known, waits=found.waits)
+                self._look(event, found.before, group, found.known, waits=found.waits)
             else:
                 self._look(event, old, group, now, waits=_waits(event, group, now, self.offered))
 
@@ -260,7 +265,9 @@ class WarmUpsMoveEpochs(Promise):
             if causes.WARMUP_CAUGHT_UP in why:
                 assert done, f"{group!r} moved for a copy that has caught up, and there is none"
             elif (
-                group.epoch > old.epoch and why == {causes.MEMBER_METADATA_CHANGED} and not self._news(event)
+                group.epoch > old.epoch
+                and why == {causes.MEMBER_METADATA_CHANGED}
+                and not self._news(old, group)
             ):
                 assert vain, f"{group!r} moved for what a member says of itself, and it says nothing"
             self._must(event, old, group, done, vain)
@@ -285,15 +292,10 @@ class WarmUpsMoveEpochs(Promise):
         idle = [i for i in vain if group.members[i].process_id == process]
         assert not idle, f"{group!r}: {idle} warm up, nobody hears how far, and its epoch stays"
 
-    def _news(self, event: Event) -> bool:
-        """Whether a member described itself."""
-        names = ("rack_id", "client_tags", "user_endpoint", "process_id", "topology")
-        said: Any = event.request
-        return (
-            said is None
-            or said.rebalance_timeout_ms != -1
-            or any(getattr(said, name, None) is not None for name in names)
-        )
+    def _news(self, old: StreamsGroup, group: StreamsGroup) -> bool:
+        """Whether a member is described in other words."""
+        both = [(before, m) for m in group.members.values() if (before := was(old, m)) is not None]
+        return any(replace(m, current=before.current) != before for before, m in both)
 
     def _ended(
         self, old: StreamsGroup, group: StreamsGroup, known: Known, lag: int
