@@ -49,7 +49,9 @@ LIVES = (
     "tests/groups/streams/test_promises_core.py", "tests/groups/streams/test_nothing_is_stranded.py",
     "tests/groups/streams/test_racks.py", "tests/groups/assignors/test_task_racks.py",
     "tests/groups/assignors/test_task_spread.py", "tests/groups/assignors/test_highly_available.py",
-    "tests/groups/assignors/test_highly_available_promises.py",
+    "tests/groups/assignors/test_highly_available_promises.py", "tests/groups/assignors/test_progress.py",
+    "tests/groups/streams/test_warmups.py", "tests/groups/streams/test_reports.py",
+    "tests/groups/streams/test_topology_updates.py", "tests/groups/streams/test_topology_rolls.py",
 )  # fmt: skip
 """Level 4, whatever the check: random lives of the core, held against the simulator's promises; and tests of
 racks and warm-ups, which no promise looks at."""

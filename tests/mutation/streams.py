@@ -291,4 +291,109 @@ STATIC = (
     ),
 )  # fmt: skip
 
-STREAMS = (*TASKS, *EPOCHS, *TARGETS, *TOLD, *STATIC)
+PROGRESS, HIGHLY_AVAILABLE = "../assignors/progress.py", "../assignors/highly_available_group.py"
+
+WARMUPS = (
+    _row(
+        "unknown-end-has-caught-up", PROGRESS, ("T5",),
+        "A copy counts as caught up where nobody told how long the changelog is.",
+        "return None if offset is None or end is None else max(0, end - offset)\n",
+        "return None if offset is None else max(0, (end or 0) - offset)\n",
+    ),
+    _row(
+        "largest-report-counts", PROGRESS, ("T5",),
+        "Of two members of a process the one that told more counts, also where that is long ago.",
+        "mine[task] = max(now, mine.get(task, now))\n",
+        "mine[task] = max(now, mine.get(task, now), key=lambda of: of[1])\n",
+    ),
+    _row(
+        "disks-of-all-processes-are-one", PROGRESS, ("T5",),
+        "What one process has restored counts for every other one.",
+        "return self.offsets.get(process_id, {}).get(task)\n",
+        "return max((some[task] for some in self.offsets.values() if task in some), default=None)\n",
+    ),
+    _row(
+        "one-warm-up-too-many", HIGHLY_AVAILABLE, ("T4",),
+        "One task more warms up than may at a time.",
+        "        self.warmups = spec.configs.num_warmup_replicas\n",
+        "        self.warmups = spec.configs.num_warmup_replicas and spec.configs.num_warmup_replicas + 1\n",
+    ),
+    _row(
+        "promoted-although-behind", HIGHLY_AVAILABLE, ("T5",),
+        "A task goes to who is behind by twice what is acceptable.",
+        "return self.progress.has_caught_up(self.ids[process], self.keys[task], self.acceptable)\n",
+        "return self.progress.has_caught_up(self.ids[process], self.keys[task], 2 * self.acceptable + 50)\n",
+    ),
+    _row(
+        "caught-up-and-nothing-follows", "warmups.py", ("T5", "T13"),
+        "A warm-up has caught up, and no epoch moves: it stands there for ever.",
+        "    return bool(news)\n",
+        "    return False\n",
+    ),
+    _row(
+        "epochs-move-while-it-warms-up", "warmups.py", ("T13", "L5"),
+        "Each report of a warm-up moves the epoch, however far it is behind.",
+        "            if progress.has_caught_up(member.process_id, task, acceptable_lag):\n",
+        "            if progress.lag(member.process_id, task) is not None:\n",
+    ),
+    _row(
+        "waited-for-in-vain", "warmups.py", ("T13", "L1"),
+        "A member that turns out not to report keeps its warm-up for ever.",
+        "    if not said.reports:\n        yield from",
+        "    if said is None:\n        yield from",
+    ),
+    _row(
+        "unheard-is-silent", "warmups.py", ("T13",),
+        "After a restart of the coordinator nobody counts as one that reports, and tasks go over cold.",
+        "UNHEARD = Reported(reports=True)\n",
+        "UNHEARD = Reported(reports=False)\n",
+    ),
+    _row(
+        "null-as-one-joins-is-a-report", "warmups.py", ("T13",),
+        "A member that says nothing of offsets as it joins is waited for.",
+        "        return may and request.task_offsets is not None\n",
+        "        return may\n",
+    ),
+    _row(
+        "first-ends-stay", "warmups.py", ("T5",),
+        "What a member says later of the ends of changelogs is not taken.",
+        "        before.end_offsets if ends is None else _offsets(ends),\n",
+        "        before.end_offsets or _offsets(ends or ()),\n",
+    ),
+    _row(
+        "reports-without-a-time", "warmups.py", ("T5",),
+        "Of two members of a process that report nobody knows who did so later.",
+        "        step.context.now_ms,\n        reports,\n",
+        "        before.reported_ms,\n        reports,\n",
+    ),
+)  # fmt: skip
+
+ROLLS = (
+    _row(
+        "topology-two-epochs-on", "validate.py", ("T8",),
+        "A topology is taken whose epoch is not the next one.",
+        "    if sent.epoch == current.epoch + 1:\n",
+        "    if sent.epoch > current.epoch:\n",
+    ),
+    _row(
+        "another-topology-of-the-same-epoch", "validate.py", ("T8",),
+        "A topology of the group's epoch takes its place although it is another one.",
+        "    if sent.epoch == current.epoch + 1:\n",
+        "    if sent.epoch - current.epoch in (0, 1):\n",
+    ),
+    _row(
+        "next-topology-is-not-in-the-log", "heartbeat.py", ("T8", "G1"),
+        "A group has its next topology until its coordinator is loaded anew.",
+        "            step.record(log.topology_record(group.group_id, record_value(request.topology)))\n",
+        "            if group.topology is None:\n"
+        "                step.record(log.topology_record(group.group_id, record_value(request.topology)))\n",
+    ),
+    _row(
+        "who-is-behind-gets-tasks-of-the-next", "targets.py", ("T9",),
+        "A member with an older topology is given tasks like anybody else.",
+        "    if not stale or step.topology is None:\n        return given\n",
+        "    if stale or step.topology is None:\n        return given\n",
+    ),
+)  # fmt: skip
+
+STREAMS = (*TASKS, *EPOCHS, *TARGETS, *TOLD, *STATIC, *WARMUPS, *ROLLS)

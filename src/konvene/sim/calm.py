@@ -314,7 +314,14 @@ def _shared_out(world: World, group: StreamsGroup) -> bool:
     """Where all are waited for, no two processes could be evened out by a task that moves."""
     members = group.members
     warmups: int = world.config["group.streams.num.warmup.replicas"]
-    if not warmups or any(not (r := group.reported.get(i)) or not r.reports for i in members):
+    has_state = group.topology is not None and any(
+        map(group.topology.is_stateful, group.topology.subtopologies)
+    )
+    if (
+        not warmups
+        or not has_state
+        or any(not (r := group.reported.get(i)) or not r.reports for i in members)
+    ):
         return True
     threads = Counter(m.process_id for m in members.values())
     count = Counter(dict.fromkeys(threads, 0))

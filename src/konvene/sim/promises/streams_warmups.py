@@ -77,14 +77,20 @@ class Known:
         self.said[name] = last._replace(offsets=older.offsets | newer.offsets, ends=older.ends | newer.ends)
 
     def caught_up(self, group: StreamsGroup, process: str, task: Task, lag: int) -> bool:
-        """Whether the process is known to be behind by no more; of what it said, the last counts."""
+        """Whether the process is known to be behind by no more; of what it said, the last counts. The end is
+        the one that came with it, or else the largest that anybody told."""
         told = [
-            (said.at_ms, said.offsets[task])
+            (said.at_ms, said.offsets[task], said.ends.get(task, -1))
             for name, said in self.said.items()
             if task in said.offsets and name in group.members and group.members[name].process_id == process
         ]
-        ends = [said.ends[task] for said in self.said.values() if task in said.ends]
-        return bool(told) and bool(ends) and max(ends) - max(told)[1] <= lag
+        if not told:
+            return False
+        _, offset, own = max(told)
+        end = (
+            own if own >= 0 else max((s.ends[task] for s in self.said.values() if task in s.ends), default=-1)
+        )
+        return end >= 0 and end - offset <= lag
 
 
 class Ears:
@@ -281,6 +287,8 @@ class WarmUpsMoveEpochs(Promise):
             return
         if old.epoch != group.epoch or old.assignment_epoch != group.epoch:
             return
+        if event.request.member_epoch == 0:
+            return  # One that takes its own place is looked at when it is heard next.
         said: Any = event.request
         told = {
             (t.subtopology_id, t.partition)
