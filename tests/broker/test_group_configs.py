@@ -28,12 +28,19 @@ SESSION = "consumer.session.timeout.ms"
 SET, DELETE = 0, 1
 
 
-async def alter(broker: Broker, kind: ResourceType, name: str, setting: str, value: str | None) -> None:
+async def alter(
+    broker: Broker,
+    kind: ResourceType,
+    name: str,
+    setting: str,
+    value: str | None,
+    error: Errors = Errors.NONE,
+) -> None:
     change = AlterableConfig(name=setting, config_operation=DELETE if value is None else SET, value=value)
     asked = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
     answer = await broker.catalogue.submit(IncrementalAlterConfigsRequest(resources=(asked,)), Call())
     assert isinstance(answer, IncrementalAlterConfigsResponse)
-    assert [r.error_code for r in answer.responses] == [Errors.NONE]
+    assert [r.error_code for r in answer.responses] == [error]
 
 
 def told(broker: Broker, group_id: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
@@ -82,5 +89,22 @@ def test_a_group_hears_of_each_change(
             assert len(held) == 1
             await alter(broker, ResourceType.GROUP, "g", SESSION, None)
             assert told(broker, "g", monkeypatch) is broker.group_configs.defaults
+
+    asyncio.run(main())
+
+
+def test_names_that_a_kip_has_for_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-932's are taken always, KIP-1071's where its word counts; they are kept as Kafka calls them."""
+    share, streams = "group.share.session.timeout.ms", "group.streams.num.standby.replicas"
+
+    async def main() -> None:
+        async with running(tmp_path / "kafka") as broker:
+            await alter(broker, ResourceType.GROUP, "g", share, "50000")
+            await alter(broker, ResourceType.GROUP, "g", streams, "1", Errors.INVALID_CONFIG)
+        async with running(tmp_path / "kip", {"konvene.streams.mode": "kip"}) as broker:
+            await broker.groups.make_ready()
+            await broker.groups.loaded()
+            await alter(broker, ResourceType.GROUP, "g", streams, "1")
+            assert told(broker, "g", monkeypatch)["streams.num.standby.replicas"] == 1
 
     asyncio.run(main())

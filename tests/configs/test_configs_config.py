@@ -200,6 +200,19 @@ def test_broker_id_is_the_older_name_of_node_id(sets: dict[str, str]) -> None:
     assert (again["node.id"], again["broker.id"]) == (7, 7)
 
 
+def test_a_name_that_only_a_kip_has_is_taken_for_kafkas() -> None:
+    """And it is said. It stays where it is when other settings are laid over it."""
+    config, notices = BrokerConfig.load("group.streams.assignor.name=highly_available")
+    assert notices == (
+        "server.properties:1: group.streams.assignor.name is called group.streams.assignors in Kafka",
+    )
+    assert config.words("group.streams.assignors") == ("highly_available",)
+    assert config.origin("group.streams.assignors") == Origin(Source.STATIC, "server.properties:1")
+    assert config.with_dynamic({}, {})[0].words("group.streams.assignors") == ("highly_available",)
+    both = [("group.streams.assignors", "sticky"), ("group.streams.assignor.name", "highly_available")]
+    assert BrokerConfig.load(None, both)[0].words("group.streams.assignors") == ("highly_available",)
+
+
 def test_dynamic_layers_lie_over_the_static_ones() -> None:
     """This broker's word is stronger than the cluster's, and that than the file's; taking it back works."""
     static, _ = BrokerConfig.load("message.max.bytes=1000\nnum.io.threads=2")

@@ -64,7 +64,10 @@ def alter_incrementally(
     changes = [
         _Change(
             (r.resource_type, r.resource_name),
-            tuple(Alteration(_own(r.resource_type, c.name), c.config_operation, c.value) for c in r.configs),
+            tuple(
+                Alteration(_own(r.resource_type, c.name, context.config), c.config_operation, c.value)
+                for c in r.configs
+            ),
             whole=False,
         )
         for r in request.resources
@@ -87,7 +90,10 @@ def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context)
     changes = [
         _Change(
             (r.resource_type, r.resource_name),
-            tuple(Alteration(_own(r.resource_type, c.name), Operation.SET, c.value) for c in r.configs),
+            tuple(
+                Alteration(_own(r.resource_type, c.name, context.config), Operation.SET, c.value)
+                for c in r.configs
+            ),
             whole=True,
         )
         for r in request.resources
@@ -105,11 +111,14 @@ def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context)
     return Outcome((reply,)) if request.validate_only else Outcome((reply,), records, effects=effects)
 
 
-def _own(kind: int, name: str) -> str:
-    """The name by which a setting is kept: KIP-932 has `group.` before what share groups are told."""
+def _own(kind: int, name: str, config: BrokerConfig) -> str:
+    """The name by which a setting is kept. KIP-932 has `group.` before what share groups are told; KIP-1071
+    before what streams groups are, where Kafka refuses it, so that it is taken in mode `kip` alone."""
     short = name.removeprefix("group.")
-    of_share_groups = kind == ResourceType.GROUP and short.startswith("share.") and short in GROUP
-    return short if of_share_groups else name
+    if kind != ResourceType.GROUP or short == name or short not in GROUP:
+        return name
+    is_kip = config["konvene.streams.mode"] == "kip"
+    return short if short.startswith("share.") or (is_kip and short.startswith("streams.")) else name
 
 
 _Answers = list[tuple[tuple[int, str], Errors, str | None]]

@@ -51,6 +51,9 @@ DEFAULT: Final = Origin(Source.DEFAULT)
 # Dynamic settings that are held to their bounds rather than refused when the bounds moved.
 CLAMPED: Final = tuple(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 
+NAMES_OF_KIPS: Final = {"group.streams.assignor.name": "group.streams.assignors"}
+"""Settings of brokers that a KIP calls otherwise than Kafka does."""
+
 _DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER.items()}
 
 
@@ -202,14 +205,25 @@ def _given(
 ) -> dict[str, Entry]:
     """The last word on each key: the file's, and over it the overrides'."""
     given: dict[str, Entry] = {}
-    for entry in read_properties(file_text, file) if file_text else ():
+    for written in read_properties(file_text, file) if file_text else ():
+        entry = _in_kafkas_words(written, notices)
         if entry.key in given:
             twice = f"{entry.key} is set twice; this value counts, not that of {given[entry.key].where}"
             notices.append(f"{entry.where}: {twice}")
         given[entry.key] = entry
     for key, value in overrides:
-        given[key] = Entry(key, value, "--set")
+        entry = _in_kafkas_words(Entry(key, value, "--set"), notices)
+        given[entry.key] = entry
     return given
+
+
+def _in_kafkas_words(entry: Entry, notices: list[str]) -> Entry:
+    """The same under the name that Kafka has for it, where a KIP has another."""
+    name = NAMES_OF_KIPS.get(entry.key)
+    if name is None:
+        return entry
+    notices.append(f"{entry.where}: {entry.key} is called {name} in Kafka")
+    return Entry(name, *entry[1:])
 
 
 def _take(
