@@ -38,8 +38,8 @@ def told(found: Samples) -> dict[str, float]:
 
 
 def test_what_a_target_costs(tmp_path: Path) -> None:
-    """All that is read is in the broker's rack. The copies of both tasks are in one zone, for there is no other,
-    until somebody comes from another; and nothing is counted of a group that nobody is in."""
+    """All that is read is in the broker's rack. The copies of both tasks are in one zone, for there is no
+    other, until somebody comes from another; and nothing is counted of a group that nobody is in."""
 
     async def main() -> None:
         settings = AT_ONCE | {"broker.rack": "r1", "group.streams.rack.aware.assignment.tags": "zone"}

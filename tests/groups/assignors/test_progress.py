@@ -27,10 +27,18 @@ def test_the_later_report_of_a_process_counts() -> None:
         assert (progress.offset("p", TASK), progress.offset("q", TASK)) == (40, 90)
 
 
-def test_the_end_is_everybodys() -> None:
-    """Who follows a changelog may know of an end that is past; who does not have the task knows none."""
+def test_the_end_is_the_one_that_was_told_with_the_offset() -> None:
+    """Of a task with many records others tell a later end by the time that they are heard, and nobody would
+    ever have caught up. Who does not have the task knows no end: then the largest one counts."""
     progress = Progress.of([member("p", 100, 100), member("q", 60, 80), member("r", 10)])
-    assert [progress.lag(process, TASK) for process in "pqr"] == [0, 40, 90]
+    assert [progress.lag(process, TASK) for process in "pqr"] == [0, 20, 90]
+
+
+def test_a_later_report_brings_its_own_end() -> None:
+    """Also none: a thread that has found the copy on its disk does not know what its mate knew."""
+    told = [member("p", 70, 75, at_ms=1), member("p", 80, at_ms=2), member("q", 100, 100)]
+    for members in (told, told[::-1]):
+        assert Progress.of(members).lag("p", TASK) == 20
 
 
 def test_what_nobody_knows_has_not_caught_up() -> None:
@@ -42,7 +50,7 @@ def test_what_nobody_knows_has_not_caught_up() -> None:
 
 
 def test_a_lag_that_is_acceptable() -> None:
-    progress = Progress.of([member("p", 90, 100), member("q", 101, None)])
+    progress = Progress.of([member("p", 90, 100), member("q", 101, 100)])
     assert progress.has_caught_up("p", TASK, 10)
     assert not progress.has_caught_up("p", TASK, 9)
     assert progress.lag("q", TASK) == 0

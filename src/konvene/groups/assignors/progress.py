@@ -2,10 +2,10 @@
 
 Members say for each task with state on their disk the sum of its offsets in the changelogs, and of tasks that
 they have also the sum of the ends. Members of one process share a disk, so that what any of them says holds
-for the process; where two say something of the same task, the later one counts. The end of a changelog is the
-same for everybody, and only grows: the largest one told counts.
+for the process; where two say something of the same task, the later one counts.
 
-    lag            end - offset; not below 0
+    lag            end - offset; not below 0. The end is the one that was told with the offset: what others
+                   tell later has grown since. Where there is none, the largest that anybody told
     unknown        where nobody told the end, or this process no offset: it has not caught up
     out of range   an offset below 0, or the largest number there is, which clients tell where a sum is of
                    no use: as if it had not been told
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from konvene.groups.assignors.tasks import AssignmentMemberSpec, TaskOffsets
 
@@ -26,8 +25,6 @@ Task = tuple[str, int]
 
 UNKNOWN = 2**63 - 1
 
-K = TypeVar("K")
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -35,25 +32,29 @@ class Progress:
 
     offsets: Mapping[str, Mapping[Task, int]] = field(default_factory=dict)
     """By process, how far its copies are."""
+    own_ends: Mapping[str, Mapping[Task, int]] = field(default_factory=dict)
+    """By process, the ends that were told with these offsets."""
     ends: Mapping[Task, int] = field(default_factory=dict)
-    """How long changelogs are."""
+    """How long changelogs are, by the largest ends told."""
 
     @classmethod
     def of(cls, members: Iterable[AssignmentMemberSpec]) -> Progress:
         """By what members have reported. Their order does not matter, but of two that reported at once in one
         process the further one counts."""
-        offsets: dict[str, dict[Task, tuple[int, int]]] = {}
+        said: dict[str, dict[Task, tuple[int, int, int]]] = {}
         ends: dict[Task, int] = {}
         for member in members:
-            if member.task_offsets:
-                mine = offsets.setdefault(member.process_id, {})
-                for task, offset in _known(member.task_offsets):
-                    said = member.reported_ms, offset  # By a clock that may show a time before 1970.
-                    mine[task] = max(said, mine.get(task, said))
-            for task, end in _known(member.task_end_offsets):
+            told = dict(_known(member.task_end_offsets))
+            for task, end in told.items():
                 ends[task] = max(end, ends.get(task, 0))
-        latest = {name: {task: at[1] for task, at in mine.items()} for name, mine in offsets.items()}
-        return cls(latest, ends)
+            if member.task_offsets:
+                mine = said.setdefault(member.process_id, {})
+                for task, offset in _known(member.task_offsets):
+                    now = member.reported_ms, offset, told.get(task, -1)
+                    mine[task] = max(now, mine.get(task, now))
+        offsets = {name: {task: of[1] for task, of in mine.items()} for name, mine in said.items()}
+        own = {name: {task: of[2] for task, of in mine.items() if of[2] >= 0} for name, mine in said.items()}
+        return cls(offsets, own, ends)
 
     def offset(self, process_id: str, task: Task) -> int | None:
         """How far the copy of a process is; None where it has not said."""
@@ -61,7 +62,8 @@ class Progress:
 
     def lag(self, process_id: str, task: Task) -> int | None:
         """How far the copy of a process is behind, in records; None where nobody knows."""
-        offset, end = self.offset(process_id, task), self.ends.get(task)
+        offset = self.offset(process_id, task)
+        end = self.own_ends.get(process_id, {}).get(task, self.ends.get(task))
         return None if offset is None or end is None else max(0, end - offset)
 
     def has_caught_up(self, process_id: str, task: Task, acceptable_lag: int) -> bool:
