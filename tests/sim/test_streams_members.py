@@ -129,3 +129,23 @@ def test_an_application_shuts_down_when_one_of_its_members_wants_it() -> None:
     world.agenda_passes(6_000)
     assert first.life > 2 and second.life > 2
     assert world.counts["members that stopped"] == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_application_rolls_to_its_next_topologies(name: str) -> None:
+    """Process by process, and what is new in them is run; a roll begins when the last one has arrived."""
+    world = world_of("streams", topology=name, streams_mode="kip")
+    world.agenda_passes(60_000)
+    for epoch in (1, 2, 3):
+        world.internal_topics.next_topology("g1")
+        world.internal_topics.next_topology("g1")
+        assert world.internal_topics.deployed == {"g1": epoch}
+        world.is_calm = True  # Who is behind is started anew.
+        world.agenda_passes(90_000)
+        world.is_calm = False
+        group = world.shell.core.groups["g1"]
+        assert isinstance(group, StreamsGroup) and group.state == "Stable", group
+        assert {member.topology_epoch for member in group.members.values()} == {epoch}
+        tasks = [task for member in members(world) for task in sorted(member.running)]
+        assert len(tasks) == len(set(tasks)) == sum(group.soft.configured.tasks.values())  # type: ignore[union-attr]
+        assert not group.warmup
