@@ -16,6 +16,7 @@ from konvene.broker.router import HANDLERS
 from konvene.cli.app import konvene
 from konvene.cli.serve import serve
 from konvene.configs.broker import BROKER, SINGLE_COPY
+from konvene.configs.config import NAMES_OF_KIPS
 from konvene.configs.group import GROUP, LIMITS
 from konvene.configs.topic import TOPIC
 from konvene.share_state import keeping
@@ -109,7 +110,7 @@ def test_settings_that_are_named_are_settings(page: Path) -> None:
     """A dotted name between backticks is a setting of the broker or of topics, its value one it can have."""
     for span in spans(page):
         name, _, value = span.partition("=")
-        if not SETTING.fullmatch(span) or name in NO_SETTINGS:
+        if not SETTING.fullmatch(span) or name in NO_SETTINGS or name in NAMES_OF_KIPS:
             continue
         row = BROKER.get(name) or TOPIC.get(name)
         assert row is not None, f"{page.name}: {name}"
