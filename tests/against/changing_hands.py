@@ -127,7 +127,8 @@ def running(broker: Broker, group: str) -> Iterator[Target]:
 
 def beside(kafka: Kafka, tmp_path: Path) -> Konvene:
     """konvene, stopped, with a copy of Kafka's directory."""
-    konvene = Konvene(tmp_path / "konvene", kafka.settings)
+    settings = kafka.settings | {"group.streams.assignors": "sticky"}  # As Kafka has no other.
+    konvene = Konvene(tmp_path / "konvene", settings)
     shutil.copytree(kafka.directory / "data", konvene.directory / "data")
     return konvene
 

@@ -139,9 +139,10 @@ def _streams_converge(world: World) -> None:
 
 
 def _restoring_ms(world: World) -> int:
-    """For all the state that there is, one task after another."""
+    """For all the state that there is, or will be when everything is read, one task after another; and once
+    more, for who warms it up."""
     rate: int = world.options["restore.rate"]
-    return 1_000 * world.stores.size() // rate
+    return 2 * 1_000 * max(world.stores.size(), sum(world.ends.values())) // rate
 
 
 def _ending_ms(world: World) -> int:

@@ -57,7 +57,8 @@ class Step(EpochStep[StreamsGroup]):
 
     @property
     def assignor(self) -> TaskAssignor:
-        names = sorted((self.group.members.keys() | self.reported.keys()) - self.gone)
+        said = {name for name, reported in self.reported.items() if reported is not None}
+        names = sorted((self.group.members.keys() - self.gone) | said)
         return assignor_of(self.config, self.context, self.topology, map(self.reported_by, names))
 
     @property

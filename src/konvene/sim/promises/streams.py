@@ -440,7 +440,7 @@ def was(old: StreamsGroup | None, member: Member) -> Member | None:
     """The member before, maybe under another id: a static one is who it was."""
     if old is None:
         return None
-    return old.members.get(member.member_id) or old.static_member(member.instance_id)
+    return old.static_member(member.instance_id) or old.members.get(member.member_id)
 
 
 def new_causes(event: Event, old: StreamsGroup, group: StreamsGroup) -> tuple[Any, ...]:
