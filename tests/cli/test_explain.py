@@ -50,7 +50,7 @@ def test_rebalances_are_told_newest_first_each_in_a_sentence_then_what_they_come
     first, _, rest = said.out.partition("\n2026-11-21 02:19:00.376  ")
     assert first.splitlines() == [
         "2026-11-21 02:19:03.031  alive-mixed (consumer), epoch 1 → 2",
-        "    qKcI… (client oda at /127.0.0.1) speaks the consumer protocol, and the group with it "
+        "    qKcI… (client oda at /127.0.0.1) speaks the new protocol, and the group with it "
         "from now on, and "
         "joined: 1.1 s until all 2 members were done with it; 1 of 3 partitions moved, 2 stayed; 1 "
         "partition stood "

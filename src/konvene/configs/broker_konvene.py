@@ -46,6 +46,12 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
             one_of=("kafka", "kip"), dynamic="cluster-wide",
             note="kafka: exactly Kafka 4.4, its error codes included. kip: what the document says."),
 
+    Setting("konvene.streams.migration.policy", STRING, "bidirectional",
+            "Which ways a group may change between the classic and the streams protocol "
+            "while it has members.",
+            one_of=("BIDIRECTIONAL", "DISABLED", "DOWNGRADE", "UPGRADE"), any_case=True,
+            note="Only where konvene.streams.mode is kip: Apache Kafka changes empty groups alone."),
+
     Setting("konvene.streams.topology.description.enable", BOOLEAN, False,
             "Whether members are asked what their topology looks like, and it is kept in memory to be shown.",
             dynamic="cluster-wide",

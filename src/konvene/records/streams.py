@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from konvene.codec.schema import Struct, array, int8, int16, int32, int64, string, struct, uint16
+from konvene.records.consumer import ClassicMemberMetadata
+
+CLASSIC_MEMBER_METADATA_TAG = 10_000
+"""Far from Kafka's own tags: Apache Kafka 4.4 has no classic members in streams groups, and reads over it."""
 
 
 class StreamsGroupMetadataKey(Struct, key=17, versions="0"):
@@ -50,6 +54,9 @@ class StreamsGroupMemberMetadataValue(Struct, key=19, versions="0", flexible="0+
     process_id: str = string("0+")
     user_endpoint: Endpoint | None = struct(Endpoint, "0+", nullable="0+", default=None)
     client_tags: tuple[KeyValue, ...] = array(KeyValue, "0+")
+    classic_member_metadata: ClassicMemberMetadata | None = struct(
+        ClassicMemberMetadata, "0+", nullable="0+", tag=CLASSIC_MEMBER_METADATA_TAG
+    )
 
 
 class StreamsGroupTargetAssignmentMetadataKey(Struct, key=20, versions="0"):

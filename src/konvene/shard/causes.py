@@ -24,9 +24,9 @@ STATIC_MEMBER_LEFT_TEMPORARILY = "static-member-left-temporarily"
 """No epoch moves for it: its place is kept."""
 FENCED = "fenced"
 UPGRADED = "upgraded"
-"""A classic group became a consumer group: its first member of the new protocol joined."""
+"""A classic group became a consumer or streams group: its first member of that protocol joined."""
 DOWNGRADED = "downgraded"
-"""A consumer group became a classic one: its last member of the new protocol left or was replaced."""
+"""A consumer or streams group became a classic one: its last member of that protocol left or was replaced."""
 TOPOLOGY_INITIALIZED = "topology-initialized"
 """The first member of a streams group said what the application's topology is."""
 TOPOLOGY_UPDATED = "topology-updated"
@@ -65,8 +65,8 @@ SENTENCES = {
     REGEX_REFRESHED: "subscribes by an expression that matches other topics now",
     STATIC_MEMBER_LEFT_TEMPORARILY: "left for a while; its place is kept",
     FENCED: "was fenced",
-    UPGRADED: "speaks the consumer protocol, and the group with it from now on",
-    DOWNGRADED: "was the last that spoke the consumer protocol; the group is a classic one again",
+    UPGRADED: "speaks the new protocol, and the group with it from now on",
+    DOWNGRADED: "was the last that spoke the new protocol; the group is a classic one again",
     TOPOLOGY_INITIALIZED: "said what the application's topology is",
     TOPOLOGY_UPDATED: "brought the application's next topology",
     WARMUP_CAUGHT_UP: "has caught up with a task that it warms up",
@@ -85,7 +85,7 @@ WHERE_IT_ASSIGNS = {
 OF_THE_GROUP = {
     TOPIC_METADATA_CHANGED: "the group's topics changed",
     REGEX_REFRESHED: "regular expressions of the group match other topics now",
-    UPGRADED: "the group was upgraded to the consumer protocol",
+    UPGRADED: "the group was upgraded from the classic protocol",
     DOWNGRADED: "the group was downgraded to the classic protocol",
     TOPOLOGY_INITIALIZED: "the application's topology became known",
     TOPOLOGY_UPDATED: "the application has its next topology",

@@ -6,8 +6,9 @@ from typing import Any
 
 from tests.groups.history.logs import Batch, Entry, told
 
+from konvene.groups.classic.side import ClassicSide
 from konvene.groups.consumer.current import Current, MemberState
-from konvene.groups.consumer.group import ClassicSide, ConsumerGroup, Member
+from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.log import (
     assignment_record,
     current_record,

@@ -24,6 +24,8 @@ class Subscription(NamedTuple):
     topics: frozenset[str]
     owned: frozenset[tuple[str, int]]
     rack_id: str | None = None
+    user_data: bytes = b""
+    """What its assignor says beside that."""
 
 
 class Assigned(NamedTuple):
@@ -46,7 +48,7 @@ def read_subscription(metadata: bytes) -> Subscription | None:
     except CodecError:
         return None
     owned = frozenset((t.topic, p) for t in said.owned_partitions for p in t.partitions)
-    return Subscription(frozenset(said.topics), owned, said.rack_id or None)
+    return Subscription(frozenset(said.topics), owned, said.rack_id or None, bytes(said.user_data or b""))
 
 
 def read_assignment(assignment: bytes) -> Assigned | None:
@@ -64,14 +66,17 @@ def read_assignment(assignment: bytes) -> Assigned | None:
     )
 
 
-def write_assignment(partitions: Iterable[tuple[str, tuple[int, ...]]], metadata: bytes) -> bytes:
+def write_assignment(
+    partitions: Iterable[tuple[str, tuple[int, ...]]], metadata: bytes, user_data: bytes | None = None
+) -> bytes:
     """What a member is told to have, in the version of its own metadata."""
     version = _version(metadata)
     told = ConsumerProtocolAssignment(
         assigned_partitions=tuple(
             ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=some)
             for topic, some in partitions
-        )
+        ),
+        user_data=user_data,
     )
     return version.to_bytes(2, "big") + encode(told, version)
 

@@ -23,11 +23,12 @@ from konvene.groups.classic.join import (
     rebalance_timeout_ms,
 )
 from konvene.groups.classic.leave import identities
+from konvene.groups.classic.side import ClassicSide
 from konvene.groups.classic.step import join_refused
 from konvene.groups.classic.subscriptions import CONSUMER, Subscription, read_subscription, write_assignment
 from konvene.groups.consumer import convert, log
 from konvene.groups.consumer.current import NOBODY, Current, MemberState, Partitions
-from konvene.groups.consumer.group import ClassicSide, ConsumerGroup, Member
+from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.leave import Gone, fence
 from konvene.groups.consumer.step import Step, join_key, sync_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics

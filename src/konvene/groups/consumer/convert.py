@@ -29,6 +29,7 @@ from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.group import ClassicGroup, Story
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.group import State as ClassicState
+from konvene.groups.classic.side import ClassicSide
 from konvene.groups.classic.step import Step as ClassicStep
 from konvene.groups.classic.step import join_refused, session_key
 from konvene.groups.classic.subscriptions import (
@@ -40,7 +41,7 @@ from konvene.groups.classic.subscriptions import (
 )
 from konvene.groups.consumer import log
 from konvene.groups.consumer.current import Current, MemberState, Partitions
-from konvene.groups.consumer.group import FIRST_EPOCH, ClassicSide, ConsumerGroup, Member
+from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
 from konvene.groups.consumer.step import Step
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.telling import cause_of

@@ -28,6 +28,7 @@ from functools import lru_cache
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
+from konvene.groups.classic.side import ClassicSide
 from konvene.groups.consumer.current import NOBODY, Current, Partitions
 from konvene.groups.epoch_group import EpochGroup
 from konvene.groups.story import Story
@@ -52,14 +53,6 @@ class State(StrEnum):
 def topic_names(names: tuple[str, ...]) -> frozenset[str]:
     """Members that read the same share one set of names."""
     return frozenset(names)
-
-
-@dataclass(frozen=True, slots=True)
-class ClassicSide:
-    """Of a member that speaks the classic protocol in a consumer group."""
-
-    session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,10 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from konvene.codec.uuid import Uuid
+from konvene.groups.classic.side import from_metadata, to_metadata
 from konvene.groups.consumer.current import Current, Epochs, MemberState, Partitions
-from konvene.groups.consumer.group import (
-    FIRST_EPOCH,
-    ClassicSide,
-    ConsumerGroup,
-    Member,
-    Resolved,
-    topic_names,
-)
+from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member, Resolved, topic_names
 from konvene.records.consumer import (
-    ClassicMemberMetadata,
-    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -69,14 +61,6 @@ def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
 
 def member_record(group_id: str, member: Member) -> Record:
     """What a member said of itself."""
-    classic = None
-    if member.classic is not None:
-        classic = ClassicMemberMetadata(
-            session_timeout_ms=member.classic.session_timeout_ms,
-            supported_protocols=tuple(
-                ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.classic.protocols
-            ),
-        )
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -86,7 +70,7 @@ def member_record(group_id: str, member: Member) -> Record:
         subscribed_topic_regex=member.regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
-        classic_member_metadata=classic,
+        classic_member_metadata=to_metadata(member.classic),
     )
     return Record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
@@ -217,11 +201,6 @@ def _member(groups: Groups, key: ConsumerGroupMemberMetadataKey, value: Any) -> 
 
 
 def _read_member(member_id: str, value: ConsumerGroupMemberMetadataValue, current: Current) -> Member:
-    told = value.classic_member_metadata
-    classic = None
-    if told is not None:
-        protocols = tuple((p.name, p.metadata) for p in told.supported_protocols)
-        classic = ClassicSide(told.session_timeout_ms, protocols)
     return Member(
         member_id,
         value.instance_id,
@@ -232,7 +211,7 @@ def _read_member(member_id: str, value: ConsumerGroupMemberMetadataValue, curren
         topic_names(value.subscribed_topic_names),
         value.subscribed_topic_regex or "",
         value.server_assignor,
-        classic,
+        from_metadata(value.classic_member_metadata),
         current,
     )
 

@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import Any
 
 from konvene.groups.assignors.tasks import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.classic.side import ClassicSide
 from konvene.groups.epoch_group import EpochGroup
 from konvene.groups.story import Story
 from konvene.groups.streams.configure import Configured
@@ -70,6 +71,8 @@ class Member:
     user_endpoint: tuple[str, int] | None = None
     """Host and port at which it can be asked about its state."""
     client_tags: tuple[tuple[str, str], ...] = ()
+    classic: ClassicSide | None = None
+    """Of a member that speaks the classic protocol."""
     current: Current = field(default_factory=Current)
 
     def having(self, current: Current) -> Member:
@@ -77,7 +80,7 @@ class Member:
         return Member(
             self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host,
             self.rebalance_timeout_ms, self.topology_epoch, self.process_id, self.user_endpoint,
-            self.client_tags, current,
+            self.client_tags, self.classic, current,
         )  # fmt: skip
 
     def is_reconciled_to(self, epoch: int) -> bool:
@@ -162,6 +165,8 @@ class StreamsGroup(EpochGroup[Member]):
     warmup: Holders = field(default_factory=dict)
     behind: set[str] = field(default_factory=set)
     """Members that are not reconciled to the assignment's epoch."""
+    classic_members: int = 0
+    """How many members speak the classic protocol."""
     soft: Soft = field(default_factory=Soft)
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when it had all of the target at hand. As soft as `soft`."""
@@ -235,6 +240,10 @@ class StreamsGroup(EpochGroup[Member]):
         return self.targets.get(member_id, NOTHING)
 
     # --- taken in by replay ---
+
+    def _count(self, member: Member, step: int) -> None:
+        if member.classic is not None:
+            self.classic_members += step
 
     def _claim(self, member_id: str, current: Current) -> None:
         for held in (current.assigned, current.pending_revocation):

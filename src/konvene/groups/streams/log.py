@@ -3,7 +3,8 @@
     17  the group's epoch, the hash of its topics, the topology that was   gone: so is the group
         found ready, the settings on which its targets rest, and what is
         known of descriptions
-    19  what a member said of itself                                       gone: so is the member
+    19  what a member said of itself, also in the classic protocol         gone: so is the member
+        (that is ours alone: a tag that Apache Kafka reads over)
     20  the assignment's epoch                                             gone: there is no assignment
     21  what a member is meant to have                                     gone: nothing
     22  what a member has                                                  gone: it has nothing
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from konvene.groups.assignors.tasks import NO_TASKS, MemberAssignment, Tasks
+from konvene.groups.classic.side import from_metadata, to_metadata
 from konvene.groups.streams.current import NONE_HELD, Current, Epochs, Held, MemberState
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.topology import Topology
@@ -90,6 +92,7 @@ def member_record(group_id: str, member: Member) -> Record:
         process_id=member.process_id,
         user_endpoint=None if endpoint is None else Endpoint(host=endpoint[0], port=endpoint[1]),
         client_tags=tuple(KeyValue(key=key, value=value) for key, value in member.client_tags),
+        classic_member_metadata=to_metadata(member.classic),
     )
     return Record(StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
@@ -240,6 +243,7 @@ def _read_member(member_id: str, value: StreamsGroupMemberMetadataValue, current
         value.process_id,
         None if endpoint is None else (endpoint.host, endpoint.port),
         tuple(sorted((tag.key, tag.value) for tag in value.client_tags)),
+        from_metadata(value.classic_member_metadata),
         current,
     )
 

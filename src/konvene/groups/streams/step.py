@@ -24,6 +24,16 @@ def delay_key(group_id: str) -> tuple[str, str]:
     return ("initial-delay", group_id)
 
 
+def join_key(group_id: str, member_id: str) -> tuple[str, str, str]:
+    """Runs while a member of the classic protocol is waited for to join again."""
+    return ("rejoin", group_id, member_id)
+
+
+def sync_key(group_id: str, member_id: str) -> tuple[str, str, str]:
+    """Runs while a member of the classic protocol has joined and did not ask for its assignment."""
+    return ("resync", group_id, member_id)
+
+
 def refresh_key(group_id: str) -> tuple[str, str]:
     """Runs until it is to be found out anew what the expressions of a group's topology match."""
     return ("expressions", group_id)
