@@ -13,8 +13,6 @@ what it has. Eager members own nothing when they join; cooperative ones join onc
 
 from __future__ import annotations
 
-from typing import Any
-
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.classic.join import (
@@ -22,29 +20,26 @@ from konvene.groups.classic.join import (
     check,
     rebalance_timeout_ms,
 )
-from konvene.groups.classic.leave import identities
 from konvene.groups.classic.side import ClassicSide
 from konvene.groups.classic.step import join_refused
 from konvene.groups.classic.subscriptions import CONSUMER, Subscription, read_subscription, write_assignment
 from konvene.groups.consumer import convert, log
 from konvene.groups.consumer.current import NOBODY, Current, MemberState, Partitions
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.consumer.leave import Gone, fence
+from konvene.groups.consumer.leave import fence
 from konvene.groups.consumer.step import Step, join_key, sync_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import reconcile, retarget
+from konvene.groups.conversion import DISABLED, farewell
 from konvene.groups.epoch_group import known_member, static_member
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from konvene.messages.leave_group import LeaveGroupRequest
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from konvene.shard import causes
 from konvene.shard.contract import Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
-
-DISABLED = "disabled"
-
 
 # --- join ------------------------------------------------------------------------------------------
 
@@ -281,40 +276,7 @@ def _waits(group: ConsumerGroup, member: Member, current: Current) -> bool:
 
 def leave(group: ConsumerGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
     """Decide a LeaveGroup, of members of either protocol. However many go, the epoch moves once."""
-    answers: list[MemberResponse] = []
-    gone: dict[str, Gone] = {}
-    for identity in identities(request, context):
-        error = Errors.NONE
-        try:
-            member, kind = _leaving(group, identity, context)
-            gone.setdefault(member.member_id, (member, kind, identity.reason))
-        except GroupError as refused:
-            error = refused.error
-        answers.append(
-            MemberResponse(
-                member_id=identity.member_id,
-                group_instance_id=identity.group_instance_id,
-                error_code=error,
-            )
-        )
+    answer, gone = farewell(group, request, context)
     step = Step(group, context)
-    if context.api_version >= 3:
-        step.reply(context.waiter, LeaveGroupResponse(members=tuple(answers)))
-    else:
-        step.reply(context.waiter, LeaveGroupResponse(error_code=answers[0].error_code))
-    return fence(step, list(gone.values()))
-
-
-def _leaving(group: ConsumerGroup, identity: MemberIdentity, context: Context) -> tuple[Member, str]:
-    """The member, and why it goes: by itself from its own client, else by an administrator."""
-    if identity.group_instance_id is None:
-        member = known_member(group, identity.member_id)
-    elif identity.member_id:
-        member = static_member(group, identity.member_id, identity.group_instance_id)
-    else:
-        holder: Any = group.static_member(identity.group_instance_id)
-        if holder is None:
-            raise GroupError(Errors.UNKNOWN_MEMBER_ID)
-        return holder, causes.REMOVED_BY_ADMIN
-    own = member.client_id == context.client_id
-    return member, causes.MEMBER_LEFT if own else causes.REMOVED_BY_ADMIN
+    step.reply(context.waiter, answer)
+    return fence(step, gone)

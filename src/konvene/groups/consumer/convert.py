@@ -19,24 +19,22 @@ partition that the leader gave to two members is one's only from here on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.groups import conversion
 from konvene.groups.classic import log as classic_log
-from konvene.groups.classic.group import ClassicGroup, Story
+from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import Member as ClassicMember
-from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.side import ClassicSide
-from konvene.groups.classic.step import Step as ClassicStep
 from konvene.groups.classic.step import join_refused, session_key
 from konvene.groups.classic.subscriptions import (
     CONSUMER,
     read_assignment,
     read_subscription,
-    topics_of_generation,
     write_assignment,
 )
 from konvene.groups.consumer import log
@@ -44,14 +42,11 @@ from konvene.groups.consumer.current import Current, MemberState, Partitions
 from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
 from konvene.groups.consumer.step import Step
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.telling import cause_of
+from konvene.groups.conversion import BOTH_WAYS, UPGRADE
 from konvene.messages.sync_group import SyncGroupResponse
-from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
-
-BOTH_WAYS, UPGRADE, DOWNGRADE = "bidirectional", "upgrade", "downgrade"
 
 
 def _policy(context: Context) -> str:
@@ -166,80 +161,28 @@ def _member(
 def may_downgrade(
     group: ConsumerGroup, leaving: Collection[Member], context: Context, *, replaced: bool = False
 ) -> bool:
-    """Whether those who are left all speak the classic protocol, and may go back to it by themselves.
-
-    `replaced`: the one who leaves comes back with the classic protocol, so as many are left as there are."""
-    speak_it = group.classic_members - sum(member.classic is not None for member in leaving)
-    left = len(group.members) - len(leaving)
-    if speak_it != left or (left <= 0 and not replaced):
-        return False
-    if replaced and any(member.classic is not None for member in leaving):
-        return False
-    size = left + replaced
-    return _policy(context) in (BOTH_WAYS, DOWNGRADE) and size <= context.config["group.max.size"]
+    """See `conversion.may_downgrade`."""
+    most: int = context.config["group.max.size"]
+    return conversion.may_downgrade(group, leaving, _policy(context), most, replaced=replaced)
 
 
 def downgraded(
     step: Step, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
 ) -> Outcome:
-    """The group as a classic one, without who leaves, or with `joining` in the place of who leaves."""
-    group, context = step.group, step.context
+    """The group as a classic one, without who leaves, or with `joining` in the place of who leaves.
+
+    Stable at the group's epoch, everybody with their target."""
+    group, topics = step.group, step.context.topics
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
     step.records += log.group_tombstones(group, replaced)
     stay = [member for member in group.members.values() if member not in leaving]
-    classic = _classic(group, [*stay, *([joining] if joining is not None else [])], leaving, context)
-    step.record(classic_log.to_record(classic))
-    for member in group.members.values():
-        step.disarm_all(member.member_id)
-    moved = ClassicStep(classic, context)
-    for classic_member in classic.members.values():
-        moved.arm_session(classic_member)
-    step.causes.insert(0, cause_of(causes.DOWNGRADED, context.now_ms, leaving[0]))
-    moved.group.story = Story(context.now_ms, tuple(step.causes))
-    if rebalance:
-        moved.start_rebalance()
-    else:
-        moved.tell(ClassicState.STABLE)
-    then = moved.outcome()
-    return Outcome(
-        (*step.replies, *then.replies),
-        (*step.records, *then.records),
-        then.soft_records,
-        (*step.timers, *then.timers),
-        why=then.why,
-    )
-
-
-def _classic(
-    group: ConsumerGroup, members: Iterable[Member], leaving: Sequence[Member], context: Context
-) -> ClassicGroup:
-    """Stable at the group's epoch, everybody with their target."""
-    classic = ClassicGroup(
-        group.group_id, ClassicState.STABLE, context.now_ms, group.epoch, protocol_type=CONSUMER
-    )
-    for member in members:
-        assert member.classic is not None
-        classic.put(
-            ClassicMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                member.rebalance_timeout_ms,
-                member.classic.session_timeout_ms,
-                CONSUMER,
-                member.classic.protocols,
-            )
-        )
-    classic.protocol = classic.vote()
-    classic.subscribed = topics_of_generation(classic)
-    for member_id, known in list(classic.members.items()):
-        # Who comes back in another's place has what that one had.
-        holder = next((m for m in leaving if m.instance_id == known.instance_id is not None), None)
-        target = group.targets.get(holder.member_id if holder is not None else member_id, {})
-        told = by_name(target, context.topics)
+    stay += [joining] if joining is not None else []
+    classic = conversion.classic_group(group, stay, step.context.now_ms)
+    for member_id, holder in conversion.holders(classic, leaving).items():
+        told = by_name(group.targets.get(holder, {}), topics)
+        known = classic.members[member_id]
         classic.put(replace(known, assignment=write_assignment(told, known.metadata(classic.protocol))))
-    return classic
+    return conversion.downgraded(step, classic, leaving, rebalance=rebalance)
 
 
 def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, tuple[int, ...]]]:

@@ -22,6 +22,7 @@ from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.step import Step, session_key
 from konvene.groups.consumer.subscriptions import hash_of, names_without
+from konvene.groups.conversion import Gone
 from konvene.groups.epoch_group import LEAVE_STATIC, known_member, static_member
 from konvene.groups.intervals import grace_ms
 from konvene.messages.consumer_group_heartbeat import (
@@ -69,10 +70,6 @@ def _set_aside(step: Step, member: Member) -> None:
     step.record(log.current_record(step.group.group_id, member.member_id, current))
     step.settled[member.member_id] = current
     step.timers.append(Disarm(step.revocation_key(member)))
-
-
-Gone = tuple[Member, str, str | None]
-"""A member, why it goes, and the client's own words for it."""
 
 
 def fence(step: Step, gone: Sequence[Gone]) -> Outcome:
