@@ -38,14 +38,15 @@ from konvene.groups.epoch_group import (
 )
 from konvene.groups.intervals import told_interval_ms
 from konvene.groups.streams import descriptions, log
-from konvene.groups.streams.assignors import TAGS, assignment_configs
+from konvene.groups.streams.assignors import TAGS
+from konvene.groups.streams.basis import see_basis
 from konvene.groups.streams.configure import KIP, Configured, Status
 from konvene.groups.streams.current import Current, Epochs, units
 from konvene.groups.streams.endpoints import told_endpoints
 from konvene.groups.streams.expressions import check as check_expressions
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import leave
-from konvene.groups.streams.resolving import hold_against_topics, see_whether_ready
+from konvene.groups.streams.resolving import hold_against_topics
 from konvene.groups.streams.step import Step, delay_key, session_key
 from konvene.groups.streams.targets import expressions_wait, keeps_target, reconcile, retarget
 from konvene.groups.streams.topology import record_value
@@ -56,7 +57,7 @@ from konvene.groups.streams.validate import (
     check_tasks,
     topology_after,
 )
-from konvene.groups.streams.warmups import has_news, take_offsets, warmups_change
+from konvene.groups.streams.warmups import has_news, take_offsets, told_tasks
 from konvene.groups.streams.work import creation, missing_detail
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import (
@@ -296,15 +297,7 @@ def _see_topology(
     if mode != KIP or new.topology_epoch == topology.epoch:  # Else its tasks are those of another topology.
         check_tasks(request, topology, configured, mode)
     take_offsets(step, new.member_id, request)
-    changed |= see_whether_ready(step, topology, configured)
-    step.assignment_configs = assignment_configs(step.config, topology)
-    if step.assignment_configs != group.assignment_configs and not changed:
-        step.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
-        changed = True
-    if not changed and configured.is_ready and warmups_change(step, new, request):
-        changed = True
-    if changed:
-        step.bump()
+    see_basis(step, new, topology, configured, told_tasks(request), changed=changed)
     return configured
 
 

@@ -42,7 +42,7 @@ from konvene.groups.streams.validate import JOIN, check_offsets
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
 from konvene.shard import causes
 
-__all__ = ["UNHEARD", "has_news", "leave_offsets", "take_offsets", "warmups_change"]
+__all__ = ["UNHEARD", "has_news", "leave_offsets", "take_offsets", "told_tasks", "warmups_change"]
 
 FIRST_VERSION_THAT_REPORTS = 1
 
@@ -123,13 +123,19 @@ def _merged(older: TaskOffsets, newer: TaskOffsets) -> TaskOffsets:
 # --- when a target is out of date ------------------------------------------------------------------
 
 
-def warmups_change(step: Step, new: Member, request: StreamsGroupHeartbeatRequest) -> bool:
-    """Whether the epoch has to move for what is known of warm-ups now; the cause is told then."""
+def told_tasks(request: StreamsGroupHeartbeatRequest) -> set[Task]:
+    """The tasks of which a member says how far they are."""
+    told = (request.task_offsets or ()) + (request.task_end_offsets or ())
+    return {(each.subtopology_id, each.partition) for each in told}
+
+
+def warmups_change(step: Step, new: Member, about: Iterable[Task]) -> bool:
+    """Whether the epoch has to move for what is known of warm-ups now; the cause is told then.
+
+    `about`: the tasks of which the member says how far they are."""
     group = step.group
     if not group.warmup or step.soft.computing or group.epoch > group.assignment_epoch:
         return False
-    told = (request.task_offsets or ()) + (request.task_end_offsets or ())
-    about = {(each.subtopology_id, each.partition) for each in told}
     found = _news(group, new, about, step.reported_by, step.config["streams.acceptable.recovery.lag"])
     news = [each for each in found if each[1].member_id not in step.gone]
     for why, member, tasks in news:
