@@ -51,6 +51,7 @@ from konvene.groups.share.heartbeat import same_again as share_again
 from konvene.groups.share.step import Step as ShareStep
 from konvene.groups.share.targets import computed as share_computed
 from konvene.groups.story import SoftIs, take
+from konvene.groups.streams import classic as streams_classic
 from konvene.groups.streams import descriptions
 from konvene.groups.streams import heartbeat as streams_heartbeat
 from konvene.groups.streams import leave as streams_leave
@@ -183,24 +184,31 @@ def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Out
     if group is None or isinstance(group, ClassicGroup):
         return join(group, request, context)
     if not group.is_empty or isinstance(group, ShareGroup):
-        if not isinstance(group, ConsumerGroup):
-            refused = join_refused(Errors.INCONSISTENT_GROUP_PROTOCOL, "")
-            return Outcome((Reply(context.waiter, refused),))
-        return classic_members.join(group, request, context)
+        if isinstance(group, ConsumerGroup):
+            return classic_members.join(group, request, context)
+        if isinstance(group, StreamsGroup):
+            return streams_classic.join(group, request, context)
+        refused = join_refused(Errors.INCONSISTENT_GROUP_PROTOCOL, "")
+        return Outcome((Reply(context.waiter, refused),))
     made = join(None, request, context)
     return made._replace(records=(*tombstones(group), *made.records), timers=(*disarmed(group), *made.timers))
 
 
+Decide = Callable[[Any, Any, Context], Outcome]
+
+
 def _by_kind(
-    of_classic: Callable[[Any, Any, Context], Outcome], of_consumer: Callable[[Any, Any, Context], Outcome]
+    of_classic: Decide, of_consumer: Decide, of_streams: Decide
 ) -> Callable[[GroupShard, Any, Context], Outcome]:
-    """A request of the classic protocol, to a group of either kind; in the others nobody speaks it."""
+    """A request of the classic protocol, to a group of the kind in which somebody speaks it."""
 
     def decide(shard: GroupShard, request: Any, context: Context) -> Outcome:
         group = shard.groups.get(request.group_id)
-        if isinstance(group, StreamsGroup | ShareGroup):
-            group = None
-        return (of_consumer if isinstance(group, ConsumerGroup) else of_classic)(group, request, context)
+        if isinstance(group, ConsumerGroup):
+            return of_consumer(group, request, context)
+        if isinstance(group, StreamsGroup) and group.classic_members:
+            return of_streams(group, request, context)
+        return of_classic(group if isinstance(group, ClassicGroup) else None, request, context)
 
     return decide
 
@@ -307,9 +315,11 @@ def _of_share_groups(
 
 HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
     JoinGroupRequest: _join,
-    SyncGroupRequest: _by_kind(sync, classic_members.sync),
-    HeartbeatRequest: _by_kind(classic_heartbeat.heartbeat, classic_members.heartbeat),
-    LeaveGroupRequest: _by_kind(leave, classic_members.leave),
+    SyncGroupRequest: _by_kind(sync, classic_members.sync, streams_classic.sync),
+    HeartbeatRequest: _by_kind(
+        classic_heartbeat.heartbeat, classic_members.heartbeat, streams_classic.heartbeat
+    ),
+    LeaveGroupRequest: _by_kind(leave, classic_members.leave, streams_classic.leave),
     ConsumerGroupHeartbeatRequest: lambda shard, request, context: consumer_heartbeat.heartbeat(
         shard.groups, request, context
     ),
@@ -374,26 +384,27 @@ def _session_expired(shard: GroupShard, group_id: str, member_id: str, context: 
     return expiry.session_expired(_classic_group(shard, group_id), member_id, context)
 
 
-def _revocation_timed_out(shard: GroupShard, group_id: str, member_id: str, context: Context) -> Outcome:
-    group = shard.groups.get(group_id)
-    if isinstance(group, StreamsGroup):
-        return streams_leave.revocation_timed_out(group, member_id, context)
-    return consumer_leave.revocation_timed_out(shard.groups, group_id, member_id, context)
+def _timed_out(of_consumer: Callable[..., Outcome], of_streams: Decide) -> Callable[..., Outcome]:
+    """Somebody did not do in time what was asked of a member."""
+
+    def decide(shard: GroupShard, group_id: str, member_id: str, context: Context) -> Outcome:
+        group = shard.groups.get(group_id)
+        if isinstance(group, StreamsGroup):
+            return of_streams(group, member_id, context)
+        return of_consumer(shard.groups, group_id, member_id, context)
+
+    return decide
 
 
 TIMERS: dict[str, Callable[..., Outcome]] = {
     "session": _session_expired,
-    "revocation": _revocation_timed_out,
+    "revocation": _timed_out(consumer_leave.revocation_timed_out, streams_leave.revocation_timed_out),
     "initial-delay": lambda shard, group, context: streams_leave.delay_ended(
         shard.groups.get(group), context
     ),
     "expressions": lambda shard, group, context: refresh_due(shard.groups.get(group), context),
-    "rejoin": lambda shard, group, member, context: consumer_leave.rejoin_timed_out(
-        shard.groups, group, member, context
-    ),
-    "resync": lambda shard, group, member, context: consumer_leave.resync_timed_out(
-        shard.groups, group, member, context
-    ),
+    "rejoin": _timed_out(consumer_leave.rejoin_timed_out, streams_leave.rejoin_timed_out),
+    "resync": _timed_out(consumer_leave.resync_timed_out, streams_leave.resync_timed_out),
     "join": lambda shard, group, context: expiry.join_timed_out(_classic_group(shard, group), context),
     "sync": lambda shard, group, context: expiry.sync_timed_out(_classic_group(shard, group), context),
     "share-state": lambda shard, context: share_partitions.tidy(shard.groups.values(), context),

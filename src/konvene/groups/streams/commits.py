@@ -6,6 +6,7 @@
     below 0                         while nobody is in the group
 
 The same as in consumer groups, but for what a member has: its tasks, and by the topology their partitions.
+To a member of the classic protocol the error is ILLEGAL_GENERATION.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def check_committer(
     if transactional and epoch == -1 and not member_id and instance_id is None:
         return None
     member = known_member(group, member_id)
-    if not transactional and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
+    if not transactional and member.classic is None and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
         raise GroupError(
             Errors.UNSUPPORTED_VERSION,
             "OffsetCommit version 9 or above must be used by members using the streams group protocol",
@@ -43,7 +44,7 @@ def check_committer(
     if epoch == member.current.epoch:
         return None
     if epoch > member.current.epoch:
-        raise GroupError(Errors.STALE_MEMBER_EPOCH)
+        raise _stale(member)
     return member
 
 
@@ -57,7 +58,7 @@ def check_partition(group: StreamsGroup, member: Member, epoch: int, topic: str,
             if epoch < since:
                 break
             return
-    raise GroupError(Errors.STALE_MEMBER_EPOCH)
+    raise _stale(member)
 
 
 def check_fetcher(group: StreamsGroup, member_id: str | None, epoch: int) -> None:
@@ -66,4 +67,8 @@ def check_fetcher(group: StreamsGroup, member_id: str | None, epoch: int) -> Non
         return
     member = known_member(group, member_id or "")
     if epoch != member.current.epoch:
-        raise GroupError(Errors.STALE_MEMBER_EPOCH)
+        raise _stale(member)
+
+
+def _stale(member: Member) -> GroupError:
+    return GroupError(Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION)

@@ -37,7 +37,7 @@ from konvene.groups.epoch_group import (
     unreleased,
 )
 from konvene.groups.intervals import told_interval_ms
-from konvene.groups.streams import descriptions, log
+from konvene.groups.streams import convert, descriptions, log
 from konvene.groups.streams.assignors import TAGS
 from konvene.groups.streams.basis import see_basis
 from konvene.groups.streams.configure import KIP, Configured, Status
@@ -92,12 +92,15 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     """A heartbeat that is no farewell."""
     step = _group(groups, request, context)
     group = step.group
+    is_known = groups.get(group.group_id) is group
     if request.member_epoch == JOIN:
         most: int = context.config["group.streams.max.size"]
         check_room("streams", group, most, request.member_id, request.instance_id)
     owned = _owned(request)
     old, replaced = _admit(step, request, owned)
     new = _updated(old, request, context)
+    if group.members and not is_known:
+        step.cause(causes.UPGRADED, new)
     is_new = old.member_id not in group.members and replaced is None
     changed = _describe_itself(step, old, new, request, is_new=is_new)
     told: list[wire.Status] = []
@@ -109,12 +112,13 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     settled = reconcile(step, new, target, owned)
     if settled is not old or replaced is not None:
         step.arrived.append(settled)
-    step.arm_session(settled.member_id)
+    if old.classic is not None:
+        step.disarm_classic(old.member_id)
+    step.arm_session(settled)
     if request.shutdown_application and step.soft.shutdown is None:
         step.remember(shutdown=settled.member_id)
     _tell_of_topics(step, configured, told)
     _tell_of_others(step, request, settled, told)
-    is_known = groups.get(group.group_id) is group
     answer = _answer(step, request, owned, old, settled, replaced, configured, is_known=is_known)
     describe = descriptions.ask(step, settled.topology_epoch, request.member_epoch)
     step.reply(context.waiter, answer.replace(status=tuple(told), topology_description_required=describe))
@@ -125,7 +129,7 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
 
 
 def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Step:
-    """The group, made where somebody joins it; an empty classic one gives way."""
+    """The group, made or converted where somebody joins it; an empty classic one gives way."""
     group_id, joins = request.group_id, request.member_epoch == JOIN
     known = groups.get(group_id)
     if isinstance(known, StreamsGroup):
@@ -138,6 +142,8 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
         step = Step(StreamsGroup(group_id), context)
         step.let_go_of_classic(known)
         return step
+    if joins and isinstance(known, ClassicGroup) and context.config["konvene.streams.mode"] == KIP:
+        return convert.upgraded(known, request, context)
     raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
 
 
@@ -160,7 +166,7 @@ def _admit(
     holder = group.static_member(instance_id)
     if holder is None:
         return group.members.get(member_id) or Member(member_id), None
-    if holder.current.epoch != LEAVE_STATIC:
+    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:
         if holder.member_id == member_id and step.context.config["konvene.streams.mode"] == KIP:
             return holder, None  # Its answer was lost.
         raise unreleased(member_id, instance_id, holder)
@@ -232,6 +238,7 @@ def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Contex
         client_tags=(
             tuple(sorted((tag.key, tag.value) for tag in tags)) if tags is not None else old.client_tags
         ),
+        classic=None,
     )
     return old if new == old else new
 
@@ -429,7 +436,7 @@ def same_again(
     if group is None or group.epoch != group.assignment_epoch or request.member_epoch <= JOIN:
         return None
     member = group.members.get(request.member_id)
-    if member is None or request.member_epoch != member.current.epoch:
+    if member is None or member.classic is not None or request.member_epoch != member.current.epoch:
         return None
     soft = group.soft
     is_ready = soft.configured is not None and soft.configured.is_ready

@@ -4,6 +4,9 @@ All that is kept of them goes, the group's epoch moves, and whoever is left gets
 leaves an empty group behind, which keeps its topology and is at its own epoch: there is nothing to assign.
 
 A static member that leaves for a while (epoch -2) keeps its place and its tasks until its session is over.
+
+If those who are left all speak the classic protocol, the group is a classic one again (`convert`), as far as
+`konvene.streams.migration.policy` and `group.max.size` let it.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from konvene.errors import Errors
+from konvene.groups.conversion import Gone
 from konvene.groups.epoch_group import LEAVE_STATIC, known_member, static_member
 from konvene.groups.intervals import grace_ms
-from konvene.groups.streams import log, resolving
+from konvene.groups.streams import convert, log, resolving
 from konvene.groups.streams.current import NONE_HELD, Current, MemberState
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.step import Step, delay_key, revocation_key, session_key
@@ -51,7 +55,7 @@ def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     if request.instance_id is not None and request.member_epoch == LEAVE_STATIC:
         _set_aside(step, member)
         return step.outcome()
-    return fence(step, [(member, causes.MEMBER_LEFT)])
+    return fence(step, [(member, causes.MEMBER_LEFT, None)])
 
 
 def streams_group(groups: Groups, group_id: str) -> StreamsGroup:
@@ -76,17 +80,23 @@ def _set_aside(step: Step, member: Member) -> None:
     step.timers.append(Disarm(revocation_key(step.group.group_id, member.member_id)))
 
 
-def fence(step: Step, gone: Sequence[tuple[Member, str]]) -> Outcome:
+def fence(step: Step, gone: Sequence[Gone]) -> Outcome:
     """These members go, at one stroke, each for its reason. `step` has the replies already."""
+    if not gone:
+        return step.outcome()
     group = step.group
-    for member, why in gone:
-        step.cause(why, member)
+    for member, why, reason in gone:
+        step.cause(why, member, reason=reason)
+    members: list[Member] = [member for member, _, _ in gone]
+    if convert.may_downgrade(group, members, step.context):
+        return convert.downgraded(step, members)
+    for member in members:
         step.remove(member)
         step.disarm_all(member.member_id)
-    for member, _ in sorted(gone, key=lambda each: each[0].member_id):
+    for member in sorted(members, key=lambda each: each.member_id):
         leave_offsets(step, member)
     step.bump()
-    if len(gone) == len(group.members):
+    if len(members) == len(group.members):
         step.assignment_epoch = step.epoch
         step.record(log.assignment_record(group.group_id, step.epoch, 0))
         step.remember(shutdown=None)
@@ -100,7 +110,7 @@ def fence(step: Step, gone: Sequence[tuple[Member, str]]) -> Outcome:
 def disconnected(group: StreamsGroup, member_id: str, context: Context) -> Outcome:
     """A dynamic member has `konvene.session.disconnect.grace.ms` to be heard of again, if that is set."""
     member = group.members.get(member_id)
-    if member is None or member.instance_id is not None:
+    if member is None or member.instance_id is not None or member.classic is not None:
         return NOTHING
     config = context.group_configs.of(group.group_id)
     left_ms = grace_ms("streams", config, context.config, context.members)
@@ -114,10 +124,7 @@ def disconnected(group: StreamsGroup, member_id: str, context: Context) -> Outco
 
 def session_expired(group: StreamsGroup, member_id: str, context: Context) -> Outcome:
     """No heartbeat came in time."""
-    member = group.members.get(member_id)
-    if member is None:
-        return NOTHING
-    return fence(Step(group, context), [(member, causes.SESSION_EXPIRED)])
+    return _expired(group, member_id, context, causes.SESSION_EXPIRED)
 
 
 def revocation_timed_out(group: StreamsGroup, member_id: str, context: Context) -> Outcome:
@@ -125,7 +132,24 @@ def revocation_timed_out(group: StreamsGroup, member_id: str, context: Context) 
     member = group.members.get(member_id)
     if member is None or member.current.state is not MemberState.UNREVOKED_TASKS:
         return NOTHING
-    return fence(Step(group, context), [(member, causes.REBALANCE_TIMEOUT)])
+    return _expired(group, member_id, context, causes.REBALANCE_TIMEOUT)
+
+
+def rejoin_timed_out(group: StreamsGroup, member_id: str, context: Context) -> Outcome:
+    """A member of the classic protocol was told to rejoin and did not."""
+    return _expired(group, member_id, context, causes.REBALANCE_TIMEOUT)
+
+
+def resync_timed_out(group: StreamsGroup, member_id: str, context: Context) -> Outcome:
+    """A member of the classic protocol joined and did not ask for its assignment."""
+    return _expired(group, member_id, context, causes.SYNC_TIMEOUT)
+
+
+def _expired(group: StreamsGroup, member_id: str, context: Context, kind: str) -> Outcome:
+    member = group.members.get(member_id)
+    if member is None:
+        return NOTHING
+    return fence(Step(group, context), [(member, kind, None)])
 
 
 def delay_ended(group: Any, context: Context) -> Outcome:
@@ -137,8 +161,9 @@ def loaded(group: StreamsGroup, context: Context) -> Outcome:
     """After a restart each member has its session, and its time to revoke, from the beginning."""
     step = Step(group, context)
     for member in group.members.values():
-        step.arm_session(member.member_id)
-        if member.current.state is MemberState.UNREVOKED_TASKS and member.current.epoch >= 0:
+        step.arm_session(member)
+        owes = member.current.state is MemberState.UNREVOKED_TASKS
+        if owes and member.current.epoch >= 0 and member.classic is None:
             step.arm(revocation_key(group.group_id, member.member_id), member.rebalance_timeout_ms)
     resolving.loaded(step)
     return step.outcome()

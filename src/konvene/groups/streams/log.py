@@ -144,14 +144,19 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
     ]
 
 
-def group_tombstones(group: StreamsGroup) -> list[Record]:
-    """All that is kept of a group goes, in Kafka's order: its members, then itself."""
-    name = group.group_id
+def group_tombstones(group: StreamsGroup, replaced: tuple[str, str] | None = None) -> list[Record]:
+    """All that is kept of a group goes, in Kafka's order: its members, then itself.
+
+    `replaced`: a member id whose records are gone already, and that of who took its place."""
+    name, members = group.group_id, list(group.members)
+    if replaced is not None:
+        old, new = replaced
+        members = [new if member == old else member for member in members]
     keys: list[Any] = [
-        *(StreamsGroupCurrentMemberAssignmentKey(group_id=name, member_id=m) for m in group.members),
-        *(StreamsGroupTargetAssignmentMemberKey(group_id=name, member_id=m) for m in group.members),
+        *(StreamsGroupCurrentMemberAssignmentKey(group_id=name, member_id=m) for m in members),
+        *(StreamsGroupTargetAssignmentMemberKey(group_id=name, member_id=m) for m in members),
         StreamsGroupTargetAssignmentMetadataKey(group_id=name),
-        *(StreamsGroupMemberMetadataKey(group_id=name, member_id=m) for m in group.members),
+        *(StreamsGroupMemberMetadataKey(group_id=name, member_id=m) for m in members),
         StreamsGroupMetadataKey(group_id=name),
         StreamsGroupTopologyKey(group_id=name),
     ]

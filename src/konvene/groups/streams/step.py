@@ -89,14 +89,24 @@ class Step(EpochStep[StreamsGroup]):
 
     # --- what follows ---
 
-    def arm_session(self, member_id: str) -> None:
+    def arm_session(self, member: Member) -> None:
         """Count the member's session from now on."""
-        self.arm(session_key(self.group.group_id, member_id), self.config["streams.session.timeout.ms"])
+        timeout_ms: int = self.config["streams.session.timeout.ms"]
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
 
     def disarm_all(self, member_id: str) -> None:
         """The member is gone, and whatever it was waited for."""
         group_id = self.group.group_id
         self.timers += (Disarm(session_key(group_id, member_id)), Disarm(revocation_key(group_id, member_id)))
+        if self.group.classic_members:
+            self.disarm_classic(member_id)
+
+    def disarm_classic(self, member_id: str) -> None:
+        """Nobody waits for the member to join or to sync any more."""
+        group_id = self.group.group_id
+        self.timers += (Disarm(join_key(group_id, member_id)), Disarm(sync_key(group_id, member_id)))
 
     def report(self, member_id: str, reported: Reported | None) -> None:
         """Note how far a member says that it has come; None: it is gone."""
@@ -125,10 +135,13 @@ class Step(EpochStep[StreamsGroup]):
         )  # fmt: skip
 
     def settle(self, member: Member, current: Current) -> Member:
-        """The member has something else now. It has a time limit while it owes a revocation."""
+        """The member has something else now. It has a time limit while it owes a revocation; one of the
+        classic protocol has that to join again."""
         group_id = self.group.group_id
         self.record(log.current_record(group_id, member.member_id, current))
         self.settled[member.member_id] = current
+        if member.classic is not None:
+            return member.having(current)
         key = revocation_key(group_id, member.member_id)
         if current.state is MemberState.UNREVOKED_TASKS:
             self.arm(key, member.rebalance_timeout_ms)
