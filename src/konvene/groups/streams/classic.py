@@ -241,6 +241,9 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
             _see_endpoint(step, member, settled)
     step.timers.append(Disarm(sync_key(group.group_id, member.member_id)))
     step.arm_session(settled)
+    known = step.reported_by(member.member_id)
+    if known is not None and settled.user_endpoint is not None:
+        step.report(member.member_id, replace(known, knows_endpoints=step.soft.endpoint_epoch))
     assignment = told(
         step, settled, configured, settled.current.assigned.tasks, _next_rebalance_ms(step, settled)
     )
@@ -296,7 +299,7 @@ def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) 
 
 def _has_to_rejoin(step: Step, member: Member) -> bool:
     """Whether there is a new target, or something to revoke, or something has become free, or it is time to
-    hear how far the member is.
+    hear how far the member is, or to tell it where others have their state.
 
     Where members of the classic protocol are alone, a join is all that a target can be computed for, and all
     that can see that topics have changed."""
@@ -314,7 +317,15 @@ def _has_to_rejoin(step: Step, member: Member) -> bool:
         )
         if advance(current, target, None) != current:
             return True
-    return _is_time_to_tell(step, member)
+    return _is_time_to_tell(step, member) or _misses_endpoints(step, member)
+
+
+def _misses_endpoints(step: Step, member: Member) -> bool:
+    """Whether a member that can be asked about its state does not know where all other state is."""
+    if member.user_endpoint is None:
+        return False
+    said = step.reported_by(member.member_id)
+    return said is None or said.knows_endpoints != step.soft.endpoint_epoch
 
 
 def _is_time_to_tell(step: Step, member: Member) -> bool:

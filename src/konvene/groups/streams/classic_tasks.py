@@ -21,12 +21,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from konvene.errors import Errors
-from konvene.groups.assignors.tasks import MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.assignors.tasks import MemberAssignment, Tasks
 from konvene.groups.classic.subscriptions import Subscription, read_subscription, write_assignment
 from konvene.groups.streams.configure import Configured, Status
 from konvene.groups.streams.current import Epochs
 from konvene.groups.streams.endpoints import told_endpoints
-from konvene.groups.streams.group import Member, Reported
+from konvene.groups.streams.group import NO_EPOCH, Member, Reported
 from konvene.groups.streams.step import Step
 from konvene.groups.streams.topology import Topology, sources
 from konvene.groups.streams.user_data import (
@@ -95,13 +95,14 @@ def owned_tasks(owned: Iterable[TopicPartition], topology: Topology) -> MemberAs
 
 
 def reported(said: Said, known: Reported | None, now_ms: int) -> Reported:
-    """How far the member's tasks are. Where they end it does not say: that stays as it was found out last."""
+    """How far the member's tasks are. Where they end it does not say, and what was found out before is too
+    old to be held against it."""
     offsets: dict[str, dict[int, int]] = {}
     for (name, partition), offset in said.info.offset_sums.items():
         if offset >= 0:
             offsets.setdefault(name, {})[partition] = offset
-    ends: TaskOffsets = {} if known is None else known.end_offsets
-    return Reported(offsets, ends, now_ms, said.reports)
+    knows_endpoints = NO_EPOCH if known is None else known.knows_endpoints
+    return Reported(offsets, {}, now_ms, said.reports, knows_endpoints)
 
 
 def said_tasks(said: Said) -> set[Task]:

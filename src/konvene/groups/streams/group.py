@@ -98,6 +98,8 @@ class Reported:
     """When it said so: of two members of one process, who share a disk, the later one is right."""
     reports: bool = False
     """Whether it is one that says so: nobody waits for the others (`warmups`)."""
+    knows_endpoints: int = -1
+    """Of a member of the classic protocol: the epoch of the endpoints that it was told last."""
 
 
 NOTHING_REPORTED = Reported()
