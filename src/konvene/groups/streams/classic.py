@@ -38,6 +38,7 @@ from konvene.groups.streams.classic_tasks import (
     SHUTDOWN_REQUESTED,
     STREAM,
     Said,
+    can_be_told,
     owned_tasks,
     read_or_refuse,
     read_topics,
@@ -137,6 +138,8 @@ def _check_topics(old: Member, said: Said, topology: Topology, *, is_new: bool) 
     """Whether the member runs the group's topology, as far as it tells. One that has been in the group since
     before the topology was replaced runs another one, and keeps what it has."""
     is_stale = not is_new and old.topology_epoch != topology.epoch
+    if not can_be_told(topology):
+        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     if not is_stale and said.subscription.topics != read_topics(topology):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
 

@@ -49,6 +49,9 @@ STREAM = "stream"
 
 FIRST_VERSION_WITH_OFFSETS = 7
 
+MOST_DIGITS = 9
+"""Of a number of 32 bits, whatever its digits are."""
+
 MISSING_SOURCE_TOPIC, SHUTDOWN_REQUESTED = 1, 4
 """Errors in user data."""
 
@@ -108,6 +111,13 @@ def reported(said: Said, known: Reported | None, now_ms: int) -> Reported:
 def said_tasks(said: Said) -> set[Task]:
     """The tasks of which the member says how far they are."""
     return {task for task, offset in said.info.offset_sums.items() if offset >= 0}
+
+
+def can_be_told(topology: Topology) -> bool:
+    """Whether the classic protocol has words for its tasks: there subtopologies are numbers."""
+    return all(
+        name.isascii() and name.isdigit() and len(name) <= MOST_DIGITS for name in topology.subtopologies
+    )
 
 
 def read_topics(topology: Topology) -> frozenset[str]:

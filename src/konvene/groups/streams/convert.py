@@ -40,6 +40,7 @@ from konvene.groups.streams import log
 from konvene.groups.streams.classic_tasks import (
     STREAM,
     Said,
+    can_be_told,
     owned_tasks,
     read,
     read_topics,
@@ -116,6 +117,9 @@ def topology_blockers(
                 "expressions", "the topology has source topic expressions, which no classic member knows."
             )
         ]
+    if not can_be_told(topology):
+        why = "subtopologies are numbers in the classic protocol, and those of the topology are not."
+        return [Blocker("subtopologies", why)]
     if not configured.is_ready:
         why = configured.failure.detail if configured.failure is not None else "its topics are not known"
         return [Blocker("not-ready", f"the topology cannot run: {why}")]
