@@ -94,8 +94,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
     else:
         old = static_member(group, member_id, instance_id)
     is_new = old.member_id not in group.members and replaced is None
-    _check_topics(old, said, topology, is_new=is_new or replaced is not None)
-    new = _updated(old, request, said, topology, context, is_new=is_new or replaced is not None)
+    new = _updated(old, request, said, topology, context)
     changed = _describe_itself(step, old, new, is_new=is_new)
     configured, moved = hold_against_topics(step, topology, changed=changed)
     step.report(member_id, reported(said, step.reported_by(member_id), context.now_ms))
@@ -110,7 +109,8 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
     step.reply(context.waiter, _joined(settled))
     if downgrade:
         assert holder is not None
-        rebalance = step.assignment_epoch < step.epoch or step.soft.configured is None
+        behind = group.behind - {holder.member_id} or step.soft.configured is None
+        rebalance = step.assignment_epoch < step.epoch or bool(behind)
         return convert.downgraded(step, [holder], settled, rebalance=rebalance)
     _see_endpoint(step, old, settled)
     _wait_for_sync(step, old, settled)
@@ -118,7 +118,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
 
 
 def _check_join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> tuple[Topology, Said]:
-    """The topology of the group, and what the member says."""
+    """The topology of the group, and what the member says: it must run the same, as far as it tells."""
     if convert.policy(context.config) == DISABLED or group.topology is None:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     most: int = context.config["group.streams.max.size"]
@@ -129,25 +129,16 @@ def _check_join(group: StreamsGroup, request: JoinGroupRequest, context: Context
     if request.protocol_type != CONSUMER or STREAM not in metadata:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     said = read_or_refuse(metadata[STREAM])
-    if said.info.named_topologies:
+    fits = can_be_told(group.topology) and said.subscription.topics == read_topics(group.topology)
+    if said.info.named_topologies or not fits:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     return group.topology, said
 
 
-def _check_topics(old: Member, said: Said, topology: Topology, *, is_new: bool) -> None:
-    """Whether the member runs the group's topology, as far as it tells. One that has been in the group since
-    before the topology was replaced runs another one, and keeps what it has."""
-    is_stale = not is_new and old.topology_epoch != topology.epoch
-    if not can_be_told(topology):
-        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    if not is_stale and said.subscription.topics != read_topics(topology):
-        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-
-
 def _updated(
-    old: Member, request: JoinGroupRequest, said: Said, topology: Topology, context: Context, *, is_new: bool
+    old: Member, request: JoinGroupRequest, said: Said, topology: Topology, context: Context
 ) -> Member:
-    """The member with what it says of itself now. Who just came runs the topology that the group has."""
+    """The member with what it says of itself now. It runs the topology that the group has."""
     protocols = tuple((p.name, p.metadata) for p in request.protocols)
     instance_id, rack_id = request.group_instance_id, said.subscription.rack_id
     return replace(
@@ -157,7 +148,7 @@ def _updated(
         client_id=context.client_id,
         client_host=context.client_host,
         rebalance_timeout_ms=rebalance_timeout_ms(request),
-        topology_epoch=topology.epoch if is_new or old.classic is None else old.topology_epoch,
+        topology_epoch=topology.epoch,
         process_id=said.info.process_id,
         user_endpoint=said.info.endpoint,
         client_tags=said.info.client_tags,

@@ -49,7 +49,7 @@ from konvene.groups.streams.leave import leave
 from konvene.groups.streams.resolving import hold_against_topics
 from konvene.groups.streams.step import Step, delay_key, session_key
 from konvene.groups.streams.targets import expressions_wait, keeps_target, reconcile, retarget
-from konvene.groups.streams.topology import record_value
+from konvene.groups.streams.topology import Topology, record_value
 from konvene.groups.streams.topology_changes import changes
 from konvene.groups.streams.validate import (
     JOIN,
@@ -282,6 +282,7 @@ def _see_topology(
         step.topology = topology_after(group.topology, request.topology, mode)
         if step.topology is not group.topology:
             check_expressions(step.topology, group.topology)
+            _check_classic(group, step.topology)
             step.record(log.topology_record(group.group_id, record_value(request.topology)))
             if group.topology is None:
                 step.cause(causes.TOPOLOGY_INITIALIZED, new)
@@ -306,6 +307,16 @@ def _see_topology(
     take_offsets(step, new.member_id, request)
     see_basis(step, new, topology, configured, told_tasks(request), changed=changed)
     return configured
+
+
+def _check_classic(group: StreamsGroup, topology: Topology) -> None:
+    """Whether members of the classic protocol stand in the way of another topology: they cannot be told."""
+    if group.topology is not None and group.classic_members:
+        raise GroupError(
+            Errors.STREAMS_INVALID_TOPOLOGY_EPOCH,
+            f"Topology epoch {topology.epoch} cannot replace the group's topology epoch {group.topology.epoch} "
+            f"while {group.classic_members} of its members speak the classic protocol. Roll them first.",
+        )
 
 
 # --- answer ----------------------------------------------------------------------------------------
