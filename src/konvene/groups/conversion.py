@@ -17,13 +17,16 @@ from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.leave import identities
 from konvene.groups.classic.step import Step as ClassicStep
+from konvene.groups.classic.step import join_refused, session_key
 from konvene.groups.classic.subscriptions import CONSUMER, topics_of_generation
 from konvene.groups.epoch_group import known_member, static_member
 from konvene.groups.step import EpochStep
 from konvene.groups.telling import cause_of
+from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from konvene.shard import causes
-from konvene.shard.contract import Context, Outcome
+from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import GroupError
 
 BOTH_WAYS, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
@@ -120,7 +123,32 @@ def downgraded(
     )
 
 
-# --- members of the classic protocol leave ---------------------------------------------------------
+# --- members of the classic protocol ---------------------------------------------------------------
+
+
+def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> Any:
+    """The member of the classic protocol that asks, at its own epoch. Raises `GroupError`."""
+    if request.group_instance_id is not None:
+        member = static_member(group, request.member_id, request.group_instance_id)
+    else:
+        member = known_member(group, request.member_id)
+    if member.classic is None:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+    if request.generation_id != member.current.epoch:
+        raise GroupError(Errors.ILLEGAL_GENERATION)
+    return member
+
+
+def take_over(step: EpochStep[Any], classic: ClassicGroup) -> None:
+    """The members of a classic group go on in another kind: who waits is told to come back, and each has its
+    session."""
+    step.let_go_of_classic(classic)
+    for member in classic.members.values():
+        if member.join_waiter is not None:
+            step.reply(member.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, member.member_id))
+        if member.sync_waiter is not None:
+            step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+        step.timers.append(Arm(session_key(classic.group_id, member.member_id), member.session_timeout_ms))
 
 
 def farewell(

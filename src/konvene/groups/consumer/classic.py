@@ -30,8 +30,8 @@ from konvene.groups.consumer.leave import fence
 from konvene.groups.consumer.step import Step, join_key, sync_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import reconcile, retarget
-from konvene.groups.conversion import DISABLED, farewell
-from konvene.groups.epoch_group import known_member, static_member
+from konvene.groups.conversion import DISABLED, classic_member, farewell
+from konvene.groups.epoch_group import static_member
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest
@@ -183,24 +183,11 @@ def _joined(member: Member) -> JoinGroupResponse:
 # --- sync, heartbeat -------------------------------------------------------------------------------
 
 
-def _member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """A member of the classic protocol at its own epoch. Raises `GroupError`."""
-    if instance_id is not None:
-        member = static_member(group, member_id, instance_id)
-    else:
-        member = known_member(group, member_id)
-    if member.classic is None:
-        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
-    if generation != member.current.epoch:
-        raise GroupError(Errors.ILLEGAL_GENERATION)
-    return member
-
-
 def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> Outcome:
     """Decide a SyncGroup: the member hears what it has. Raises `GroupError`."""
     if group.is_empty:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
-    member = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+    member: Member = classic_member(group, request)
     assert member.classic is not None
     name, metadata = member.classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
@@ -230,7 +217,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context) -> Outcome:
     """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
-    member = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+    member: Member = classic_member(group, request)
     step = Step(group, context)
     step.arm_session(member)
     if _is_alone(group) and not _is_closed(context):

@@ -30,7 +30,6 @@ from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.side import ClassicSide
-from konvene.groups.classic.step import join_refused, session_key
 from konvene.groups.classic.subscriptions import (
     CONSUMER,
     read_assignment,
@@ -43,8 +42,7 @@ from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
 from konvene.groups.consumer.step import Step
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.conversion import BOTH_WAYS, UPGRADE
-from konvene.messages.sync_group import SyncGroupResponse
-from konvene.shard.contract import Arm, Context, Outcome
+from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
@@ -74,14 +72,8 @@ def upgraded(classic: ClassicGroup, context: Context) -> Step:
     for record in records[1:]:
         log.replay(private, record)
     step = Step(private[classic.group_id], context)
-    step.let_go_of_classic(classic)
+    conversion.take_over(step, classic)
     step.records = records
-    for member in classic.members.values():
-        if member.join_waiter is not None:
-            step.reply(member.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, member.member_id))
-        if member.sync_waiter is not None:
-            step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
-        step.timers.append(Arm(session_key(classic.group_id, member.member_id), member.session_timeout_ms))
     return step
 
 

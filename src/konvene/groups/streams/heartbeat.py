@@ -314,8 +314,8 @@ def _check_classic(group: StreamsGroup, topology: Topology) -> None:
     if group.topology is not None and group.classic_members:
         raise GroupError(
             Errors.STREAMS_INVALID_TOPOLOGY_EPOCH,
-            f"Topology epoch {topology.epoch} cannot replace topology epoch {group.topology.epoch} of the group "
-            f"while {group.classic_members} of its members speak the classic protocol. Roll them first.",
+            f"Topology epoch {topology.epoch} cannot replace the group's {group.topology.epoch} while "
+            f"{group.classic_members} of its members speak the classic protocol. Roll them first.",
         )
 
 
