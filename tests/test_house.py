@@ -26,6 +26,7 @@ from konvene.groups.share.work import (
     TopicsGone,
 )
 from konvene.groups.story import SoftIs
+from konvene.groups.streams.ends import EndsFound
 from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages import API_KEYS
 from konvene.records.commits import COMMIT_KEYS, OffsetCommitted, OffsetsCommitted
@@ -153,7 +154,7 @@ def test_rows_of_the_shards_can_be_called() -> None:
     assert set(TRANSACTION_HANDLERS) - {MarkersWritten, ProducerIdFetched} <= requests
     assert all(map(callable, [*TRANSACTION_HANDLERS.values(), *TRANSACTION_TIMERS.values()]))
     assert all(map(callable, [*SHARE_STATE_HANDLERS.values(), *SHARE_STATE_TIMERS.values()]))
-    came_back = {RegexesResolved, AssignmentComputed, Disconnected, TopicsNotCreated, Ending}
+    came_back = {RegexesResolved, AssignmentComputed, Disconnected, EndsFound, TopicsNotCreated, Ending}
     of_share_groups = {BeginDeletion, InitializedPartitions, StateDeleted, StateInitialized, TopicsGone}
     assert set(GROUP_HANDLERS) - came_back - of_share_groups <= requests
     assert all(map(callable, [*GROUP_HANDLERS.values(), *TIMERS.values(), *REPLAYS.values()]))

@@ -2,9 +2,11 @@
 
 By threads: which topics an expression matches, and targets of large groups (`groups.consumer.work`). By the
 catalogue: internal topics of streams groups (`internal_topics`). By the share coordinator: share partitions
-(`share_state_work`). The coordinator goes on meanwhile. One that has loaded its log anew, or serves no more,
-has forgotten that it asked; then what comes is dropped. Work that fails is told as well, for the group would
-wait for it otherwise: no expression was looked at, or the assignor gave nothing.
+(`share_state_work`). By the loop, a little later: ends of changelogs (`changelog_ends`).
+
+The coordinator goes on meanwhile. One that has loaded its log anew, or serves no more, has forgotten that it
+asked; then what comes is dropped. Work that fails is told as well, for the group would wait for it otherwise:
+no expression was looked at, or the assignor gave nothing.
 
 There are `group.coordinator.background.threads`. A close waits for none of them, as nothing that they do is
 written anywhere. Still ugly: Python waits for a thread before it ends, so an assignor that never comes back
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from konvene.broker import changelog_ends
 from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.broker.coordinator import Call, Coordinator
 from konvene.broker.internal_topics import InternalTopics
@@ -35,6 +38,7 @@ from konvene.groups.consumer.work import (
     RegexesToResolve,
     given_up,
 )
+from konvene.groups.streams.ends import LOOK_UP_ENDS, EndsToLookUp
 from konvene.groups.streams.work import CREATE_TOPICS, TopicsToCreate
 from konvene.shard.contract import Core, Effect
 
@@ -50,6 +54,7 @@ class GroupWork:
     """What is being worked on, for all coordinators of groups."""
 
     def __init__(self, broker: Broker, asked: Allows = allows) -> None:
+        self._broker = broker
         self._loop = broker.loop
         self._asked = asked
         self._threads = ThreadPoolExecutor(
@@ -68,6 +73,8 @@ class GroupWork:
             return
         if effect.verb == CREATE_TOPICS:
             task = self._loop.create_task(self._create(coordinator, coordinator.core, effect.subject))
+        elif effect.verb == LOOK_UP_ENDS:
+            task = self._loop.create_task(self._look_up(coordinator, coordinator.core, effect.subject))
         else:
             work = WORK[effect.verb]
             task = self._loop.create_task(
@@ -80,6 +87,11 @@ class GroupWork:
         failed = await self._topics.create(wanted)
         if failed is not None and coordinator.core is core:
             coordinator.inform(failed)
+
+    async def _look_up(self, coordinator: Coordinator, core: Core, wanted: EndsToLookUp) -> None:
+        found = await changelog_ends.look_up(self._broker.partitions, wanted)
+        if coordinator.core is core:
+            coordinator.inform(found)
 
     async def _do(
         self, coordinator: Coordinator, core: Core, work: Callable[[], RegexesResolved | AssignmentComputed]

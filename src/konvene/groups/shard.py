@@ -58,6 +58,7 @@ from konvene.groups.streams import leave as streams_leave
 from konvene.groups.streams import log as streams_log
 from konvene.groups.streams.commits import check_fetcher as check_streams_fetcher
 from konvene.groups.streams.describe import described as streams_group_described
+from konvene.groups.streams.ends import EndsFound, ends_found
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.resolving import refresh_due
 from konvene.groups.streams.resolving import resolved as streams_resolved
@@ -333,6 +334,9 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
     ),
     TopicsNotCreated: lambda shard, news, context: not_created(
         _streams_group(shard, news.group_id), news, context
+    ),
+    EndsFound: lambda shard, news, context: ends_found(
+        _streams_group(shard, news.group_id), news, shard.offsets.get(news.group_id, {}), context
     ),
     Disconnected: _disconnected,
     RegexesResolved: _resolved,

@@ -21,6 +21,7 @@ from konvene.groups.consumer.current import MemberState
 from konvene.groups.consumer.work import RegexesToResolve
 from konvene.groups.share.work import StateToDelete, StateToInitialize
 from konvene.groups.streams.current import MemberState as TasksState
+from konvene.groups.streams.ends import EndsToLookUp
 from konvene.groups.streams.work import TopicsToCreate
 from konvene.records import consumer as rc
 from konvene.records import share as rh
@@ -217,6 +218,9 @@ def effect_line(effect: Effect) -> str:
     if isinstance(wanted, TopicsToCreate):
         topics = ",".join(f"{topic.name}:{topic.partitions}" for topic in wanted.topics)
         return f"{effect.verb} {wanted.group_id} {topics}"
+    if isinstance(wanted, EndsToLookUp):
+        tasks = (f"{name}_{partition}" for (name, partition), _ in wanted.tasks)
+        return f"{effect.verb} {wanted.group_id} {wanted.member_id} {','.join(tasks)}"
     if isinstance(wanted, StateToInitialize):
         asked = (f"{_place(request.key)}@{request.start_offset}" for request in wanted.requests)
         return (

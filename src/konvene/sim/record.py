@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.share.work import BeginDeletion, StateDeleted, StateInitialized, TopicsGone
+from konvene.groups.streams.ends import EndsFound
 from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -38,8 +39,8 @@ from konvene.sim.event import Event
 from konvene.sim.record_consumer import TopicIds, heartbeat, work
 from konvene.sim.record_share import alter, begin_deletion, forget, state
 from konvene.sim.record_share import heartbeat as share_heartbeat
+from konvene.sim.record_streams import ends, not_created
 from konvene.sim.record_streams import heartbeat as streams_heartbeat
-from konvene.sim.record_streams import not_created
 from konvene.sim.scenario_words import NONE, Client
 
 Words = list[str]
@@ -109,6 +110,8 @@ class Recorder:
         told, fits = self._told(event.news), event.kind == "news"
         if isinstance(event.news, TopicsNotCreated):
             told = not_created(event.news)
+        elif isinstance(event.news, EndsFound):
+            told = ends(event.news)
         again, self._tried = told == self._tried, "" if fits else told
         if not again:
             self.lines += [] if fits else ["too-large" if event.kind == "too large" else "fail"]

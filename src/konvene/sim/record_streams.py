@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
+from konvene.groups.streams.ends import EndsFound
 from konvene.groups.streams.work import TopicsNotCreated
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -148,3 +149,9 @@ def _info(topic: Any) -> str:
 def not_created(news: TopicsNotCreated) -> str:
     """That topics could not be made."""
     return "create denied" if news.unauthorized else "create fails"
+
+
+def ends(news: EndsFound) -> str:
+    """Where changelogs end, for the member that has told how far it is."""
+    told = ",".join(f"{topic}-{partition}:{end}" for (topic, partition), end in news.ends.items())
+    return f"ends {told or NONE} group={news.group_id} member={news.wanted.member_id}"

@@ -72,7 +72,7 @@ from konvene.sim.scenario_share import (
     share_heartbeat,
     state,
 )
-from konvene.sim.scenario_streams import create, streams_describe, streams_heartbeat, streams_targets
+from konvene.sim.scenario_streams import create, ends, streams_describe, streams_heartbeat, streams_targets
 from konvene.sim.scenario_words import (
     NONE,
     Client,
@@ -468,6 +468,7 @@ COMMANDS = {
     "share-delete": Command(share_delete, "GROUP"),
     "state": Command(state, "[fails]", "group begun failed deleted gone"),
     "create": Command(create, "[fails|denied]"),
+    "ends": Command(ends, "TOPIC-PARTITION:END,...", "group member"),
     "leave": Command(leave, "WHO", f"{_WHO} reason"),
     "remove": Command(remove, "WHO", _WHO),
     "commit": Command(commit, "WHO TOPIC-PARTITION:OFFSET,...", f"{_WHO} generation metadata retention"),

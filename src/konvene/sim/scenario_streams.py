@@ -28,6 +28,7 @@ from konvene.groups.assignors.tasks import (
     TopologyDescriber,
     checked,
 )
+from konvene.groups.streams.ends import LOOK_UP_ENDS, EndsFound, EndsToLookUp
 from konvene.groups.streams.work import CREATE_TOPICS, TopicsNotCreated, TopicsToCreate
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.messages.streams_group_heartbeat import (
@@ -249,3 +250,21 @@ def made(topics: Topics, asked: TopicsToCreate, topic_id: TopicId) -> Topics:
     for each in asked.topics:
         known.setdefault(each.name, Topic(each.name, topic_id(each.name), each.partitions))
     return Topics(known.values(), topics.version + (len(known) > len(topics.by_name)))
+
+
+def ends(s: Scenario, plain: list[str], o: Options) -> None:
+    """Where changelogs end is told, `counts-0:100`, to all groups that asked; or once to the one of a `group`
+    that asked for a `member`. What is not said is not known."""
+    told = {} if plain[0] == NONE else {(topic, p): int(end) for topic, p, end in partitions(plain[0])}
+    asked = [effect for effect in s.life.wanted if effect.verb == LOOK_UP_ENDS]
+    if "group" in o or "member" in o:
+        wanted = (o.get("group"), o.get("member"))
+        asked = [each for each in asked if _is_of(each.subject, *wanted)][:1]
+    s.life.wanted = [effect for effect in s.life.wanted if not any(effect is each for each in asked)]
+    for each in asked:
+        known = {place: told[place] for place in each.subject.partitions if place in told}
+        s.life.inform(EndsFound(each.subject, known))
+
+
+def _is_of(asked: EndsToLookUp, group_id: str | None, member_id: str | None) -> bool:
+    return group_id in (None, asked.group_id) and member_id in (None, asked.member_id)

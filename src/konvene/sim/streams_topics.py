@@ -3,6 +3,8 @@
 Internal topics are made as `broker.internal_topics` makes them: when a coordinator says that a group misses
 them, each once at a time, after a while; or it fails, or nobody may. A topic that exists is left alone. Where
 sources grow, internal topics do not, and the group cannot go on, in Kafka neither: an operator deletes them.
+
+Where changelogs end is told as `broker.changelog_ends` tells it, by what applications have written.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from konvene.client.streams_tasks import Task
 from konvene.groups.streams.configure import KIP, Status, configure
+from konvene.groups.streams.ends import EndsFound, EndsToLookUp
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology import Topology
 from konvene.groups.streams.work import TopicsNotCreated, TopicsToCreate
@@ -86,6 +90,16 @@ class InternalTopics:
             if shell.core is core and shell in (world.shell, *world.deposed):
                 world.happened("work", "is done", news)
                 shell.inform(news)
+
+    def ends(self, wanted: EndsToLookUp) -> EndsFound:
+        """Where changelogs end now: all that a task wrote is in the first one that it has."""
+        stores, there, ends = self._world.stores, self._world.topics.by_name, {}
+        for task, partitions in wanted.tasks:
+            for topic, partition in partitions:
+                if topic in there and partition < there[topic].partitions:
+                    is_first = (topic, partition) == partitions[0]
+                    ends[topic, partition] = stores.end((wanted.group_id, Task(*task))) if is_first else 0
+        return EndsFound(wanted, ends)
 
     # --- operators ---
 

@@ -24,6 +24,7 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import targets
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.work import given_up
+from konvene.groups.streams.ends import LOOK_UP_ENDS
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.work import CREATE_TOPICS
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -283,9 +284,15 @@ class World:
         if effect.verb == CREATE_TOPICS:
             self.internal_topics.create(shell, effect.subject)
             return
+        if effect.verb == LOOK_UP_ENDS:
+            self._comes(shell, self.internal_topics.ends(effect.subject))
+            return
         if self.share is not None and self.share.perform(shell, effect):
             return
-        came = WORK[effect.verb](effect.subject, may)
+        self._comes(shell, WORK[effect.verb](effect.subject, may))
+
+    def _comes(self, shell: Shell, came: Any) -> None:
+        """What was worked out reaches the coordinator in a while."""
         takes_ms = self.latency_ms("work.ms")
         self.works_until_ms = max(self.works_until_ms, self.agenda.now_ms + takes_ms)
         self.agenda.after(takes_ms, self._worked, shell, shell.core, came)

@@ -30,8 +30,8 @@ from konvene.groups.classic.join import (
 from konvene.groups.classic.side import ClassicSide
 from konvene.groups.classic.step import join_refused
 from konvene.groups.classic.subscriptions import CONSUMER
-from konvene.groups.conversion import DISABLED, farewell
-from konvene.groups.epoch_group import known_member, static_member
+from konvene.groups.conversion import DISABLED, classic_member, farewell
+from konvene.groups.epoch_group import static_member
 from konvene.groups.streams import convert, log
 from konvene.groups.streams.basis import see_basis
 from konvene.groups.streams.classic_tasks import (
@@ -47,6 +47,7 @@ from konvene.groups.streams.classic_tasks import (
     told,
 )
 from konvene.groups.streams.current import MemberState, Target, advance
+from konvene.groups.streams.ends import look_up
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import fence
 from konvene.groups.streams.resolving import hold_against_topics
@@ -97,7 +98,8 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
     new = _updated(old, request, said, topology, context)
     changed = _describe_itself(step, old, new, is_new=is_new)
     configured, moved = hold_against_topics(step, topology, changed=changed)
-    step.report(member_id, reported(said, step.reported_by(member_id), context.now_ms))
+    known = step.reported_by(member_id)
+    step.report(member_id, reported(said, known, old.current.assigned, context.now_ms))
     see_basis(step, new, topology, configured, said_tasks(said), changed=changed or moved)
     if said.info.error_code == SHUTDOWN_REQUESTED and step.soft.shutdown is None:
         step.remember(shutdown=member_id)
@@ -114,6 +116,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
         return convert.downgraded(step, [holder], settled, rebalance=rebalance)
     _see_endpoint(step, old, settled)
     _wait_for_sync(step, old, settled)
+    look_up(step, member_id, configured)
     return step.outcome()
 
 
@@ -200,22 +203,9 @@ def _joined(member: Member) -> JoinGroupResponse:
 # --- sync ------------------------------------------------------------------------------------------
 
 
-def _member(group: StreamsGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """A member of the classic protocol at its own epoch. Raises `GroupError`."""
-    if instance_id is not None:
-        member = static_member(group, member_id, instance_id)
-    else:
-        member = known_member(group, member_id)
-    if member.classic is None:
-        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
-    if generation != member.current.epoch:
-        raise GroupError(Errors.ILLEGAL_GENERATION)
-    return member
-
-
 def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Outcome:
     """Decide a SyncGroup: the member hears what it has. Raises `GroupError`."""
-    member = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+    member: Member = classic_member(group, request)
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, STREAM):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     step = Step(group, context)
@@ -280,7 +270,7 @@ def _probes(step: Step, member: Member) -> bool:
 
 def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) -> Outcome:
     """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
-    member = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+    member: Member = classic_member(group, request)
     step = Step(group, context)
     step.arm_session(member)
     error = Errors.NONE

@@ -24,8 +24,9 @@ from konvene.errors import Errors
 from konvene.groups.assignors.tasks import MemberAssignment, Tasks
 from konvene.groups.classic.subscriptions import Subscription, read_subscription, write_assignment
 from konvene.groups.streams.configure import Configured, Status
-from konvene.groups.streams.current import Epochs
+from konvene.groups.streams.current import Epochs, Held
 from konvene.groups.streams.endpoints import told_endpoints
+from konvene.groups.streams.ends import as_far_behind
 from konvene.groups.streams.group import NO_EPOCH, Member, Reported
 from konvene.groups.streams.step import Step
 from konvene.groups.streams.topology import Topology, sources
@@ -97,15 +98,17 @@ def owned_tasks(owned: Iterable[TopicPartition], topology: Topology) -> MemberAs
     return MemberAssignment({name: tuple(sorted(found[name])) for name in sorted(found)}, {}, {})
 
 
-def reported(said: Said, known: Reported | None, now_ms: int) -> Reported:
-    """How far the member's tasks are. Where they end it does not say, and what was found out before is too
-    old to be held against it."""
+def reported(said: Said, known: Reported | None, assigned: Held, now_ms: int) -> Reported:
+    """How far the member's tasks are. Where they end it does not say (`ends`).
+
+    `assigned`: what it has been told to have so far."""
     offsets: dict[str, dict[int, int]] = {}
     for (name, partition), offset in said.info.offset_sums.items():
         if offset >= 0:
             offsets.setdefault(name, {})[partition] = offset
     knows_endpoints = NO_EPOCH if known is None else known.knows_endpoints
-    return Reported(offsets, {}, now_ms, said.reports, knows_endpoints)
+    ends = as_far_behind(offsets, known, assigned)
+    return Reported(offsets, ends, now_ms, said.reports, knows_endpoints)
 
 
 def said_tasks(said: Said) -> set[Task]:

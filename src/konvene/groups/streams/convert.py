@@ -33,7 +33,6 @@ from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.side import ClassicSide
-from konvene.groups.classic.step import join_refused, session_key
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 from konvene.groups.conversion import BOTH_WAYS, DISABLED, UPGRADE, Blocker
 from konvene.groups.streams import log
@@ -48,7 +47,7 @@ from konvene.groups.streams.classic_tasks import (
     untold,
 )
 from konvene.groups.streams.configure import KIP, Configured, configure
-from konvene.groups.streams.current import Current, Held, MemberState
+from konvene.groups.streams.current import NONE_HELD, Current, Held, MemberState
 from konvene.groups.streams.expressions import expressions
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.step import Step, delay_key, refresh_key
@@ -61,8 +60,7 @@ from konvene.groups.streams.user_data import (
 )
 from konvene.groups.streams.validate import topology_after
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from konvene.messages.sync_group import SyncGroupResponse
-from konvene.shard.contract import Arm, Context, Disarm, Outcome
+from konvene.shard.contract import Context, Disarm, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
@@ -191,16 +189,10 @@ def upgraded(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, conte
     for record in records[1:]:
         log.replay(private, record)
     step = Step(private[classic.group_id], context)
-    step.let_go_of_classic(classic)
+    conversion.take_over(step, classic)
     step.records = records
     for member, said in members:
-        step.report(member.member_id, reported(said, None, context.now_ms))
-    for each in classic.members.values():
-        if each.join_waiter is not None:
-            step.reply(each.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, each.member_id))
-        if each.sync_waiter is not None:
-            step.reply(each.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
-        step.timers.append(Arm(session_key(classic.group_id, each.member_id), each.session_timeout_ms))
+        step.report(member.member_id, reported(said, None, NONE_HELD, context.now_ms))
     return step
 
 
