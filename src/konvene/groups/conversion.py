@@ -7,7 +7,7 @@ of the classic protocol leave a group of the other kind.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from konvene.errors import Errors
@@ -85,15 +85,6 @@ def classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGro
     classic.protocol = classic.vote()
     classic.subscribed = topics_of_generation(classic)
     return classic
-
-
-def holders(classic: ClassicGroup, leaving: Sequence[Any]) -> Mapping[str, str]:
-    """By member id, whose target is a member's: who comes back in another's place has what that one had."""
-    found = {}
-    for member_id, known in classic.members.items():
-        before = next((m for m in leaving if m.instance_id == known.instance_id is not None), None)
-        found[member_id] = before.member_id if before is not None else member_id
-    return found
 
 
 def downgraded(

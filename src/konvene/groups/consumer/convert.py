@@ -170,9 +170,11 @@ def downgraded(
     stay = [member for member in group.members.values() if member not in leaving]
     stay += [joining] if joining is not None else []
     classic = conversion.classic_group(group, stay, step.context.now_ms)
-    for member_id, holder in conversion.holders(classic, leaving).items():
-        told = by_name(group.targets.get(holder, {}), topics)
-        known = classic.members[member_id]
+    for member_id, known in list(classic.members.items()):
+        # Who comes back in another's place has what that one had.
+        holder = next((m for m in leaving if m.instance_id == known.instance_id is not None), None)
+        target = group.targets.get(holder.member_id if holder is not None else member_id, {})
+        told = by_name(target, topics)
         classic.put(replace(known, assignment=write_assignment(told, known.metadata(classic.protocol))))
     return conversion.downgraded(step, classic, leaving, rebalance=rebalance)
 

@@ -48,6 +48,7 @@ from konvene.groups.streams.classic_tasks import (
 )
 from konvene.groups.streams.current import MemberState, Target, advance
 from konvene.groups.streams.ends import look_up
+from konvene.groups.streams.expressions import expressions
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import fence
 from konvene.groups.streams.resolving import hold_against_topics
@@ -132,7 +133,8 @@ def _check_join(group: StreamsGroup, request: JoinGroupRequest, context: Context
     if request.protocol_type != CONSUMER or STREAM not in metadata:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     said = read_or_refuse(metadata[STREAM])
-    fits = can_be_told(group.topology) and said.subscription.topics == read_topics(group.topology)
+    is_plain = can_be_told(group.topology) and not expressions(group.topology)
+    fits = is_plain and said.subscription.topics == read_topics(group.topology)
     if said.info.named_topologies or not fits:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     return group.topology, said
@@ -228,9 +230,7 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
     known = step.reported_by(member.member_id)
     if known is not None and settled.user_endpoint is not None:
         step.report(member.member_id, replace(known, knows_endpoints=step.soft.endpoint_epoch))
-    assignment = told(
-        step, settled, configured, settled.current.assigned.tasks, _next_rebalance_ms(step, settled)
-    )
+    assignment = told(step, settled, settled.current.assigned.tasks, _next_rebalance_ms(step, settled))
     step.reply(
         context.waiter,
         SyncGroupResponse(

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks import MemberAssignment, Tasks
 from konvene.groups.classic.subscriptions import Subscription, read_subscription, write_assignment
-from konvene.groups.streams.configure import Configured, Status
+from konvene.groups.streams.configure import Status
 from konvene.groups.streams.current import Epochs, Held
 from konvene.groups.streams.endpoints import told_endpoints
 from konvene.groups.streams.ends import as_far_behind
@@ -146,38 +146,29 @@ def partitions_of(
 
 
 def told(
-    step: Step, member: Member, configured: Configured, tasks: MemberAssignment, next_rebalance_ms: int
+    step: Step, member: Member, tasks: MemberAssignment, next_rebalance_ms: int = NO_REBALANCE_MS
 ) -> bytes:
     """What a member is told to have: partitions, and the user data in the version that it used itself."""
     assert member.classic is not None
     metadata = dict(member.classic.protocols)[STREAM]
-    said = read(metadata)
-    topology, topics = configured.topology, step.context.topics
-    active = partitions_of(tasks.active, topology, topics)
-    endpoints = told_endpoints(step, member, None, configured)
+    version = read(metadata).info.version
+    configured, topics = step.soft.configured, step.context.topics
+    active = partitions_of(tasks.active, step.topology, topics)
+    endpoints = () if configured is None else told_endpoints(step, member, None, configured)
     info = AssignmentInfo(
-        version=said.info.version,
-        commonly_supported_version=said.info.version,
+        version=version,
+        commonly_supported_version=version,
         active=tuple((task, partition) for partition, task in active),
-        standby=_copies(tasks, topology, topics),
+        standby=_copies(tasks, step.topology, topics),
         partitions_by_host={_host(each): _flat(each.active_partitions) for each in endpoints},
         standby_partitions_by_host={_host(each): _flat(each.standby_partitions) for each in endpoints},
-        error_code=_error(step, configured),
+        error_code=_error(step),
         next_rebalance_ms=next_rebalance_ms,
     )
     by_topic: dict[str, tuple[int, ...]] = {}
     for (topic, partition), _ in active:
         by_topic[topic] = (*by_topic.get(topic, ()), partition)
     return write_assignment(by_topic.items(), metadata, write_assignment_info(info))
-
-
-def untold(step: Step, member: Member, tasks: MemberAssignment) -> bytes:
-    """What a member is meant to have, for a group that is a classic one from now on; nothing, where it is not
-    known what the tasks read."""
-    configured = step.soft.configured
-    if configured is None or configured.topology is None:
-        return b""
-    return told(step, member, configured, tasks, NO_REBALANCE_MS)
 
 
 def _copies(
@@ -198,8 +189,8 @@ def _flat(rows: Iterable[wire.TopicPartition]) -> tuple[TopicPartition, ...]:
     return tuple((row.topic, partition) for row in rows for partition in row.partitions)
 
 
-def _error(step: Step, configured: Configured) -> int:
+def _error(step: Step) -> int:
     if step.soft.shutdown is not None:
         return SHUTDOWN_REQUESTED
-    failure = configured.failure
+    failure = step.soft.configured.failure if step.soft.configured is not None else None
     return MISSING_SOURCE_TOPIC if failure is not None and failure[0] is Status.MISSING_SOURCE_TOPICS else 0

@@ -44,7 +44,7 @@ from konvene.groups.streams.classic_tasks import (
     read,
     read_topics,
     reported,
-    untold,
+    told,
 )
 from konvene.groups.streams.configure import KIP, Configured, configure
 from konvene.groups.streams.current import NONE_HELD, Current, Held, MemberState
@@ -295,17 +295,25 @@ def downgraded(
 ) -> Outcome:
     """The group as a classic one, without who leaves, or with `joining` in the place of who leaves.
 
-    Stable at the group's epoch, everybody with their target."""
+    Stable at the group's epoch, everybody with what they have or have yet to give up. What they should have is
+    for the next leader to say; what they run has to be known if the group comes back at once."""
     group = step.group
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
     step.records += log.group_tombstones(group, replaced)
     stay = [member for member in group.members.values() if member not in leaving]
     stay += [joining] if joining is not None else []
     classic = conversion.classic_group(group, stay, step.context.now_ms)
-    by_id = {member.member_id: member for member in stay}
-    for member_id, holder in conversion.holders(classic, leaving).items():
-        target: MemberAssignment = group.target_of(holder)
-        told = untold(step, by_id[member_id], target)
-        classic.put(replace(classic.members[member_id], assignment=told))
+    for member in stay:
+        assignment = told(step, member, _runs(member.current))
+        classic.put(replace(classic.members[member.member_id], assignment=assignment))
     step.timers += [Disarm(delay_key(group.group_id)), Disarm(refresh_key(group.group_id))]
     return conversion.downgraded(step, classic, leaving, rebalance=rebalance)
+
+
+def _runs(current: Current) -> MemberAssignment:
+    """What a member may be running."""
+    has, gives_up = current.assigned.tasks, current.pending_revocation.tasks
+    active = {
+        (name, p) for tasks in (has.active, gives_up.active) for name, some in tasks.items() for p in some
+    }
+    return replace(has, active=_tasks(active))
