@@ -295,8 +295,8 @@ def downgraded(
 ) -> Outcome:
     """The group as a classic one, without who leaves, or with `joining` in the place of who leaves.
 
-    Stable at the group's epoch, everybody with what they have or have yet to give up. What they should have is
-    for the next leader to say; what they run has to be known if the group comes back at once."""
+    Stable at the group's epoch, everybody with what they have or have yet to give up. What they should have
+    is for the next leader to say; what they run has to be known if the group comes back at once."""
     group = step.group
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
     step.records += log.group_tombstones(group, replaced)
