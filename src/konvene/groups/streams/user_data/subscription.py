@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from uuid import UUID
+from itertools import pairwise
 
 from konvene.codec.compile import decode, encode
 from konvene.codec.errors import CodecError
@@ -27,6 +28,12 @@ LATEST_OFFSET = -2
 
 UNKNOWN_OFFSET = -3
 """The offset sum of a task whose state is there, and nobody knows how far it is."""
+
+ENDPOINT = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+)]?:([0-9]{1,10})")
+"""`host:port`, `[host]:port`, and either behind `protocol://`."""
+
+MAX_PORT = 0xFFFF
+"""The streams protocol has no room for more."""
 
 Task = tuple[str, int]
 """A subtopology's id and a partition."""
@@ -65,11 +72,8 @@ class SubscriptionInfo:
     @property
     def endpoint(self) -> tuple[str, int] | None:
         """Where the member can be asked about its state; None where that cannot be told."""
-        host, _, port = self.user_endpoint.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isascii() or not port.isdigit() or int(port) > 0xFFFF:
-            return None
-        return host, int(port)
+        found = ENDPOINT.fullmatch(self.user_endpoint)
+        return (found[1], int(found[2])) if found and int(found[2]) <= MAX_PORT else None
 
 
 def read_subscription_info(data: bytes) -> SubscriptionInfo:
@@ -102,7 +106,7 @@ def _read(said: SubscriptionInfoData) -> SubscriptionInfo:
     return SubscriptionInfo(
         said.version,
         said.latest_supported_version,
-        str(UUID(bytes=bytes(said.process_id))),
+        _dashed(bytes(said.process_id).hex()),
         frozenset((str(task.topic_group_id), task.partition) for task in said.prev_tasks),
         frozenset((str(task.topic_group_id), task.partition) for task in said.standby_tasks),
         sums,
@@ -114,6 +118,11 @@ def _read(said: SubscriptionInfoData) -> SubscriptionInfo:
     )
 
 
+def _dashed(process_id: str) -> str:
+    ends = (0, 8, 12, 16, 20, 32)
+    return "-".join(process_id[start:end] for start, end in pairwise(ends))
+
+
 def write_subscription_info(info: SubscriptionInfo) -> bytes:
     """In its own version; what that has no place for is not written. Named topologies are only read."""
     version = info.version
@@ -123,7 +132,7 @@ def write_subscription_info(info: SubscriptionInfo) -> bytes:
         latest_supported_version=(
             info.latest_supported_version if version >= FIRST_VERSION_WITH_LATEST_SUPPORTED else -1
         ),
-        process_id=Uuid(UUID(info.process_id).bytes),
+        process_id=Uuid(bytes.fromhex(info.process_id.replace("-", ""))),
         prev_tasks=() if has_offsets else _tasks(info.prev_tasks),
         standby_tasks=() if has_offsets else _tasks(info.standby_tasks),
         user_end_point=info.user_endpoint.encode() if version >= 2 else b"",
