@@ -110,7 +110,7 @@ class Step(EpochStep[StreamsGroup]):
 
     def report(self, member_id: str, reported: Reported | None) -> None:
         """Note how far a member says that it has come; None: it is gone."""
-        if self.group.reported.get(member_id) != reported:
+        if self.reported_by(member_id) != reported:
             self.reported[member_id] = reported
 
     def reported_by(self, member_id: str) -> Reported | None:
