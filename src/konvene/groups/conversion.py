@@ -8,6 +8,7 @@ of the classic protocol leave a group of the other kind.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from konvene.errors import Errors
@@ -92,7 +93,9 @@ def downgraded(
 ) -> Outcome:
     """The group goes on as this one. `step` has the tombstones of all that it was."""
     group, context = step.group, step.context
-    step.record(classic_log.to_record(classic))
+    # A coordinator that starts before the members have joined begins with the rebalance anew.
+    due = replace(classic, state_timestamp_ms=classic_log.REBALANCE_DUE_MS) if rebalance else classic
+    step.record(classic_log.to_record(due))
     for member in group.members.values():
         step.disarm_all(member.member_id)  # type: ignore[attr-defined]  # Each kind has its own timers.
     moved = ClassicStep(classic, context)

@@ -91,7 +91,6 @@ from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import Record
 from konvene.records.transactional import InTransaction, TransactionEnded
-from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Ending, Outcome, Reply
 
 
@@ -166,10 +165,9 @@ class GroupShard:
                 continue
             for member in group.members.values():
                 timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
-            if len(group.members) > context.config["group.max.size"]:
-                # The limit shrank: the group rebalances, and the last to come back find no room.
+            if (why := expiry.rebalance_due(group, context)) is not None:
                 step = Step(group, context)
-                step.cause(causes.GROUP_TOO_LARGE, None)
+                step.cause(why, None)
                 step.start_rebalance()
                 moved = step.outcome()
                 timers += moved.timers

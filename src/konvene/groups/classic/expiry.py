@@ -6,6 +6,7 @@ A key that no longer means anything (the member is gone, the rebalance is over) 
 from __future__ import annotations
 
 from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.classic.log import REBALANCE_DUE_MS
 from konvene.groups.classic.step import Step, initial_delay_ms, join_key
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Context, Outcome
@@ -32,6 +33,14 @@ def session_expired(known: ClassicGroup | None, member_id: str, context: Context
     step.remove(member)
     step.close_ranks()
     return step.outcome()
+
+
+def rebalance_due(group: ClassicGroup, context: Context) -> str | None:
+    """Why a group that was just loaded has to rebalance, where it does."""
+    if len(group.members) > context.config["group.max.size"]:
+        return causes.GROUP_TOO_LARGE  # The limit shrank: the last to come back find no room.
+    is_due = group.members and group.state_timestamp_ms == REBALANCE_DUE_MS
+    return causes.DOWNGRADED if is_due else None
 
 
 def join_timed_out(known: ClassicGroup | None, context: Context) -> Outcome:

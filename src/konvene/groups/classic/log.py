@@ -12,6 +12,9 @@ from konvene.groups.classic.subscriptions import topics_of_generation
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import Record
 
+REBALANCE_DUE_MS = -2
+"""The state's timestamp of a group with members that has yet to rebalance: nobody that is in it would ask."""
+
 
 def to_record(group: ClassicGroup) -> Record:
     """The group as the log keeps it."""
