@@ -96,3 +96,19 @@ def test_a_group_whose_first_generation_is_still_being_made_is_not_upgraded_to_a
     )
     assert any("ann <- JoinGroup REBALANCE_IN_PROGRESS" in line for line in said), said
     assert "member_epoch=1" in said[-1], said
+
+
+def test_a_group_that_went_back_rebalances_though_its_coordinator_starts_anew() -> None:
+    """The log has the group without who left, and without a rebalance: nobody would ask for what that one
+    had, for who is left is at the generation that it knows."""
+    said = played(
+        "config group.consumer.assignment.interval.ms=0",
+        "consumer-heartbeat ann join",
+        *(f"join old {RANGE}",) * 2,
+        "consumer-heartbeat ann owns=told",
+        *("heartbeat old", f"join old {RANGE}", "sync old"),
+        "consumer-heartbeat ann leave",
+        "restart",
+        "heartbeat old",
+    )
+    assert said[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS", said
