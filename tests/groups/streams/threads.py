@@ -62,29 +62,29 @@ class Thread:
         )
         return b"\0\1" + encode(subscription, 1)
 
-    def join(self, play: Play) -> Any:
-        """Join, as often as it takes to have an id; the answer."""
-        while True:
-            protocols = (JoinGroupRequestProtocol(name="stream", metadata=self.metadata()),)
-            request = JoinGroupRequest(
-                group_id="g", session_timeout_ms=45_000, rebalance_timeout_ms=60_000,
-                member_id=self.member_id, protocol_type="consumer", protocols=protocols,
-            )  # fmt: skip
-            answer = play.life.ask(self.name, request, 9)
-            self.member_id = answer.member_id or self.member_id
-            if Errors(answer.error_code) is not Errors.MEMBER_ID_REQUIRED:
-                break
+    # --- what it says, and hears ---
+
+    def join_request(self) -> JoinGroupRequest:
+        return JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol(name="stream", metadata=self.metadata()),),
+        )
+
+    def joined(self, answer: Any) -> bool:
+        """Hear the answer; whether it has to join once more, with the id that it was given."""
+        self.member_id = answer.member_id or self.member_id
         if not answer.error_code:
             self.generation = answer.generation_id
-        return answer
+        return Errors(answer.error_code) is Errors.MEMBER_ID_REQUIRED
 
-    def sync(self, play: Play) -> Errors:
-        """Ask for its assignment, and have it."""
-        answer = play.life.ask(
-            self.name,
-            SyncGroupRequest(group_id="g", generation_id=self.generation, member_id=self.member_id),
-            5,
-        )
+    def sync_request(self) -> SyncGroupRequest:
+        return SyncGroupRequest(group_id="g", generation_id=self.generation, member_id=self.member_id)
+
+    def synced(self, answer: Any) -> Errors:
         if not answer.error_code:
             told = read_assignment(answer.assignment)
             assert told is not None
@@ -92,10 +92,23 @@ class Thread:
             self.has = read_assignment_info(told.user_data, partitions)
         return Errors(answer.error_code)
 
+    def beat_request(self) -> HeartbeatRequest:
+        return HeartbeatRequest(group_id="g", generation_id=self.generation, member_id=self.member_id)
+
+    # --- in a story ---
+
+    def join(self, play: Play) -> None:
+        """Join, as often as it takes to have an id."""
+        while self.joined(play.life.ask(self.name, self.join_request(), 9)):
+            pass
+
+    def sync(self, play: Play) -> Errors:
+        """Ask for its assignment, and have it."""
+        return self.synced(play.life.ask(self.name, self.sync_request(), 5))
+
     def beat(self, play: Play) -> Errors:
         """One heartbeat."""
-        request = HeartbeatRequest(group_id="g", generation_id=self.generation, member_id=self.member_id)
-        return Errors(play.life.ask(self.name, request, 4).error_code)
+        return Errors(play.life.ask(self.name, self.beat_request(), 4).error_code)
 
     def settle(self, play: Play) -> bool:
         """Heartbeat, and join and sync where it is told to; whether it was."""
