@@ -1,8 +1,9 @@
-"""A member of the classic protocol tells how far its copies are; a broker that serves finds out how far to go."""
+"""A member of the classic protocol tells how far its copies are, and a broker where they end."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,7 +43,7 @@ LONG_S = 20
 
 
 async def ready(broker: Broker) -> Coordinator:
-    """With topics of two partitions; both changelogs of the first hold five records, of the second one does."""
+    """With topics of two partitions: five records in both changelogs of the first, and in one of the second."""
     await broker.groups.make_ready()
     await broker.groups.loaded()
     names = ("orders", "counts", "sums")
@@ -63,6 +64,14 @@ def group(coordinator: Coordinator) -> StreamsGroup:
     found = coordinator.core.groups["g"]  # type: ignore[attr-defined]
     assert isinstance(found, StreamsGroup)
     return found
+
+
+async def until(there: Callable[[], bool]) -> None:
+    for _ in range(4000):
+        if there():
+            return
+        await asyncio.sleep(0.005)
+    pytest.fail("it did not happen")
 
 
 class Ann:
@@ -122,9 +131,8 @@ def test_a_member_that_has_caught_up_by_our_own_logs_runs_the_task(tmp_path: Pat
             bob.disk = {("0", 0): 7, ("0", 1): 2}
             async with asyncio.timeout(LONG_S):
                 await bob.settle_there(coordinator)
+                await until(lambda: bool(group(coordinator).reported[bob.member_id].end_offsets))
                 known = group(coordinator).reported
-                while not known[bob.member_id].end_offsets:
-                    await asyncio.sleep(0.002)
                 assert known[bob.member_id].end_offsets == {"0": {0: 10, 1: 5}}
                 assert (bob.active, len(bob.standby)) == ([], 1)
                 [task] = bob.standby
