@@ -43,7 +43,7 @@ LONG_S = 20
 
 
 async def ready(broker: Broker) -> Coordinator:
-    """Topics of two partitions: five records are in both changelogs of the first, and in one of the second."""
+    """Topics of two partitions: five records are in both changelogs of the first, one of the second."""
     await broker.groups.make_ready()
     await broker.groups.loaded()
     names = ("orders", "counts", "sums")
