@@ -38,6 +38,12 @@ INTEGERS = ("int8", "int16", "uint16", "int32", "int64")
 OURS_ALONE = {"RebalanceKey", "RebalanceValue", "HeartbeatNotes", "StreamsNotes", "InFlightNotes"}
 """Declared here and not by Kafka: the audit's records, and what is told beside descriptions of groups."""
 
+OF_STREAMS = {"SubscriptionInfoData"}
+"""Kafka Streams' own; its bytes are held against Kafka's in tests/groups/streams."""
+
+OUR_FIELDS = {"ClassicMemberMetadata": "StreamsGroupMemberMetadataValue"}
+"""Tags that Kafka does not have, and reads over: with a name of Kafka's, in a record that has none such."""
+
 
 DECLARED = {cls.__name__: cls for cls in WHOLE}
 """By Kafka's name."""
@@ -105,8 +111,9 @@ def said(field: Field) -> dict[str, Any]:
 
 
 def compare(cls: type[Struct], schemas: list[dict[str, Any]], common: dict[str, Any], where: str) -> None:
-    assert [said(f) for f in cls.__fields__] == [told(s) for s in schemas], where
-    for field, schema in zip(cls.__fields__, schemas, strict=True):
+    fields = [f for f in cls.__fields__ if OUR_FIELDS.get(said(f)["name"]) != where]
+    assert [said(f) for f in fields] == [told(s) for s in schemas], where
+    for field, schema in zip(fields, schemas, strict=True):
         kind = schema["type"].removeprefix("[]")
         if kind[0].isupper():
             inner = schema.get("fields") or common[kind]
@@ -116,7 +123,7 @@ def compare(cls: type[Struct], schemas: list[dict[str, Any]], common: dict[str, 
 def test_everything_is_declared_and_nothing_else() -> None:
     """Kafka's messages and records, and ours, are all there is; each once."""
     assert len(DECLARED) == len(WHOLE)
-    assert set(DECLARED) == set(ALL) | OURS_ALONE
+    assert set(DECLARED) == set(ALL) | OURS_ALONE | OF_STREAMS
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
