@@ -360,8 +360,10 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
 SAME_AGAIN: dict[
     type, Callable[[GroupShard, Any, Context], tuple[object, tuple[Arm | Disarm, ...]] | None]
 ] = {
-    HeartbeatRequest: lambda shard, request, context: classic_heartbeat.same_again(
-        _classic_group(shard, request.group_id), request
+    HeartbeatRequest: lambda shard, request, context: (
+        streams_classic.same_again(group, request, context)
+        if (group := _streams_group(shard, request.group_id)) is not None
+        else classic_heartbeat.same_again(_classic_group(shard, request.group_id), request)
     ),
     ConsumerGroupHeartbeatRequest: lambda shard, request, context: consumer_heartbeat.same_again(
         _consumer_group(shard, request.group_id), request, context

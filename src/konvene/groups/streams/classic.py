@@ -31,8 +31,9 @@ from konvene.groups.classic.side import ClassicSide
 from konvene.groups.classic.step import join_refused
 from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.conversion import DISABLED, classic_member, farewell
-from konvene.groups.epoch_group import static_member
+from konvene.groups.epoch_group import Settled, static_member
 from konvene.groups.streams import convert, log
+from konvene.groups.streams.assignors import assignment_configs
 from konvene.groups.streams.basis import see_basis
 from konvene.groups.streams.classic_tasks import (
     SHUTDOWN_REQUESTED,
@@ -52,7 +53,7 @@ from konvene.groups.streams.expressions import expressions
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import fence
 from konvene.groups.streams.resolving import hold_against_topics
-from konvene.groups.streams.step import Step, join_key, revocation_key, sync_key
+from konvene.groups.streams.step import Step, join_key, revocation_key, session_key, sync_key
 from konvene.groups.streams.targets import reconcile, retarget
 from konvene.groups.streams.topology import Topology
 from konvene.groups.streams.user_data import NO_REBALANCE_MS
@@ -61,7 +62,7 @@ from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from konvene.shard import causes
-from konvene.shard.contract import Context, Disarm, Outcome, Reply
+from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
 
 # --- join ------------------------------------------------------------------------------------------
@@ -286,14 +287,14 @@ def _has_to_rejoin(step: Step, member: Member) -> bool:
     hear how far the member is, or to tell it where others have their state.
 
     Where members of the classic protocol are alone, a join is all that a target can be computed for, and all
-    that can see that topics have changed."""
+    that can see that topics or settings have changed."""
     group, current = step.group, member.current
     if group.soft.shutdown is not None or current.state is MemberState.UNREVOKED_TASKS:
         return True
     alone = group.classic_members == len(group.members)
     if current.epoch < (group.epoch if alone else group.assignment_epoch):
         return True
-    if alone and group.soft.seen is not step.context.topics:
+    if alone and (group.soft.seen is not step.context.topics or _has_other_settings(step)):
         return True
     if current.state is MemberState.UNRELEASED_TASKS:
         target = Target(
@@ -302,6 +303,11 @@ def _has_to_rejoin(step: Step, member: Member) -> bool:
         if advance(current, target, None) != current:
             return True
     return _is_time_to_tell(step, member) or _misses_endpoints(step, member)
+
+
+def _has_other_settings(step: Step) -> bool:
+    """Whether the settings on which targets rest are not those of the last one."""
+    return assignment_configs(step.config, step.group.topology) != step.group.assignment_configs
 
 
 def _misses_endpoints(step: Step, member: Member) -> bool:
@@ -318,6 +324,25 @@ def _is_time_to_tell(step: Step, member: Member) -> bool:
     said = step.reported_by(member.member_id)
     interval_ms: int = step.config["streams.task.offset.interval.ms"]
     return said is None or not said.reported_ms <= step.context.now_ms < said.reported_ms + interval_ms
+
+
+def same_again(
+    group: StreamsGroup, request: HeartbeatRequest, context: Context
+) -> tuple[Settled, tuple[Arm | Disarm, ...]] | None:
+    """For a heartbeat that was accepted, of a member that has what it is meant to have. Not where it is to
+    join when it is time, or where nobody else would see that topics have changed."""
+    member = group.members.get(request.member_id)
+    if member is None or member.classic is None or request.generation_id != member.current.epoch:
+        return None
+    if request.group_instance_id not in (None, member.instance_id) or member.current.assigned.warmup:
+        return None
+    is_settled = group.epoch == group.assignment_epoch and member.is_reconciled_to(group.epoch)
+    if not is_settled or group.classic_members == len(group.members):
+        return None
+    if _has_to_rejoin(Step(group, context), member):
+        return None
+    timeout_ms = member.classic.session_timeout_ms
+    return Settled(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)
 
 
 # --- leave -----------------------------------------------------------------------------------------
