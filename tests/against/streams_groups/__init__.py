@@ -18,6 +18,7 @@ each record counts once; where not, no fewer times than once.
 | test_topics.py | internal topics as the broker makes them; source topics that are missing or wrong |
 | test_instances.py | instances and threads come, leave, die and are rolled; standbys; failures |
 | test_migration.py | classic applications become streams groups and come back |
+| test_user_data.py | what classic applications say and are told, by Kafka's own code |
 | test_queries.py | interactive queries: each instance knows where every key is |
 | test_operators.py | what the admin client and Kafka's own tools tell of streams groups, and do to them |
 | at-work.txt, ended.txt | what Kafka's tools said of Kafka, of an application at work and of one that ended |

@@ -149,7 +149,7 @@ def _read_task(reader: _Reader, version: int) -> Task:
 
 
 def _read_partitions(reader: _Reader) -> tuple[TopicPartition, ...]:
-    return tuple(sorted(reader.many(lambda: (reader.text(), reader.int32()), 6)))
+    return tuple(sorted(set(reader.many(lambda: (reader.text(), reader.int32()), 6))))
 
 
 def _read_hosts(reader: _Reader, version: int) -> tuple[ByHost, ByHost]:
@@ -166,7 +166,7 @@ def _read_hosts(reader: _Reader, version: int) -> tuple[ByHost, ByHost]:
         return topics[number], reader.int32()
 
     def some() -> tuple[TopicPartition, ...]:
-        return tuple(sorted(reader.many(partition, 8)))
+        return tuple(sorted(set(reader.many(partition, 8))))
 
     active = _read_by_host(reader, some)
     return active, _read_by_host(reader, some) if version >= FIRST_WITH_STANDBY_HOSTS else {}

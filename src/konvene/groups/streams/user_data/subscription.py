@@ -29,8 +29,9 @@ LATEST_OFFSET = -2
 UNKNOWN_OFFSET = -3
 """The offset sum of a task whose state is there, and nobody knows how far it is."""
 
-ENDPOINT = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+)]?:([0-9]{1,10})")
-"""`host:port`, `[host]:port`, and either behind `protocol://`."""
+ENDPOINT = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)]?:([0-9]{1,10})")
+"""`host:port`, `[host]:port`, and either behind `protocol://`. Before its release 4.4 Kafka Streams took an
+empty host for one, too; and each member wants to find itself among the endpoints that it is told."""
 
 MAX_PORT = 0xFFFF
 """The streams protocol has no room for more."""
@@ -81,15 +82,18 @@ def read_subscription_info(data: bytes) -> SubscriptionInfo:
     if len(data) < 4:
         raise UserDataError("there is no user data")
     version = int.from_bytes(data[:4], "big", signed=True)
-    if version > LATEST_VERSION:
+    if version > LATEST_VERSION:  # Of those the two versions can be read, and nothing else.
         raise UserDataError(f"its version is {version}, and {LATEST_VERSION} is the latest that is known")
     if version < 1:
         raise UserDataError(f"its version is {version}")
     try:
-        said = decode(SubscriptionInfoData, version, data)
-        return _read(said)
+        said = _read(decode(SubscriptionInfoData, version, data))
     except (CodecError, UnicodeDecodeError) as unread:
         raise UserDataError(f"it is malformed ({unread})") from None
+    latest = said.latest_supported_version
+    if version >= FIRST_VERSION_WITH_LATEST_SUPPORTED and version > latest:
+        raise UserDataError(f"its version is {version}, beyond {latest}, which it says is its latest")
+    return said
 
 
 def _read(said: SubscriptionInfoData) -> SubscriptionInfo:
