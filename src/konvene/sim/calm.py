@@ -35,12 +35,14 @@ from konvene.groups.streams.configure import KIP, Status, configure
 from konvene.groups.streams.expressions import named
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.topology import sources
-from konvene.sim.chaos import CONSUMER_SETTINGS, STREAMS_SETTINGS, topic_back
+from konvene.groups.streams.topology import Topology, sources
+from konvene.sim.chaos import topic_back
 from konvene.sim.event import Broken
 from konvene.sim.faults import SECRET, Options
-from konvene.sim.members import assigns
+from konvene.sim.members import assigns, runs_applications
+from konvene.sim.members.application import Application
 from konvene.sim.promises.streams import matched
+from konvene.sim.settings import CONSUMER_SETTINGS, STREAMS_SETTINGS
 from konvene.sim.share.strikes import SHARE_SETTINGS
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ def _converges(world: World) -> None:
 
     Four heartbeats: to hear of it, to give up, to hear that it was given up, and one for good measure. The
     first may still be as far away as was told while there was trouble, the others as is told by now."""
-    if "streams" in world.kinds:
+    if runs_applications(world.kinds):
         _streams_converge(world)
         return
     if not assigns(world.kinds) or not all(
@@ -120,9 +122,14 @@ def _streams_converge(world: World) -> None:
 
     A member looks at each tick how far it has restored."""
     config = world.config
+    groups = [world.shell.core.groups.get(name) for name in _groups(world)]
+    if not all(isinstance(group, StreamsGroup) for group in groups):
+        return
     beat_ms: int = config["group.streams.heartbeat.interval.ms"]
     told_ms = told_interval_ms(beat_ms, config, len(world.living()), waits=False)
     bound_ms = max(beat_ms, told_ms) + 3 * told_ms + _restoring_ms(world) + SOON_MS
+    if "streams-migration" in world.kinds:
+        bound_ms += _classic_ms(world)
     bound_ms += config["group.streams.assignment.interval.ms"] + 2 * world.options["heartbeat.ms"]
     count = config["group.streams.num.standby.replicas"]
     before = {name: _generation(world, name) for name in _groups(world)}
@@ -136,6 +143,13 @@ def _streams_converge(world: World) -> None:
         world.living()[0].leave()  # What it says does not arrive any more: its session has to end.
         bound_ms += _longest(world)[0]
         _within(world, bound_ms, lambda: _stable(world), "TasksConverge", lambda: _why_not(world))
+
+
+def _classic_ms(world: World) -> int:
+    """For members of the classic protocol, who tell how far they are when it is time for that, join twice to
+    hand something on, and begin a generation where they are left alone."""
+    beats_ms = 8 * int(world.options["heartbeat.ms"])
+    return beats_ms + 4 * int(world.config["group.streams.task.offset.interval.ms"]) + SLACK_MS
 
 
 def _restoring_ms(world: World) -> int:
@@ -171,7 +185,7 @@ def _heal(world: World) -> None:
         other.die()
     if world.share is not None and world.counts["fault topic_gone"]:
         topic_back(world, "extra")
-    if "streams" in world.kinds:
+    if runs_applications(world.kinds):
         world.internal_topics.mend()
     if world.options["twins"]:
         _one_of_twins(world)
@@ -245,6 +259,8 @@ def _group_stable(world: World, name: str, members: list[Member]) -> bool:
     if isinstance(found, ShareGroup):
         return _sharers_stable(world, found, members)
     group = world.group(name)
+    if runs_applications(world.kinds):
+        return _classic_applications_stable(world, group, members)
     if group.state is not State.STABLE or len(group.members) != len(members):
         return False
     owned: set[tuple[str, int]] = set()
@@ -309,6 +325,31 @@ def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) ->
     if mode == KIP and stale:  # Who is not honest brought it.
         return bool(world.options["hostile"]) and (len(stale) == len(group.members) or set(owned) == wanted)
     return set(owned) == wanted and not group.warmup and (not found.is_ready or _shared_out(world, group))
+
+
+def _classic_applications_stable(world: World, group: ClassicGroup, members: list[Member]) -> bool:
+    """All in one generation, and each task is run by one, restored. Or its topics do not fit, and nobody
+    runs; static members come back to the assignment that stands, whatever it was made for."""
+    if group.state is not State.STABLE or len(group.members) != len(members):
+        return False
+    if not all(m.settled and m.member_id in group.members and m.epoch == group.generation for m in members):
+        return False
+    owned = [tp for member in members for tp in member.owned]
+    sent = [member.topology.wire() for member in members if isinstance(member, Application)]
+    counts = dict(world.partition_counts())
+    found = [configure(Topology.from_request(each), counts) for each in dict.fromkeys(sent)]
+    if len(owned) != len(set(owned)):
+        return False
+    if _may_be_left_out(world, members) or len(found) != 1 or not found[0].is_ready:
+        return True
+    parts = found[0].topology.subtopologies if found[0].topology is not None else {}
+    wanted = {
+        (topic, p)
+        for name, count in found[0].tasks.items()
+        for topic in sources(parts[name])
+        for p in range(min(count, counts[topic]))
+    }
+    return set(owned) == wanted
 
 
 def _shared_out(world: World, group: StreamsGroup) -> bool:

@@ -22,10 +22,10 @@ from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequest
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.sim.compaction import compacted
 from konvene.sim.faults import ALL_FAULTS, SECRET
-from konvene.sim.members import assigns
+from konvene.sim.members import assigns, runs_applications
 from konvene.sim.process import Process
+from konvene.sim.settings import settings_of
 from konvene.sim.share.strikes import (
-    SHARE_SETTINGS,
     alteration,
     beginning_goes,
     deletion,
@@ -160,6 +160,32 @@ def restart_host(world: World, host: str) -> None:
 
 def _next_topology(world: World) -> None:
     world.internal_topics.next_topology(world.random.choice(_groups(world)))
+
+
+def _next_protocol(world: World) -> None:
+    """An application is rolled to the other protocol, or back, as a whole or in part."""
+    group = world.random.choice(_groups(world))
+    now = world.upgraded.get(group, world.options["streams.upgraded"])
+    to = float(now < 0.5 or (now < 1 and world.random.random() < 0.5))
+    world.upgraded[group] = to
+    world.happened("operator", f"rolls {group} to the {'streams' if to else 'classic'} protocol", None)
+    hosts = list(dict.fromkeys(getattr(m, "host", m.name) for m in world.living() if m.group == group))
+    if hosts and world.random.random() < 0.3:
+        hosts = hosts[: world.random.randint(1, len(hosts))]
+    at_ms, pause_ms = 0, log_uniform_ms(world, 100, world.options["session.ms"])
+    for host in hosts:
+        at_ms += world.random.randint(1, pause_ms)
+        world.agenda.after(at_ms, _restart_somehow, world, host)
+
+
+def _restart_somehow(world: World, host: str) -> None:
+    """By a deployment, whose clients say goodbye or do not."""
+    says_goodbye = world.random.random() < 0.6
+    for member in list(world.members):
+        if member.alive and getattr(member, "host", member.name) == host and not world.is_calm:
+            world.happened(member.name, "is started anew", None)
+            member.leave() if says_goodbye else member.die()
+            world.agenda.after(world.random.randint(1, 3_000), _restart, world, member)
 
 
 def _shutdown(world: World) -> None:
@@ -372,49 +398,8 @@ def _internal_gone(world: World) -> None:
     world.internal_topics.mend(some=True)
 
 
-SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("group.max.size", ("1000", "2", "4")),
-    ("group.initial.rebalance.delay.ms", ("3000", "500", "0")),
-    ("offsets.retention.minutes", ("10080", "1")),
-    ("offset.metadata.max.bytes", ("4096", "4")),
-)
-"""Settings that change, and to what; the default first."""
-
-
-CONSUMER_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("group.consumer.max.size", ("1000", "2", "4")),
-    ("group.consumer.assignment.interval.ms", ("0", "1000", "4000")),
-    ("group.consumer.session.timeout.ms", ("10000", "20000")),
-    ("group.consumer.heartbeat.interval.ms", ("3000", "1000")),
-    ("konvene.heartbeat.policy", ("responsive", "kafka")),
-    ("group.consumer.migration.policy", ("bidirectional", "upgrade", "downgrade", "disabled")),
-    ("group.consumer.assignors", ("uniform,range", "range,uniform")),
-)
-
-
-STREAMS_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("group.streams.max.size", ("1000", "2", "4")),
-    ("group.streams.assignment.interval.ms", ("0", "1000", "4000")),
-    ("group.streams.initial.rebalance.delay.ms", ("0", "3000")),
-    ("group.streams.session.timeout.ms", ("10000", "20000")),
-    ("group.streams.heartbeat.interval.ms", ("3000", "1000")),
-    ("group.streams.num.standby.replicas", ("0", "1", "2")),
-    ("group.streams.acceptable.recovery.lag", ("10000", "0", "100")),
-    ("group.streams.num.warmup.replicas", ("2", "0", "1", "3")),
-    ("konvene.heartbeat.policy", ("responsive", "kafka")),
-)
-
-
-def _settings(world: World) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    if "streams" in world.kinds:
-        return (*SETTINGS, *STREAMS_SETTINGS)
-    if world.share is not None:
-        return (*SETTINGS, *SHARE_SETTINGS)
-    return (*SETTINGS, *CONSUMER_SETTINGS) if assigns(world.kinds) else SETTINGS
-
-
 def _setting(world: World) -> None:
-    table = _settings(world)
+    table = settings_of(world.kinds)
     name, values = world.random.choice(table)
     value = world.random.choice(values)
     world.happened("broker", f"{name}={value}", None)
@@ -453,7 +438,7 @@ def _describe(world: World) -> None:
     _ask(world, DescribeGroupsRequest(groups=(*groups, "nobody")), 6)
     if assigns(world.kinds):
         _ask(world, ConsumerGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
-        if "streams" in world.kinds:
+        if runs_applications(world.kinds):
             _ask(world, StreamsGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
     _ask(world, OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=g) for g in groups)), 9)
 
@@ -489,6 +474,7 @@ STRIKE: dict[str, Callable[[World], None]] = {
     "internal_gone": _internal_gone,
     "shutdown": _shutdown,
     "next_topology": _next_topology,
+    "next_protocol": _next_protocol,
     "transactions_fail_over": _transactions_fail_over,
     "node_dies": _node_dies,
     "share_state_fails_over": share_state_fails_over,

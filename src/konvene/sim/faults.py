@@ -161,6 +161,15 @@ WARMUP_KNOBS: tuple[Knob, ...] = (
 )  # fmt: skip
 """Of tasks that warm up, drawn behind what else streams groups have."""
 
+STREAMS_MIGRATION_KNOBS: tuple[Knob, ...] = (
+    Knob("streams.upgraded", 0.5, lambda r: r.choice([0.0, 0.0, 1.0, round(r.uniform(0.1, 0.9), 2)]),
+         "part of the members of an application that speak the streams protocol when they start, at first"),
+    Knob("streams.migration.policy", "bidirectional",
+         _one_of(*["bidirectional"] * 7, "upgrade", "downgrade", "disabled"),
+         "konvene.streams.migration.policy"),
+)  # fmt: skip
+"""Of applications that are moved between the classic and the streams protocol; their mode is kip, mostly."""
+
 TRANSACTION_KNOBS: tuple[Knob, ...] = (
     Knob("transaction.version", 2, _one_of(2, 2, 2, 1, 0), "the level of the feature transaction.version"),
     Knob("transaction.timeout.ms", 20_000, _one_of(2_000, 10_000, 20_000, 60_000),
@@ -251,6 +260,10 @@ WARMUP_FAULTS = (
     Fault("next_topology", 2, "an application is rolled to its next topology, as a whole or in part"),
 )
 
+STREAMS_MIGRATION_FAULTS = (
+    Fault("next_protocol", 6, "an application is rolled to the other protocol, as a whole or in part"),
+)
+
 TRANSACTION_FAULTS = (
     Fault("transactions_fail_over", 4, "the coordinator of transactions dies, as the other one does"),
     Fault("node_dies", 3, "both coordinators die at the same moment, and all markers that are on their way"),
@@ -271,10 +284,12 @@ SECRET = "secret"
 """Topics whose names begin like this nobody may describe: no expression matches them."""
 
 ALL_KNOBS = (
-    *KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *WARMUP_KNOBS, *TRANSACTION_KNOBS, *SHARE_KNOBS,
+    *KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *WARMUP_KNOBS, *STREAMS_MIGRATION_KNOBS,
+    *TRANSACTION_KNOBS, *SHARE_KNOBS,
 )  # fmt: skip
 ALL_FAULTS = (
-    *FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS, *WARMUP_FAULTS, *TRANSACTION_FAULTS, *SHARE_FAULTS,
+    *FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS, *WARMUP_FAULTS, *STREAMS_MIGRATION_FAULTS,
+    *TRANSACTION_FAULTS, *SHARE_FAULTS,
 )  # fmt: skip
 
 
@@ -294,10 +309,10 @@ class Options:
     @classmethod
     def drawn(
         cls, random: Random, *, consumers: bool = False, streams: bool = False, transactions: bool = False,
-        share: bool = False,
+        share: bool = False, streams_migration: bool = False,
     ) -> Options:  # fmt: skip
-        """For a run of chaos; with `consumers`, `streams`, `transactions` and `share` what is theirs too. A
-        fault is there in three runs of five."""
+        """For a run of chaos; with `consumers`, `streams`, `transactions`, `share` and `streams_migration`
+        what is theirs too. A fault is there in three runs of five."""
         knobs = {knob.name: knob.calm for knob in ALL_KNOBS}
         knobs |= {knob.name: knob.draw(random) for knob in KNOBS}
         faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
@@ -316,6 +331,10 @@ class Options:
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in WARMUP_FAULTS
             }
+        if streams_migration:
+            knobs |= {knob.name: knob.draw(random) for knob in STREAMS_MIGRATION_KNOBS}
+            knobs["streams.mode"] = "kafka" if random.random() < 0.1 else "kip"
+            faults |= {f.name: f.weight * random.uniform(0.5, 1) for f in STREAMS_MIGRATION_FAULTS}
         if transactions:
             knobs |= {knob.name: knob.draw(random) for knob in TRANSACTION_KNOBS}
             faults |= {

@@ -12,6 +12,7 @@ from typing import Any
 
 from konvene.codec.schema import Struct
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest
 
@@ -32,7 +33,7 @@ class MemberIds:
         whole = isinstance(request, ConsumerGroupHeartbeatRequest)
         if groups is not None and isinstance(request, JoinGroupRequest):
             group = groups.get(request.group_id)
-            whole = isinstance(group, ConsumerGroup) and not group.is_empty
+            whole = isinstance(group, ConsumerGroup | StreamsGroup) and not group.is_empty
         return f"{stem}-{number}" if whole else number
 
     def own(self, client_id: str) -> str:

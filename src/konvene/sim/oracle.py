@@ -22,11 +22,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.streams.group import StreamsGroup
 from konvene.sim.event import Broken, Event, OffsetKey
 
 if TYPE_CHECKING:
+    from konvene.sim.members.application import Application
     from konvene.sim.members.member import Member
-    from konvene.sim.members.streams import StreamsMember
+    from konvene.sim.process import Process
 
 TopicPartition = tuple[str, int]
 
@@ -42,8 +44,12 @@ class Oracle:
         self._age: dict[OffsetKey, int] = {}
         """Rises when an offset goes back rightly."""
         self._owners: dict[str, Member] = {}
-        self._runs: dict[str, StreamsMember] = {}
+        self._runs: dict[str, Application] = {}
         self._without: set[str] = set()
+        self._doubtful: dict[str, int] = {}
+        """Members of which the coordinator may think that they own nothing, in which life of theirs."""
+        self._unaware: set[str] = set()
+        """Members that were thrown out while they waited, and were let in again before they noticed."""
         self.reads = self.repeated = 0
 
     def __repr__(self) -> str:
@@ -69,9 +75,11 @@ class Oracle:
                 why = f"{member.name} and {other.name} own {both} in {member.epoch}"
                 raise Broken("NobodySharesAPartition", why)
 
-    def runs(self, member: StreamsMember) -> None:
+    def runs(self, member: Application) -> None:
         """It has other tasks than before, or none. T1: of those who are members nobody else runs them,
-        restored or not. T2: nobody else of its process has the same state open."""
+        restored or not. T2: nobody else of its process has the same state open; but who speaks the classic
+        protocol waits for a lock."""
+        self._unaware.discard(member.name)
         if self.off:
             return
         if not member.tasks:
@@ -84,14 +92,26 @@ class Oracle:
             if other is member or other.group != member.group or not self._is_current(other):
                 continue
             both = other.tasks.active & member.tasks.active
-            if both:
+            if both and self._is_sure(member) and self._is_sure(other):
                 told = ", ".join(sorted(map(str, both)))
                 raise Broken("NobodySharesATask", f"{member.name} and {other.name} run {told}")
             both = other.opened & member.opened
-            if both and other.process_id == member.process_id:
+            if both and other.process_id == member.process_id and other.locks is member.locks is False:
                 told = ", ".join(sorted(map(str, both)))
                 why = f"{member.name} and {other.name} of {member.process_id} have the state of {told} open"
                 raise Broken("NobodySharesATask", why)
+
+    def doubts(self, client: Process) -> None:
+        """Somebody was told late what it owned then, so that it may seem to have given up what it has."""
+        self._doubtful[client.name] = client.life
+
+    def let_in_again(self, client_id: str) -> None:
+        """It was no member any more when it joined under the id that it had. What it runs may be somebody
+        else's, until it hears what it has now."""
+        self._unaware.add(client_id)
+
+    def _is_sure(self, member: Member) -> bool:
+        return self._doubtful.get(member.name) != member.life and member.name not in self._unaware
 
     def floors(self, group: str, wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """What a fetch that is sent now must at least find."""
@@ -156,8 +176,15 @@ def of_others(event: Event) -> Iterator[OffsetKey]:
     Such a group takes a member id that it does not know for somebody new, where a classic one answers
     UNKNOWN_MEMBER_ID; and a commit at the group's epoch is taken for any partition. So does Kafka."""
     group = event.after.groups.get(event.request.group_id)
-    member = group.members.get(event.request.member_id) if isinstance(group, ConsumerGroup) else None
-    if not isinstance(group, ConsumerGroup) or member is None or member.classic is None:
+    if not isinstance(group, ConsumerGroup | StreamsGroup):
+        return
+    member = group.members.get(event.request.member_id)
+    if member is None or member.classic is None:
+        return
+    if isinstance(group, StreamsGroup):
+        for key in event.after.offsets:
+            if group.active.get(group.reader_of(key[1]) or "", {}).get(key[2]) != member.member_id:
+                yield key
         return
     topics = event.shell.topics.by_name
     for key in event.after.offsets:

@@ -19,7 +19,7 @@ from konvene.sim.calm import calm
 from konvene.sim.compaction import assert_compaction_changes_nothing
 from konvene.sim.event import Broken
 from konvene.sim.faults import Options
-from konvene.sim.members import assigns, shares, transacts
+from konvene.sim.members import assigns, runs_applications, shares, transacts
 from konvene.sim.promises import promises_of
 from konvene.sim.record import Recorder
 from konvene.sim.world import LOOK_EVERY, World, line
@@ -41,8 +41,9 @@ class Run:
     def options(self) -> Options:
         """What the seed draws, and what was set by hand. Raises ValueError for a knob that there is not."""
         drawn = Options.drawn(
-            Random(f"options {self.seed}"), consumers=assigns(self.kinds), streams="streams" in self.kinds,
-            transactions=transacts(self.kinds), share=shares(self.kinds),
+            Random(f"options {self.seed}"), consumers=assigns(self.kinds),
+            streams=runs_applications(self.kinds), transactions=transacts(self.kinds),
+            share=shares(self.kinds), streams_migration="streams-migration" in self.kinds,
         )  # fmt: skip
         return drawn.with_set(self.sets)
 

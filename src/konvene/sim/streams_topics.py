@@ -47,7 +47,10 @@ def streams_settings(options: Options) -> dict[str, str]:
         "max.size": options["max.size"],
     }
     settings = {f"group.streams.{name}": str(value) for name, value in told.items()}
-    return settings | {"konvene.streams.mode": options["streams.mode"]}
+    return settings | {
+        "konvene.streams.mode": options["streams.mode"],
+        "konvene.streams.migration.policy": options["streams.migration.policy"],
+    }
 
 
 class InternalTopics:
@@ -123,7 +126,7 @@ class InternalTopics:
         found, at = world.shell.core.groups.get(group), self.deployed.get(group, 0)
         if world.config["konvene.streams.mode"] != KIP or world.options["hostile"] or at >= LAST_EPOCH:
             return
-        if not isinstance(found, StreamsGroup) or found.topology_epoch != at:
+        if not isinstance(found, StreamsGroup) or found.topology_epoch != at or found.classic_members:
             return
         if world.log.durable < len(world.log.batches):
             return

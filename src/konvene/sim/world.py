@@ -28,6 +28,7 @@ from konvene.groups.streams.ends import LOOK_UP_ENDS
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.work import CREATE_TOPICS
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
@@ -36,16 +37,16 @@ from konvene.sim.agenda import Agenda
 from konvene.sim.event import Event, Promise
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.member_ids import MemberIds
-from konvene.sim.members import assigns, kinds, shares, transacts
+from konvene.sim.members import assigns, kinds, runs_applications, shares, transacts
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.members.streams_state import Stores
 from konvene.sim.oracle import Oracle, TopicPartition, of_others
 from konvene.sim.process import Process
 from konvene.sim.promises import observer
 from konvene.sim.record import Recorder
+from konvene.sim.settings import at_first
 from konvene.sim.share.node import ShareNode
 from konvene.sim.share.settings import share_settings
-from konvene.sim.share.strikes import SHARE_SETTINGS
 from konvene.sim.shell import Log, Shell
 from konvene.sim.streams_topics import InternalTopics, streams_settings
 from konvene.sim.transactions.node import Transactions, transaction_settings
@@ -159,12 +160,7 @@ class World:
             self.settings |= consumer_settings(options, "migration" in self.kinds) | dict(settings)
         if shares(self.kinds):
             self.settings |= share_settings(options) | dict(settings)
-        self._settings_at_first = {
-            n: v[0]
-            for n, v in (
-                *chaos.SETTINGS, *chaos.CONSUMER_SETTINGS, *chaos.STREAMS_SETTINGS, *SHARE_SETTINGS,
-            )
-        } | self.settings  # fmt: skip
+        self._settings_at_first = at_first() | self.settings
         self.share: ShareNode | None = None
         self._configure()
         self.topics = Topics()
@@ -178,6 +174,9 @@ class World:
         self.share = ShareNode(self) if shares(self.kinds) else None
         self.stores = Stores()
         self.internal_topics = InternalTopics(self)
+        self.upgraded: dict[str, float] = {}
+        """By group, the part of its members that speak the streams protocol when they start, since its
+        application was rolled."""
         self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
         self.log = Log()
         self.shell = self.new_shell()
@@ -371,7 +370,7 @@ class World:
             self.others += self.transactions.begin()
         if self.share is not None:
             self.share.begin()
-        if "streams" in self.kinds:
+        if runs_applications(self.kinds):
             self.internal_topics.source_comes()
         for process in (*self.members, *self.others):
             self.agenda.after(self.random.randint(0, 2_000), self._start, process)
@@ -484,6 +483,8 @@ class World:
             self.share.arrive(client, (life, connection), request, version, answered)
             return
         self.happened(client.name, "->" if connection == client.connection else "-> late", request)
+        if late and isinstance(request, JoinGroupRequest):
+            self.oracle.doubts(client)
         shell = self._coordinator_for(request)
         fresh = self._ids.fresh(client.name, request, shell.core.groups)
         call = Call(version, client.name, "/10.0.0.1", (fresh,))
@@ -578,6 +579,10 @@ class World:
                 self.recorder.event(event)
         for key in event.before.offsets.keys() - event.after.offsets.keys():
             self.oracle.went_back(key)
+        if event.asks("JoinGroup") and event.request.member_id and event.error is Errors.NONE:
+            name, member_id = event.request.group_id, event.request.member_id
+            if member_id not in getattr(event.before.groups.get(name), "members", ()):
+                self.oracle.let_in_again(event.client_id)
         if event.asks("OffsetCommit"):
             late = self._late or event.request.generation_id_or_member_epoch < 0
             for key in event.after.offsets if late else of_others(event):

@@ -31,6 +31,8 @@ class Kind(NamedTuple):
     """Whether one that comes back may be another than it was."""
     transacts: bool = False
     """Whether what they read and commit is in transactions."""
+    applications: bool = False
+    """Whether they are applications of Kafka Streams, some of them of the streams protocol at least."""
     shares: bool = False
     """Whether several of them read the same partition, and acknowledge each record."""
 
@@ -55,6 +57,12 @@ def shares(names: Sequence[str]) -> bool:
     """Whether there are members of these kinds that share partitions."""
     known = kinds()
     return any(name in known and known[name].shares for name in names)
+
+
+def runs_applications(names: Sequence[str]) -> bool:
+    """Whether there are members of these kinds that are applications of Kafka Streams."""
+    known = kinds()
+    return any(name in known and known[name].applications for name in names)
 
 
 def assigns(names: Sequence[str]) -> bool:

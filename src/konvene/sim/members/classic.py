@@ -80,7 +80,8 @@ class ClassicMember(Member):
         self.rebalance_ms: int = options["rebalance.ms"]
         self.topics = self._reads()
         self.assignors = self._assignors(options["assignor"])
-        self.cooperative = ASSIGNORS[known_as(self.assignors[0])].cooperative
+        self.cooperative = self._is_cooperative()
+        self.protocol_type: str = options["type"]
         self.join_version = 9 if static else world.random.choice(JOIN_VERSIONS)
         self.beat_ms = options["heartbeat.ms"]
         self._reset()
@@ -93,6 +94,9 @@ class ClassicMember(Member):
         names = [COMMON, *random.sample(OTHERS, random.randint(0, len(OTHERS)))]
         random.shuffle(names)
         return names
+
+    def _is_cooperative(self) -> bool:
+        return ASSIGNORS[known_as(self.assignors[0])].cooperative
 
     def _reads(self) -> tuple[str, ...]:
         """Where members commit for what they do not read, nobody is to read it."""
@@ -129,6 +133,15 @@ class ClassicMember(Member):
     @property
     def member_id(self) -> str:
         return self._member_id
+
+    @property
+    def given(self) -> set[TopicPartition]:
+        """What it was given and has not given up."""
+        return self.owned
+
+    def take(self, partitions: set[TopicPartition]) -> None:
+        """From now on it has exactly these."""
+        self.own(partitions)
 
     # --- life ---
 
@@ -174,7 +187,7 @@ class ClassicMember(Member):
         self._send_join(reason)
 
     def _send_join(self, reason: str | None = None) -> None:
-        owned = tuple(Partition(*tp) for tp in sorted(self.owned)) if self.cooperative else ()
+        owned = tuple(Partition(*tp) for tp in sorted(self.given)) if self.cooperative else ()
         version = self.join_version
         request = JoinGroupRequest(
             group_id=self.group,
@@ -182,7 +195,7 @@ class ClassicMember(Member):
             rebalance_timeout_ms=self.rebalance_ms if version >= FIRST_WITH_REBALANCE_TIMEOUT else -1,
             member_id=self._member_id,
             group_instance_id=self.instance_id,
-            protocol_type=self.world.options["type"],
+            protocol_type=self.protocol_type,
             protocols=tuple(
                 JoinGroupRequestProtocol(name=name, metadata=self._told(name, owned))
                 for name in self.assignors
@@ -230,7 +243,7 @@ class ClassicMember(Member):
             generation_id=self.generation,
             member_id=self._member_id,
             group_instance_id=self.instance_id,
-            protocol_type=self.world.options["type"],
+            protocol_type=self.protocol_type,
             protocol_name=answer.protocol_name,
             assignments=given,
         )
@@ -282,14 +295,18 @@ class ClassicMember(Member):
             given = {(p.topic, p.partition) for p in read_assignment(assignment).partitions}
         except CodecError:
             given = set()
-        if not self.cooperative or self.owned <= given:
-            self.own(given)
+        self._turn_to(given)
+
+    def _turn_to(self, given: set[TopicPartition]) -> None:
+        """It is to have these: a cooperative member gives up first what it was not given."""
+        if not self.cooperative or self.given <= given:
+            self.take(given)
             return
         self._give_up(lambda: self._revoked(given))
 
     def _revoked(self, given: set[TopicPartition]) -> None:
         """A cooperative member gave up what it was not given; the others get it in the next generation."""
-        self.own(given)
+        self.take(given)
         self.join("need to revoke partitions and re-join")
 
     # --- giving up ---
@@ -299,14 +316,14 @@ class ClassicMember(Member):
         for anything else, and hears of the rebalance with its next heartbeat."""
         if self._giving_up:
             return
-        if self.cooperative or not self.owned:
+        if self.cooperative or not self.given:
             self._commit()
             self.join(reason)
         else:
             self._give_up(lambda: self._eager_join(reason))
 
     def _eager_join(self, reason: str) -> None:
-        self.own(set())
+        self.take(set())
         self.join(reason)
 
     def _give_up(self, then: Any) -> None:

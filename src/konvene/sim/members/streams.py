@@ -27,42 +27,26 @@ from konvene.messages.streams_group_heartbeat import (
 )
 from konvene.sim.agenda import Entry
 from konvene.sim.members import Kind
+from konvene.sim.members.application import NO_TASKS, Application
 from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
 from konvene.sim.members.streams_hostile import HostileStreams
-from konvene.sim.members.streams_topologies import topology_of
 from konvene.sim.process import Answer
 
 if TYPE_CHECKING:
     from konvene.sim.world import World
 
 LEAVE = -1
-NO_TASKS = Assignment()
 
 
-class StreamsMember(Member):
-    """See the top of this file. `tasks` is what it has, `running` those active ones that are restored."""
+class StreamsMember(Application):
+    """See the top of this file."""
 
     def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
         super().__init__(world, name, group)
-        options = world.options
         self.instance_id = name if static else None
-        self._plan_topology()
         self._silent = False
-        number = (int(name.removeprefix("c")) - 1) // options["groups"]
-        self.host = f"{group}-p{number // options['threads'] + 1}"
-        self.process_id = self.host
+        self.plan(world)
         self._reset()
-
-    def _plan_topology(self) -> None:
-        """What it runs in this life."""
-        world = self.world
-        epoch = world.internal_topics.epoch_to_bring(self.group)
-        self.topology = topology_of(world.options["topology"], self.group, epoch)
-        self.topics = self.topology.source_topics
-        self._reads = {each.subtopology_id: each.reads for each in self.topology.subtopologies}
-        self._stateful = {
-            each.subtopology_id for each in self.topology.subtopologies if each.state_changelog_topics
-        }
 
     def _reset(self) -> None:
         self.machine: StreamsMembership | None = None
@@ -85,13 +69,7 @@ class StreamsMember(Member):
     def settled(self) -> bool:
         """In, with all that it was told to have, restored."""
         m = self.machine
-        return (
-            m is not None
-            and m.state is State.STABLE
-            and not self._busy
-            and self.running == self.tasks.active
-            and all(not self._behind(task) for task in self.tasks.standby | self.tasks.warmup)
-        )
+        return m is not None and m.state is State.STABLE and not self._busy and self.is_restored
 
     @property
     def epoch(self) -> int:
@@ -101,12 +79,6 @@ class StreamsMember(Member):
     def member_id(self) -> str:
         return "" if self.machine is None else self.machine.member_id
 
-    @property
-    def opened(self) -> frozenset[Task]:
-        """The tasks whose state it has open: no other member of its process may."""
-        tasks = self.tasks.active | self.tasks.standby | self.tasks.warmup
-        return frozenset(task for task in tasks if task.subtopology in self._stateful)
-
     # --- life ---
 
     def start(self) -> None:
@@ -114,12 +86,14 @@ class StreamsMember(Member):
         self._reset()
         options, random = self.world.options, self.world.random
         if options["varied"] and random.random() < 0.1:
-            self.process_id = f"{self.host}-{self.name}.{self.life}"  # Elsewhere, with an empty disk.
+            self.process_id = self.process_of(
+                f"{self.host}-{self.name}.{self.life}"
+            )  # Elsewhere, with an empty disk.
         self._version = 0 if options["varied"] and random.random() < 0.2 else 1
         self._silent = bool(options["silent"]) and random.random() < options["silent"]
         if self._silent:
             self._version = 0  # Of version 1 nobody hears, after a restart, that it does not report.
-        self._plan_topology()
+        self.plan_topology()
         at = (self.host, 9000 + random.randint(0, 1))
         endpoint = at if random.random() < options["endpoints"] else None
         timeout_ms = options["rebalance.ms"] * (random.choice([1, 1, 2]) if options["varied"] else 1)
@@ -216,7 +190,7 @@ class StreamsMember(Member):
         """It is no member any more: everything is closed, and it joins anew."""
         self._busy = False
         self._carrying += 1
-        self._have(NO_TASKS)
+        self.have(NO_TASKS)
         self.forget_all()
         m.released(self.world.agenda.now_ms)
 
@@ -262,35 +236,11 @@ class StreamsMember(Member):
         life, turn, target = told
         has = target if self._may_take() and turn == m.turn else _common(self.tasks, target)
         if m.took(life, turn, has):
-            self._have(has)
+            self.have(has)
         self._carry_out()
         self._plan()
 
-    def _have(self, tasks: Assignment) -> None:
-        """From now on exactly these."""
-        self.tasks = tasks
-        self.running &= tasks.active
-        self.world.oracle.runs(self)
-        self._run_what_is_restored()
-
     # --- working ---
-
-    def _behind(self, task: Task) -> int:
-        if task.subtopology not in self._stateful:
-            return 0
-        return self.world.stores.behind(self.process_id, (self.group, task))
-
-    def _run_what_is_restored(self) -> None:
-        self.running |= {task for task in self.tasks.active if not self._behind(task)}
-        counts = self.world.partition_counts()
-        owned = {
-            (topic, task.partition)
-            for task in self.running
-            for topic in self._reads[task.subtopology]
-            if task.partition < counts.get(topic, 0)
-        }
-        if owned != self.owned:
-            self.own(owned)
 
     def _tick(self) -> None:
         """Restore, process and now and then commit."""
@@ -298,34 +248,21 @@ class StreamsMember(Member):
         m, now_ms = self.machine, self.world.agenda.now_ms
         if m is None:
             return
-        if self.world.is_calm and self.topology.epoch < self.world.internal_topics.epoch_to_bring(self.group):
+        if self.is_outdated():
             self.world.happened(self.name, "is started anew with the next topology", None)
             self.leave()
             self.start()
             return
         most = (now_ms - self._ticked_ms) * self.world.options["restore.rate"] // 1_000
         self._ticked_ms = now_ms
-        for _, task in self.tasks.units():
-            if task not in self.running and self._behind(task):
-                self.world.stores.restore(self.process_id, (self.group, task), most)
-        self._run_what_is_restored()
+        self.restore(most)
         if not self._busy:
-            self._process()
+            self.process()
             self._report(m)
             self._carry_out()
         if self.world.random.random() < 0.5:
             self._commit()
         self._plan()
-
-    def _process(self) -> None:
-        """What is processed is in the task's state, and in its changelog."""
-        before = dict(self.positions)
-        self.read()
-        for task in sorted(self.running, key=lambda t: t.place):
-            if task.subtopology in self._stateful:
-                tps = [(topic, task.partition) for topic in self._reads[task.subtopology]]
-                count = sum(max(0, self.positions.get(tp, 0) - before.get(tp, 0)) for tp in tps)
-                self.world.stores.write(self.process_id, (self.group, task), count)
 
     def _report(self, m: StreamsMembership) -> None:
         """How far the copies on its disk are, those too that nobody of the process has at the moment. Ends it
@@ -369,4 +306,4 @@ def _member(world: World, name: str, group: str) -> Member:
     return StreamsMember(world, name, group, static=bool(every) and number % every == 0)
 
 
-KINDS = (Kind("streams", _member, HostileStreams, assigned=True),)
+KINDS = (Kind("streams", _member, HostileStreams, assigned=True, applications=True),)

@@ -13,9 +13,10 @@ from typing import Any, TypeGuard
 from konvene.broker.coordinator import RING_AGAIN_MS
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
+from konvene.records.classic import GroupMetadataKey
 from konvene.sim.event import ASSIGNING, NOTHING, Event, Promise
 
-KINDS = ("classic", "static", "migration")
+KINDS = ("classic", "static", "migration", "streams-migration")
 
 SETTLED = (State.STABLE, State.EMPTY)
 """The states that a record tells of. In the others a group is on its way; the log still has the last one."""
@@ -49,14 +50,16 @@ class SettledGroupsAreStored(Promise):
 
 class SettledGroupsAreRestored(Promise):
     """G1, G3: a settled group is loaded as it was when the last shard ended; a group that is too large for a
-    limit that shrank begins a rebalance, and nobody else does."""
+    limit that shrank begins a rebalance, and so does one that became a classic one while somebody left it, as
+    its record says; and nobody else does."""
 
     def after(self, event: Event) -> None:
         if event.kind != "loaded":
             return
         most = event.shell.config["group.max.size"]
         for _, group in classic(event):
-            rebalances = len(group.members) > most
+            is_due = bool(group.members) and group.group_id in _due(event)
+            rebalances = len(group.members) > most or is_due
             assert (group.state in SETTLED) != rebalances, f"loaded as {group!r}; the limit is {most}"
         if event.before is NOTHING or event.lost:
             return
@@ -65,6 +68,17 @@ class SettledGroupsAreRestored(Promise):
             if isinstance(group, ClassicGroup) and group.state in SETTLED and _is_settled(again):
                 was, loaded = durable_part(group), durable_part(again)
                 assert loaded == was, f"{name} was {was}, loaded it is {loaded}"
+
+
+def _due(event: Event) -> set[str]:
+    """The groups whose last record says that a rebalance has yet to begin."""
+    told: dict[str, Any] = {}
+    for batch in event.shell.log.batches:
+        for record in batch.records:
+            key: Any = getattr(record, "key", None)
+            if isinstance(key, GroupMetadataKey):
+                told[key.group] = record.value
+    return {name for name, value in told.items() if value is not None and value.current_state_timestamp == -2}
 
 
 class TimersHaveAReason(Promise):

@@ -9,13 +9,12 @@ from konvene.broker.coordinator import RING_AGAIN_MS
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.step import SHORTEST_INITIAL_DELAY_MS
-from konvene.groups.consumer.group import ConsumerGroup
 from konvene.messages.join_group import JoinGroupResponse
 from konvene.messages.sync_group import SyncGroupResponse
-from konvene.sim.event import NOTHING, Event, Promise
+from konvene.sim.event import ASSIGNING, NOTHING, Event, Promise
 from konvene.sim.promises.classic import SETTLED, classic, is_member, who_is
 
-KINDS = ("classic", "static", "migration")
+KINDS = ("classic", "static", "migration", "streams-migration")
 
 MADE_BY_A_REBALANCE = (State.COMPLETING_REBALANCE, State.EMPTY)
 """The states into which a group comes when its rebalance completes: with members, and without any."""
@@ -228,9 +227,9 @@ class EveryGenerationWasToldWhy(Promise):
 
 
 def downgraded(event: Event) -> list[tuple[str, ClassicGroup]]:
-    """Groups that were consumer groups until now: their members begin with what they were meant to have."""
+    """Groups whose coordinator assigned until now: their members begin with what they were meant to have."""
     return [
         (name, group)
         for name, group in event.after.groups.items()
-        if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), ConsumerGroup)
+        if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), ASSIGNING)
     ]

@@ -14,6 +14,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.shard import GroupShard
+from konvene.groups.streams.group import StreamsGroup
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.coordinator import Record
 from konvene.records.transactional import InTransaction, TransactionEnded
@@ -139,9 +140,13 @@ class TombstonesLeaveNothing(Promise):
                 assert not shard.groups and not shard.offsets, f"{record} made {shard!r} of nothing"
 
 
+PAIRS = ({ClassicGroup, ConsumerGroup}, {ClassicGroup, StreamsGroup})
+"""Kinds of groups that may become each other while they have members."""
+
+
 class GroupsHaveOneType(Promise):
     """G9: a group has one type and one protocol type, as long as it has members, but that classic groups and
-    consumer groups may become each other; and so has each of them."""
+    consumer groups may become each other, and classic groups and streams groups; and so has each of them."""
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.whole):
@@ -153,7 +158,7 @@ class GroupsHaveOneType(Promise):
                 continue
             if type(old) is not type(group):
                 stayed = old.members.keys() & group.members.keys()
-                pair = {type(old), type(group)} == {ClassicGroup, ConsumerGroup}
+                pair = {type(old), type(group)} in PAIRS
                 assert pair or not stayed, f"{old!r} became {group!r} under its members"
             elif isinstance(group, ClassicGroup) and old.members and group.members:
                 was, is_now = old.protocol_type, group.protocol_type

@@ -17,7 +17,7 @@ from konvene.sim.event import Event, Promise
 from konvene.sim.promises.classic import classic, who_is
 from konvene.sim.promises.static import rebalance_timeout_ms
 
-KINDS = ("classic", "static", "migration")
+KINDS = ("classic", "static", "migration", "streams-migration")
 
 
 class RejoinsStartRebalances(Promise):

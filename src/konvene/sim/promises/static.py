@@ -9,7 +9,7 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.sim.event import NOTHING, Event, Promise
 from konvene.sim.promises.classic import SETTLED, classic
 
-KINDS = ("static", "migration")
+KINDS = ("static", "migration", "streams-migration")
 
 
 class InstancesAreMembers(Promise):

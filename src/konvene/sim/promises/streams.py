@@ -21,7 +21,7 @@ from konvene.records.streams import StreamsGroupCurrentMemberAssignmentKey
 from konvene.shard.image import Topics
 from konvene.sim.event import NOTHING, Event, Promise
 
-KINDS = ("streams",)
+KINDS = ("streams", "streams-migration")
 
 LEFT_FOR_A_WHILE = -2
 OWES = MemberState.UNREVOKED_TASKS
@@ -311,7 +311,9 @@ class NothingIsLeftBehind(Promise):
 
 
 class TimersOfStreamsHaveAReason(Promise):
-    """G11, L4: each member has its session, and who owes a revocation its time for that; nobody else has.
+    """G11, L4: each member has its session, and who owes a revocation its time for that; nobody else has. Who
+    speaks the classic protocol may have been told to join, or to ask for its assignment.
+
     While the first target is put off there is a timer that ends that."""
 
     def after(self, event: Event) -> None:
@@ -319,7 +321,7 @@ class TimersOfStreamsHaveAReason(Promise):
         for name, old, group in touched(event):
             wanted: set[Any] = {("session", name, member_id) for member_id in group.members}
             for member_id, member in group.members.items():
-                if member.current.state is OWES and member.current.epoch >= 0:
+                if member.classic is None and member.current.state is OWES and member.current.epoch >= 0:
                     wanted.add(("revocation", name, member_id))
             if group.soft.delayed:
                 wanted.add(("initial-delay", name))
@@ -328,11 +330,14 @@ class TimersOfStreamsHaveAReason(Promise):
             forgotten = wanted - armed.keys()
             assert not forgotten, f"{group!r}: timers were forgotten: {sorted(forgotten)}"
             ids = {*group.members, *(old.members if old is not None else ())}
-            there = {(kind, name, i) for kind in ("session", "revocation") for i in ids} & armed.keys()
+            kinds = ("session", "revocation", "rejoin", "resync")
+            there = {(kind, name, i) for kind in kinds for i in ids} & armed.keys()
             if event.whole:
                 there = {key for key in armed if len(key) > 1 and key[1] == name}
             if expressions(group.topology):
                 there.discard(("expressions", name))  # It may run, and find that there is nothing to do.
+            classic = [i for i, m in group.members.items() if m.classic is not None]
+            there -= {(kind, name, i) for kind in ("rejoin", "resync") for i in classic}
             leaked = there - wanted
             assert not leaked, f"{group!r}: timers without a reason: {sorted(leaked)}"
 
@@ -354,14 +359,14 @@ class StreamsSessionsAreOnesOwn(Promise):
             if not isinstance(group, StreamsGroup):
                 continue
             old = event.before.groups.get(name)
-            heard = "" if event.request is None else getattr(event.request, "member_id", "")
+            heard = who_asks(event)
             for member_id in group.members:
                 at = event.shell.coordinator.deadlines.get(("session", name, member_id))
                 assert at is not None, f"{group!r}: {member_id} has no session"
                 known = self.ends.get((name, member_id))
                 stayed = isinstance(old, StreamsGroup) and member_id in old.members
                 again = event.kind == "timer" and event.outcome is None
-                if known is not None and stayed and member_id != heard and not again:
+                if known is not None and stayed and member_id not in heard and not again:
                     assert at == known, f"{group!r}: {member_id} was not heard, its session was moved"
                 self.ends[name, member_id] = at
         if event.asks("StreamsGroupHeartbeat") and event.error is Errors.NONE:
@@ -403,6 +408,14 @@ def touched(event: Event) -> Iterator[tuple[str, StreamsGroup | None, StreamsGro
         if isinstance(group, StreamsGroup):
             old = event.before.groups.get(name)
             yield name, old if isinstance(old, StreamsGroup) else None, group
+
+
+def who_asks(event: Event) -> set[str]:
+    """The member ids that a request is of, also one that it was given only now."""
+    if event.request is None:
+        return set()
+    answer: Any = event.answer
+    return {getattr(event.request, "member_id", ""), str(getattr(answer, "member_id", ""))}
 
 
 def matched(group: StreamsGroup, topics: Topics) -> dict[str, list[str]] | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from konvene.client.protocol import read_subscription
+from konvene.codec.errors import CodecError
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.streams.configure import KAFKA, Configured, configure
@@ -18,7 +20,7 @@ from konvene.shard.errors import GroupError
 from konvene.sim.event import Event, Promise
 from konvene.sim.promises.streams import LEFT_FOR_A_WHILE, OWES, has, touched, units, was
 
-KINDS = ("streams",)
+KINDS = ("streams", "streams-migration")
 
 HEARTBEAT = "StreamsGroupHeartbeat"
 ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
@@ -174,7 +176,8 @@ def owned_by(said: Any) -> set[Unit] | None:
 class NoTaskIsTakenUnheard(Promise):
     """M6: a task that a member had it has no more when it says in all three roles what it has, without that,
     or leaves for a while; but a task may change its role in place. A heartbeat that leaves out any of the
-    three confirms nothing."""
+    three confirms nothing. MG1: who speaks the classic protocol says as it joins which partitions it owns;
+    copies it has as long as it is told to."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
@@ -198,11 +201,38 @@ class NoTaskIsTakenUnheard(Promise):
         """What the member says that it still has; None where it says nothing. M13: who leaves for a while
         gives up what it owes, and keeps the rest."""
         said = event.request
+        if event.asks("JoinGroup") and joined_as(event) == member.member_id:
+            return owned_by_partitions(event, before)
         if said is None or said.member_id != member.member_id or event.api != HEARTBEAT:
             return None
         if said.member_epoch == LEFT_FOR_A_WHILE:
             return before.current.assigned.units()
         return owned_by(said)
+
+
+def joined_as(event: Event) -> str:
+    """The member id of who joined with the classic protocol."""
+    return str(getattr(event.answer, "member_id", ""))
+
+
+def owned_by_partitions(event: Event, before: Member) -> set[Unit]:
+    """The active tasks of which a JoinGroup says that it owns some partition; and no copies."""
+    said = {each.name: each.metadata for each in event.request.protocols}.get("stream", b"")
+    group = event.before.groups[event.request.group_id]
+    assert isinstance(group, StreamsGroup)
+    return {
+        (Role.ACTIVE, str(group.reader_of(topic)), partition)
+        for topic, partition in read_owned(said)
+        if group.reader_of(topic) is not None
+    }
+
+
+def read_owned(metadata: bytes) -> set[tuple[str, int]]:
+    """What a subscription says that its member owns."""
+    try:
+        return {(each.topic, each.partition) for each in read_subscription(metadata).owned}
+    except CodecError:
+        return set()
 
 
 class MembersMoveWhenTasksAreGivenUp(Promise):
@@ -220,6 +250,8 @@ class MembersMoveWhenTasksAreGivenUp(Promise):
                 before = was(old, member)
                 if before is not None and before.current is member.current:
                     continue
+                if isinstance(event.before.groups.get(name), ClassicGroup) and member.classic is not None:
+                    continue  # See `UpgradesTakeOverTasks`.
                 self._look(name, group, before, member)
 
     def _look(self, name: str, group: StreamsGroup, before: Member | None, member: Member) -> None:
@@ -282,7 +314,8 @@ class TasksToGiveUpAreNotPutOff(Promise):
 
 class CommitsOfTasksAreJudged(Promise):
     """O1: a commit is accepted from a member at its epoch; at an older one for the topics of active tasks
-    that it had by then; from nobody where nobody is in the group. To others: STALE_MEMBER_EPOCH."""
+    that it had by then; from nobody where nobody is in the group. To others: STALE_MEMBER_EPOCH, or
+    ILLEGAL_GENERATION where they speak the classic protocol."""
 
     def after(self, event: Event) -> None:
         if event.kind != "asked" or event.api not in ("OffsetCommit", "OffsetFetch"):
@@ -304,10 +337,11 @@ class CommitsOfTasksAreJudged(Promise):
         member = group.members.get(said.member_id)
         if member is None:
             return Errors.UNKNOWN_MEMBER_ID
-        if event.version < 9:
+        if event.version < 9 and member.classic is None:
             return Errors.UNSUPPORTED_VERSION
+        stale = Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION
         if epoch > member.current.epoch:
-            return Errors.STALE_MEMBER_EPOCH
+            return stale
         if epoch == member.current.epoch:
             return Errors.NONE
         longest = event.context.config["offset.metadata.max.bytes"]
@@ -318,7 +352,7 @@ class CommitsOfTasksAreJudged(Promise):
                 if not there or len(p.committed_metadata or "") > longest:
                     continue  # Answered by itself.
                 if epoch < self._since(group, member, topic.name, p.partition_index, epoch + 1):
-                    return Errors.STALE_MEMBER_EPOCH
+                    return stale
         return Errors.NONE
 
     def _since(self, group: StreamsGroup, member: Member, topic: str, partition: int, never: int) -> int:
@@ -336,7 +370,10 @@ class CommitsOfTasksAreJudged(Promise):
             if not isinstance(group, StreamsGroup) or (asked.member_id is None and asked.member_epoch < 0):
                 continue
             member = group.members.get(asked.member_id or "")
-            expected = Errors.UNKNOWN_MEMBER_ID if member is None else Errors.STALE_MEMBER_EPOCH
+            expected = Errors.UNKNOWN_MEMBER_ID
+            if member is not None:
+                classic = member.classic is not None
+                expected = Errors.ILLEGAL_GENERATION if classic else Errors.STALE_MEMBER_EPOCH
             if member is None or asked.member_epoch != member.current.epoch:
                 assert event.error is expected, f"{asked.member_id} fetches: {event.error!r}"
             return

@@ -12,6 +12,7 @@ from typing import Any
 
 from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RegexesResolved
 from konvene.groups.streams.assignors import assignment_configs, read_configs
 from konvene.groups.streams.configure import KAFKA, Status
@@ -25,7 +26,7 @@ from konvene.shard.image import Topics
 from konvene.sim.event import Event, Promise
 from konvene.sim.promises.streams import Task, matched, new_causes, touched, units, was
 
-KINDS = ("streams",)
+KINDS = ("streams", "streams-migration")
 
 HEARTBEAT = "StreamsGroupHeartbeat"
 
@@ -47,7 +48,8 @@ class TasksAreGiven(Promise):
         """Those when a target was asked for elsewhere, by group and epoch."""
 
     def after(self, event: Event) -> None:
-        if event.asks(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0:
+        joins = event.asks("JoinGroup") or (event.asks(HEARTBEAT) and event.request.member_epoch >= 0)
+        if joins and event.error is Errors.NONE:
             self.seen[event.request.group_id] = event.shell.topics
         if event.kind == "news" and isinstance(event.news, RegexesResolved):
             self.seen[event.news.group_id] = event.shell.topics
@@ -135,6 +137,8 @@ class StreamsEpochsMoveForAReason(Promise):
         for name, old, group in touched(event):
             if event.whole:
                 continue
+            if old is None and isinstance(event.before.groups.get(name), ClassicGroup):
+                continue  # See `UpgradesTakeOverTasks`.
             if old is None:
                 assert group.epoch == FIRST_EPOCH + 1, f"{name} came to be at {group.epoch}"
                 continue
@@ -155,11 +159,13 @@ class StreamsEpochsMoveForAReason(Promise):
                 assert nameless, f"{group!r} moved on for nothing that targets rest on"
 
     def _rests_on(self, group: StreamsGroup, other: StreamsGroup) -> Any:
-        """Of a member that is static, or was or becomes so, what targets rest on."""
+        """Of a member that is static, or was or becomes so, or of the classic protocol, what targets rest
+        on."""
         members = {
             m.member_id if m.member_id in other.members else (m.instance_id, m.instance_id or m.member_id): (
                 (m.topology_epoch, m.rack_id, m.client_tags, m.process_id)
                 if {m.instance_id, getattr(was(other, m), "instance_id", None)} != {None}
+                or m.classic is not None
                 else self._said(m)
             )
             for m in group.members.values()

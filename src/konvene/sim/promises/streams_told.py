@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from konvene.client.protocol import read_subscription
 from konvene.errors import Errors
 from konvene.groups.streams.configure import Status
 from konvene.groups.streams.current import Held, Role, Unit
 from konvene.groups.streams.expressions import expressions, named
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology import sources
+from konvene.groups.streams.user_data import read_subscription_info
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from konvene.sim.event import Event, Promise
 from konvene.sim.promises.streams import matched, was
 from konvene.sim.promises.streams_steps import HEARTBEAT, owned_by
 
-KINDS = ("streams",)
+KINDS = ("streams", "streams-migration")
 
 
 class Told:
@@ -142,7 +144,17 @@ class ShutdownsAreHeard(Promise):
             expected = before
             if before is None and asks and event.error is Errors.NONE:
                 expected = event.request.member_id
+            if before is None and event.asks("JoinGroup") and event.error is Errors.NONE:
+                member = group.members.get(str(getattr(event.answer, "member_id", "")))
+                expected = member.member_id if member is not None and said_it_is_over(member) else None
             assert now == (expected if group.members else None), f"{group!r}: {now} asked for a shutdown"
+
+
+def said_it_is_over(member: Member) -> bool:
+    """Whether a member of the classic protocol said, as it joined last, that all is to be shut down."""
+    assert member.classic is not None
+    said = read_subscription(dict(member.classic.protocols)["stream"])
+    return read_subscription_info(said.user_data or b"").error_code == 4
 
 
 class EndpointsAreTrue(Promise):

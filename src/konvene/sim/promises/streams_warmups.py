@@ -14,18 +14,22 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from konvene.client.protocol import read_subscription
 from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT
 from konvene.groups.streams.assignors import read_configs
 from konvene.groups.streams.configure import KAFKA
 from konvene.groups.streams.current import Role
+from konvene.groups.streams.ends import EndsFound
 from konvene.groups.streams.group import Member, StreamsGroup
+from konvene.groups.streams.user_data import read_subscription_info
 from konvene.shard import causes
 from konvene.sim.event import Event, Promise
 from konvene.sim.promises.streams import Task, new_causes, touched, units, was
 from konvene.sim.shell import Shell
 
-KINDS = ("streams",)
+KINDS = ("streams", "streams-migration")
 
 HEARTBEAT = "StreamsGroupHeartbeat"
 LARGEST = 2**63 - 1
@@ -106,6 +110,12 @@ class Ears:
             known.clear()
         if event.asks(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0:
             self._take(event, known.setdefault(event.request.group_id, Known()).said)
+        if event.asks("JoinGroup") and event.error is Errors.NONE:
+            self._join(event, known)
+        if event.asks(HEARTBEAT) and event.changed:
+            self._take_over(event, known)
+        if isinstance(event.news, EndsFound):
+            self._find(event, known)
         if event.changed:
             for name in event.before.groups.keys() & known.keys():
                 group = event.after.groups.get(name)
@@ -113,6 +123,53 @@ class Ears:
                 for gone in sorted(known[name].said.keys() - there.keys()):
                     known[name].leave(gone, event.before.groups[name], there)
         return known
+
+    def _join(self, event: Event, known: dict[str, Known]) -> None:
+        """A member of the classic protocol says how far it is, and nothing of ends. The copies that it was
+        told to have are as far behind as before, until the ends are found."""
+        name, member_id = event.request.group_id, str(getattr(event.answer, "member_id", ""))
+        group, old = event.after.groups.get(name), event.before.groups.get(name)
+        if not isinstance(group, StreamsGroup) or member_id not in group.members:
+            return
+        said = known.setdefault(name, Known()).said
+        offsets, reports = said_of_offsets(group.members[member_id])
+        last, before = said.get(member_id), None
+        if isinstance(old, StreamsGroup):
+            before = was(old, group.members[member_id])
+        ends = {}
+        if last is not None and before is not None:
+            for role, subtopology, partition in before.current.assigned.units():
+                task = subtopology, partition
+                told = task in last.ends and task in last.offsets and task in offsets
+                if role is not Role.ACTIVE and told and last.offsets[task] <= offsets[task]:
+                    ends[task] = offsets[task] + max(0, last.ends[task] - last.offsets[task])
+        said[member_id] = Said(offsets, ends, event.context.now_ms, reports)
+
+    def _take_over(self, event: Event, known: dict[str, Known]) -> None:
+        """A classic group has become a streams group: what its members said as they joined last counts."""
+        name = event.request.group_id
+        group = event.after.groups.get(name)
+        if isinstance(event.before.groups.get(name), ClassicGroup) and isinstance(group, StreamsGroup):
+            said = known.setdefault(name, Known()).said
+            for member_id, member in group.members.items():
+                if member.classic is not None:
+                    offsets, reports = said_of_offsets(member)
+                    said[member_id] = Said(offsets, {}, event.context.now_ms, reports)
+
+    def _find(self, event: Event, known: dict[str, Known]) -> None:
+        """Where tasks end came from elsewhere."""
+        wanted = event.news.wanted
+        group = event.after.groups.get(wanted.group_id)
+        member = group.members.get(wanted.member_id) if isinstance(group, StreamsGroup) else None
+        said = known.get(wanted.group_id, Known()).said.get(wanted.member_id)
+        if member is None or member.classic is None or said is None:
+            return
+        ends = dict(said.ends)
+        for task, partitions in wanted.tasks:
+            ends.pop(task, None)
+            if task in said.offsets and all(each in event.news.ends for each in partitions):
+                ends[task] = sum(event.news.ends[each] for each in partitions)
+        known[wanted.group_id].said[wanted.member_id] = said._replace(ends=ends)
 
     def _take(self, event: Event, known: dict[str, Said]) -> None:
         said: Any = event.request
@@ -131,6 +188,15 @@ class Ears:
         if said.task_offsets is not None or said.task_end_offsets is not None:
             at_ms = event.context.now_ms
         known[said.member_id] = Said(offsets, ends, at_ms, reports)
+
+
+def said_of_offsets(member: Member) -> tuple[dict[Task, int], bool]:
+    """What a member of the classic protocol said as it joined last of how far it is, and whether it is one
+    that does: that of active tasks says nothing."""
+    assert member.classic is not None
+    said = read_subscription(dict(member.classic.protocols)["stream"])
+    info = read_subscription_info(said.user_data or b"")
+    return {task: at for task, at in info.offset_sums.items() if at >= 0}, info.version >= 7
 
 
 def _sums(told: Any) -> dict[Task, int]:
