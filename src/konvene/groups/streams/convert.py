@@ -60,6 +60,7 @@ from konvene.groups.streams.user_data import (
 )
 from konvene.groups.streams.validate import topology_after
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from konvene.records.streams import StreamsGroupMetadataKey
 from konvene.shard.contract import Context, Disarm, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
@@ -299,6 +300,8 @@ def downgraded(
     is for the next leader to say; what they run has to be known if the group comes back at once."""
     group = step.group
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
+    # An epoch that was raised for who joins is none: what comes of it is the next generation.
+    step.records = [r for r in step.records if type(r.key) is not StreamsGroupMetadataKey]
     step.records += log.group_tombstones(group, replaced)
     stay = [member for member in group.members.values() if member not in leaving]
     stay += [joining] if joining is not None else []
