@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
 from konvene.groups.consumer.log import replay
@@ -36,6 +36,7 @@ from konvene.groups.history.epochs import (
     changed_members,
     key_of,
 )
+from konvene.groups.history.handover import HandedOver
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -47,16 +48,7 @@ from konvene.records.consumer import (
 from konvene.records.coordinator import Record
 from konvene.shard import causes
 
-__all__ = ["ConsumerHistory", "Ended"]
-
-
-class Ended(NamedTuple):
-    """A consumer group that came to its end."""
-
-    members: list[Member]
-    """Who was there before."""
-    stale: bool
-    """Whether its last epoch had no target yet."""
+__all__ = ["ConsumerHistory"]
 
 
 @dataclass(slots=True)
@@ -89,15 +81,10 @@ class _Memory(Memory):
         self.held.clear()
 
 
-class ConsumerHistory(EpochHistory[ConsumerGroup, _Memory]):
+class ConsumerHistory(HandedOver[ConsumerGroup, _Memory]):
     """The consumer groups of a partition."""
 
     group_type: ClassVar[str] = "consumer"
-
-    def __init__(self, partition: int, *, units: bool = False) -> None:
-        super().__init__(partition, units=units)
-        self._was_classic: set[str] = set()
-        self._ended: dict[str, Ended] = {}
 
     def _begin(self, group_id: str) -> tuple[ConsumerGroup, _Memory]:
         return ConsumerGroup(group_id), _Memory()
@@ -110,30 +97,6 @@ class ConsumerHistory(EpochHistory[ConsumerGroup, _Memory]):
 
     def _state(self, group: ConsumerGroup) -> str:
         return group.state.value
-
-    # --- what the reader of the whole partition tells and asks ---
-
-    def next_batch(self) -> None:
-        super().next_batch()
-        self._was_classic.clear()
-        self._ended.clear()
-
-    def classic_group_ended(self, group_id: str) -> None:
-        """In this batch."""
-        self._was_classic.add(group_id)
-
-    def ended(self, group_id: str) -> Ended | None:
-        """A consumer group that came to its end in this batch, as it was before."""
-        return self._ended.get(group_id)
-
-    def _end(self, group: ConsumerGroup, memory: _Memory) -> None:
-        before = {**group.members, **memory.members}
-        members = [m for name in sorted(before) if (m := before[name]) is not None]
-        self._ended[group.group_id] = Ended(members, memory.assignment_epoch < group.epoch)
-        super()._end(group, memory)
-
-    def _takes_over(self, group: ConsumerGroup, first: bool) -> bool:
-        return group.group_id in self._was_classic and first and _all_are_classic(group)
 
     # --- types of records of its own ---
 
@@ -184,10 +147,8 @@ class ConsumerHistory(EpochHistory[ConsumerGroup, _Memory]):
         for member_id in waited:
             memory.stop_waiting(member_id)
         found += refreshed
-        if group.group_id in self._was_classic:
-            self._was_classic.discard(group.group_id)
-            speaker = next((m for _, m in new if m.classic is None), None)
-            found.insert(0, cause_of(causes.UPGRADED, speaker, at))
+        speaker = next((m for _, m in new if m.classic is None), None)
+        found = self._upgraded(group, speaker, at) + found
         if found:
             return found
         if value.metadata_hash != group.metadata_hash:
@@ -255,7 +216,3 @@ def _refreshed(group: ConsumerGroup, memory: _Memory, at: At) -> list[Cause]:
         return []
     topic = next(iter(different)) if len(different) == 1 else None
     return [cause_of(causes.REGEX_REFRESHED, None, at, topic)]
-
-
-def _all_are_classic(group: ConsumerGroup) -> bool:
-    return bool(group.members) and all(m.classic is not None for m in group.members.values())

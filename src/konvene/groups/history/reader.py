@@ -21,8 +21,9 @@ from typing import Any
 
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.history.classic import infer
-from konvene.groups.history.consumer import ConsumerHistory, Ended
-from konvene.groups.history.epochs import At, EpochHistory, cause_of, key_of
+from konvene.groups.history.consumer import ConsumerHistory
+from konvene.groups.history.epochs import At, EpochHistory, key_of
+from konvene.groups.history.handover import HandedOver, downgraded
 from konvene.groups.history.share import ShareHistory
 from konvene.groups.history.streams import StreamsHistory
 from konvene.groups.share.group import ShareGroup
@@ -50,6 +51,7 @@ class History:
         self._streams = StreamsHistory(partition, units=units)
         self._share = ShareHistory(partition, units=units)
         self._epochs: tuple[EpochHistory[Any, Any], ...] = (self._consumer, self._streams, self._share)
+        self._converts: tuple[HandedOver[Any, Any], ...] = (self._consumer, self._streams)
         self._by_key = {key: each for each in self._epochs for key in each.takes}
         self._handed_over: dict[str, tuple[Cause, ...]] = {}
         self._keys: set[Any] | None = None
@@ -162,17 +164,18 @@ class History:
         value: Any = record.value
         group_id: str = key.group
         previous = self._classic.pop(group_id, None)
-        ended = self._consumer.ended(group_id)
+        ended = next(filter(None, (each.ended(group_id) for each in self._converts)), None)
         for each in self._epochs:
             each.forget(group_id)
         if value is None:
-            self._consumer.classic_group_ended(group_id)
+            for kind in self._converts:
+                kind.classic_group_ended(group_id)
             self._handed_over.pop(group_id, None)
             return None
         self._classic[group_id] = value
         handed_over = self._handed_over.pop(group_id, ())
         if ended is not None and at.whole:
-            self._handed_over[group_id] = tuple(_downgraded(ended, value, at))
+            self._handed_over[group_id] = tuple(downgraded(ended, value, at))
         if ended is not None or not at.whole:
             return None
         row = infer(
@@ -187,32 +190,3 @@ class History:
             return row
         found = tuple(c for c in row.causes if c.kind != causes.UNKNOWN)
         return row.replace(causes=handed_over + found)
-
-
-def _downgraded(ended: Ended, value: GroupMetadataValue, at: At) -> list[Cause]:
-    """Why a consumer group's next generation comes, now that it is a classic group.
-
-    None comes of it where a static member took the place of the last that spoke the new protocol, and the
-    targets were up to date."""
-    stay = {m.member_id for m in value.members}
-    names = {m.group_instance_id for m in value.members if m.group_instance_id is not None}
-    gone = [m for m in ended.members if m.member_id not in stay]
-    replaced = {m.instance_id for m in gone if m.instance_id in names}
-    if replaced and not ended.stale:
-        return []
-    last = next((m for m in gone if m.classic is None), None)
-    found = [cause_of(causes.DOWNGRADED, last, at)]
-    found += [cause_of(causes.MEMBER_GONE, m, at) for m in gone if m.instance_id not in replaced]
-    found += [
-        Cause(
-            kind=causes.STATIC_MEMBER_REJOINS,
-            at_ms=at.timestamp_ms,
-            member_id=m.member_id,
-            instance_id=m.group_instance_id,
-            client_id=m.client_id,
-            client_host=m.client_host,
-        )
-        for m in value.members
-        if m.group_instance_id in replaced
-    ]
-    return found

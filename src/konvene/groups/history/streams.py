@@ -7,6 +7,7 @@ own record says that the last one did not:
     a member that went                            member-gone
     a member that says otherwise of itself; of    member-metadata-changed
     a static one only what targets rest on
+    the end of a classic group with members       upgraded
     a topology where there was none               topology-initialized
     another one in its place                      topology-updated
     other topics (their hash), and none of all    topic-metadata-changed
@@ -30,7 +31,7 @@ an epoch, where its member turns out to report nothing; that looks the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -44,6 +45,7 @@ from konvene.groups.history.epochs import (
     changed_members,
     key_of,
 )
+from konvene.groups.history.handover import HandedOver
 from konvene.groups.streams.current import Current
 from konvene.groups.streams.group import NO_EPOCH, Member, State, StreamsGroup
 from konvene.groups.streams.log import replay
@@ -77,14 +79,18 @@ class _Memory(Memory):
     """What is different in it."""
     targets: dict[str, MemberAssignment] = field(default_factory=dict)
     """What members were to have who went in this batch."""
+    passing: dict[str, Member] = field(default_factory=dict)
+    """By instance id, members that came and went in this batch: one that takes a static member's place for
+    the group to be a classic one again."""
 
     def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
         Memory.forget_batch(self, batch, offset)
         self.topology, self.topology_changes = "", None
         self.targets.clear()
+        self.passing.clear()
 
 
-class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
+class StreamsHistory(HandedOver[StreamsGroup, _Memory]):
     """The streams groups of a partition."""
 
     group_type: ClassVar[str] = "streams"
@@ -104,14 +110,27 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
     def _state(self, group: StreamsGroup) -> str:
         return settled_state(group.topology, group.validated_topology_epoch)
 
+    def _is_stale(self, group: StreamsGroup, memory: _Memory, before: list[Any]) -> bool:
+        """Or others had not followed it, or who took the last one's place runs something else."""
+        for member in before:
+            after = None if member.instance_id is None else memory.passing.get(member.instance_id)
+            if after is None and not member.is_reconciled_to(memory.assignment_epoch):
+                return True
+            if after is not None and _rests_on(after) != _rests_on(member):
+                return True
+        return super()._is_stale(group, memory, before)
+
     # --- types of records of its own ---
 
     def _take_member(
         self, group: StreamsGroup, memory: _Memory, record: Record, at: At
     ) -> RebalanceValue | None:
         member_id = key_of(record).member_id
-        memory.members.setdefault(member_id, group.members.get(member_id))
+        before = group.members.get(member_id)
+        memory.members.setdefault(member_id, before)
         memory.latest = member_id
+        if record.value is None and before is not None:
+            _note_passing(memory, before)
         self._replay(record)
         if member_id not in group.members:
             memory.reached_ms.pop(member_id, None)
@@ -188,6 +207,8 @@ class StreamsHistory(EpochHistory[StreamsGroup, _Memory]):
         configs = {row.key: row.value for row in value.last_assignment_configs or ()}
         if configs != group.assignment_configs and not said:
             said.append(cause_of(causes.ASSIGNMENT_CONFIGS_CHANGED, None, at))
+        if gone or any(before is not None for before, _ in there) or len(group.members) > len(there):
+            found = self._upgraded(group, _speaker(there), at) + found
         return found + said or _caught_up(group, at)
 
     takes: ClassVar[Mapping[type, Take]] = {
@@ -226,9 +247,21 @@ def _warming_up(group: StreamsGroup, member: Member) -> list[str]:
     ]
 
 
+def _note_passing(memory: _Memory, member: Member) -> None:
+    """It goes, perhaps in the batch in which it came."""
+    if member.instance_id is not None and memory.members[member.member_id] is None:
+        memory.passing[member.instance_id] = member
+
+
+def _speaker(there: Iterable[tuple[Member | None, Member]]) -> Member | None:
+    """The first that speaks the new protocol, and did not before, or was not there."""
+    return next((m for old, m in there if m.classic is None and (old is None or old.classic)), None)
+
+
 def _has_changed(before: Member, after: Member) -> bool:
-    """Whether an epoch moves for what a member says of itself."""
-    if after.instance_id is not None:
+    """Whether an epoch moves for what a member says of itself. In the classic protocol it says something else
+    each time: how far its tasks are."""
+    if after.instance_id is not None or after.classic is not None:
         return _rests_on(before) != _rests_on(after)
     return before.having(NOWHERE) != after.having(NOWHERE)
 
