@@ -15,6 +15,7 @@ from bench import (
     delivery,
     handovers,
     members,
+    migration,
     pipeline_build,
     pipeline_codec,
     pipeline_spark,
@@ -217,6 +218,19 @@ ROWS = (
         "streams-load",
         "restart with a group of 1,000 members and 10,000 tasks",
         with_(streams.load, size=1000),
+    ),
+    Row(
+        "streams-migration-200",
+        "200 threads of the classic protocol with state, as the first of the streams protocol joins them",
+        with_(migration.upgrade, size=200),
+        "none",
+    ),
+    Row("streams-migration-1000", "1,000 threads", with_(migration.upgrade, size=1000), "none"),
+    Row(
+        "streams-migration-heartbeat",
+        "classic Heartbeat in a streams group, 1,000 threads, 64 connections",
+        with_(migration.heartbeat, size=1000),
+        "none",
     ),
     Row(
         "share-batches",

@@ -1,0 +1,273 @@
+"""An application of Kafka Streams on its way from the classic protocol to the streams protocol (KIP-1071).
+
+Its threads speak the classic protocol, each with state, copies of somebody else's, and an endpoint, so that
+everybody is told where all tasks are. They are in a classic group, as its leader assigned them; then one more
+joins that speaks the streams protocol, and the group is another. Measured is what that costs: the request by
+which it happens, all the others joining again, and what they say all day while the roll-out goes on.
+
+Apache Kafka 4.4 does not do this to a group with members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from uuid import uuid4
+
+from bench.drive import Caller, Repeated, drive, run
+from bench.figures import Figure, less, rates
+from bench.members import REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS
+from bench.settling import broker
+from bench.systems import NO_DELAY, Lab, Running, tell
+from bench.topics import Topic, make_topic, new_name, prove
+from bench.wire import Asking, BadAnswer, asking, frame_of
+from konvene.codec.compile import encode
+from konvene.errors import Errors
+from konvene.groups.classic.subscriptions import read_assignment, write_assignment
+from konvene.groups.streams.user_data import (
+    LATEST_OFFSET,
+    LATEST_VERSION,
+    AssignmentInfo,
+    SubscriptionInfo,
+    Task,
+    read_assignment_info,
+    write_assignment_info,
+    write_subscription_info,
+)
+from konvene.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
+from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
+from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+SETTINGS = NO_DELAY | {
+    "konvene.streams.mode": "kip",
+    "group.streams.max.size": "10000",
+    "group.streams.num.standby.replicas": "1",
+}
+EACH = 2
+"""So many tasks are for each thread."""
+CONNECTIONS = 64
+
+
+class Thread:
+    """One that speaks the classic protocol, on a connection of its own."""
+
+    def __init__(self, rolling: Rolling, line: Asking, number: int) -> None:
+        self.rolling = rolling
+        self.line = line
+        self.endpoint = f"host-{number:04}.example.org:9000"
+        self.process_id = str(uuid4())
+        self.member_id = ""
+        self.generation = -1
+        self.has = AssignmentInfo(LATEST_VERSION, LATEST_VERSION)
+
+    @property
+    def beat(self) -> HeartbeatRequest:
+        return HeartbeatRequest(
+            group_id=self.rolling.group, generation_id=self.generation, member_id=self.member_id
+        )
+
+    def metadata(self) -> bytes:
+        """All of its copies are at hand; of what it runs nothing is said."""
+        sums: dict[Task, int] = dict.fromkeys(self.has.standby, 0)
+        sums |= dict.fromkeys((task for task, _ in self.has.active), LATEST_OFFSET)
+        said = SubscriptionInfo(
+            LATEST_VERSION, LATEST_VERSION, self.process_id, offset_sums=sums, user_endpoint=self.endpoint
+        )
+        topic = self.rolling.topic.name
+        owned = tuple(partition for _, (_, partition) in self.has.active)
+        subscription = ConsumerProtocolSubscription(
+            topics=(topic,),
+            user_data=write_subscription_info(said),
+            owned_partitions=(TopicPartition(topic=topic, partitions=owned),),
+        )
+        return b"\0\1" + encode(subscription, 1)
+
+    async def join(self) -> JoinGroupResponse:
+        while True:
+            protocol = JoinGroupRequestProtocol(name="stream", metadata=self.metadata())
+            request = JoinGroupRequest(
+                group_id=self.rolling.group,
+                session_timeout_ms=SESSION_TIMEOUT_MS,
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+                member_id=self.member_id,
+                protocol_type="consumer",
+                protocols=(protocol,),
+            )
+            answer = await self.line.ask(request, JoinGroupResponse)
+            self.member_id = answer.member_id or self.member_id
+            if answer.error_code == Errors.NONE:
+                self.generation = answer.generation_id
+                return answer
+            if answer.error_code != Errors.MEMBER_ID_REQUIRED:
+                raise BadAnswer(f"JoinGroup was answered {Errors(answer.error_code).name}")
+
+    async def sync(self, given: tuple[SyncGroupRequestAssignment, ...] = ()) -> Errors:
+        request = SyncGroupRequest(
+            group_id=self.rolling.group, generation_id=self.generation, member_id=self.member_id,
+            protocol_type="consumer", protocol_name="stream", assignments=given,
+        )  # fmt: skip
+        answer = await self.line.ask(request, SyncGroupResponse)
+        if answer.error_code == Errors.NONE:
+            told = read_assignment(bytes(answer.assignment))
+            if told is None:
+                raise BadAnswer("an assignment cannot be read")
+            partitions = tuple((topic, p) for topic, some in told.partitions for p in some)
+            self.has = read_assignment_info(told.user_data, partitions)
+        return Errors(answer.error_code)
+
+    async def again(self) -> None:
+        """Join and sync until it is told what it has."""
+        while True:
+            await self.join()
+            error = await self.sync()
+            if error is Errors.NONE:
+                return
+            if error is not Errors.REBALANCE_IN_PROGRESS:
+                raise BadAnswer(f"SyncGroup was answered {error.name}")
+
+    async def heartbeat(self) -> Errors:
+        return Errors((await self.line.ask(self.beat, HeartbeatResponse)).error_code)
+
+
+class Rolling:
+    """An application of so many threads, and the first one of the next release."""
+
+    def __init__(self, topic: Topic, changelog: Topic) -> None:
+        self.group = new_name("group")
+        self.topic = topic
+        state = (TopicInfo(name=changelog.name),)
+        self.topology = Topology(
+            subtopologies=(
+                Subtopology(subtopology_id="0", source_topics=(topic.name,), state_changelog_topics=state),
+            )
+        )
+        self.threads: list[Thread] = []
+        self.member_id = secrets.token_urlsafe(16)
+        self.epoch = 0
+        self.line: Asking
+
+    def __repr__(self) -> str:
+        return f"<{self.group}: {len(self.threads)} threads>"
+
+    async def begin(self, port: int, size: int) -> None:
+        """All threads are in one generation of a classic group, and have what the leader gives them."""
+        self.threads = [Thread(self, await asking(port), number) for number in range(size)]
+        self.line = await asking(port)
+        while True:
+            answers = await asyncio.gather(*(thread.join() for thread in self.threads))
+            if {len(answer.members) for answer in answers} == {0, size}:
+                break
+        given = self._given()
+        syncs = (
+            thread.sync(given if answer.leader == thread.member_id else ())
+            for thread, answer in zip(self.threads, answers, strict=True)
+        )
+        if set(await asyncio.gather(*syncs)) != {Errors.NONE}:
+            raise BadAnswer("not everybody was told what it has")
+
+    def _given(self) -> tuple[SyncGroupRequestAssignment, ...]:
+        """Each thread's tasks, and copies of those of the next one."""
+        topic, count = self.topic.name, self.topic.partitions
+        given = []
+        for number, thread in enumerate(self.threads):
+            active = [number * EACH + n for n in range(EACH)]
+            copies = [(n + EACH) % count for n in active]
+            info = AssignmentInfo(
+                LATEST_VERSION,
+                LATEST_VERSION,
+                tuple((("0", n), (topic, n)) for n in active),
+                {("0", n): ((topic, n),) for n in copies},
+            )
+            written = write_assignment(
+                [(topic, tuple(active))], thread.metadata(), write_assignment_info(info)
+            )
+            given.append(SyncGroupRequestAssignment(member_id=thread.member_id, assignment=written))
+        return tuple(given)
+
+    async def beat(self) -> None:
+        """The first one of the next release is heard; it joins where it has not."""
+        request = StreamsGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=self.epoch
+        )
+        if not self.epoch:
+            request = request.replace(
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS, topology=self.topology, process_id=self.member_id,
+                active_tasks=(), standby_tasks=(), warmup_tasks=(), task_offsets=(),
+            )  # fmt: skip
+        answer = await self.line.ask(request, StreamsGroupHeartbeatResponse)
+        if answer.error_code:
+            raise BadAnswer(f"{Errors(answer.error_code).name}: {answer.error_message}")
+        self.epoch = answer.member_epoch
+
+    async def settle(self) -> None:
+        """Heartbeat, and do as one is told, until nobody is told anything."""
+        for _ in range(100):
+            await self.beat()
+            told = await asyncio.gather(*(thread.heartbeat() for thread in self.threads))
+            if set(told) == {Errors.NONE}:
+                return
+            behind = itertools.compress(self.threads, told)
+            await asyncio.gather(*(thread.again() for thread in behind))
+        raise BadAnswer(f"{self!r} does not settle")
+
+    def close(self) -> None:
+        for thread in self.threads:
+            thread.line.transport.close()
+        self.line.transport.close()
+
+
+def _rolling(lab: Lab, size: int) -> tuple[Running, Rolling, int]:
+    running, members = broker(lab, "streams", "kafka", SETTINGS), lab.of(size)
+    partitions = EACH * members
+    return running, Rolling(make_topic(running, partitions), make_topic(running, partitions)), members
+
+
+def upgrade(lab: Lab, size: int) -> list[Figure]:
+    """One joins that speaks the streams protocol; then all others join and sync once more."""
+    joins, others = [], []
+    for _ in range(lab.windows.runs):
+        running, rolling, members = _rolling(lab, size)
+        took = run(_upgraded(running, rolling, members))
+        joins.append(took[0])
+        others.append(took[1])
+        tell(f"  the upgrade {joins[-1]:.0f} ms of CPU, each of the others {others[-1]:.2f} ms")
+    return [less("the upgrade: CPU ms", joins), less("each JoinGroup with its SyncGroup: CPU ms", others)]
+
+
+async def _upgraded(running: Running, rolling: Rolling, members: int) -> tuple[float, float]:
+    await rolling.begin(running.port, members)
+    before_s = running.cpu_s()
+    await rolling.beat()
+    upgraded_s = running.cpu_s()
+    await asyncio.gather(*(thread.again() for thread in rolling.threads))
+    joined_s = running.cpu_s()
+    rolling.close()
+    return 1000 * (upgraded_s - before_s), 1000 * (joined_s - upgraded_s) / members
+
+
+def heartbeat(lab: Lab, size: int) -> list[Figure]:
+    """Heartbeats with nothing to say, of the threads that were not rolled yet."""
+    running, rolling, members = _rolling(lab, size)
+
+    async def settled() -> list[HeartbeatRequest]:
+        await rolling.begin(running.port, members)
+        await rolling.settle()
+        rolling.close()
+        return [thread.beat for thread in rolling.threads]
+
+    beats = run(settled())
+    proven = prove(running, beats[0], HeartbeatResponse, lambda answer: answer.error_code == 0)
+    frames = [frame_of(beat) for beat in beats]
+    connections = min(CONNECTIONS, len(frames))
+    callers: list[Caller] = [Repeated(frames[i::connections], proven) for i in range(connections)]
+    windows = lab.warmed(running, "streams-migration")
+    return rates(drive(running.port, callers, 1, windows, running.cpu_s))
