@@ -19,7 +19,7 @@ partition that the leader gave to two members is one's only from here on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,8 @@ from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.side import ClassicSide
 from konvene.groups.classic.subscriptions import (
     CONSUMER,
+    Assigned,
+    Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -41,14 +43,16 @@ from konvene.groups.consumer.current import Current, MemberState, Partitions
 from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
 from konvene.groups.consumer.step import Step
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.conversion import BOTH_WAYS, UPGRADE
+from konvene.groups.conversion import BOTH_WAYS, UPGRADE, Blocker
 from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
+POLICY = "group.consumer.migration.policy"
+
 
 def _policy(context: Context) -> str:
-    return str(context.config["group.consumer.migration.policy"]).lower()
+    return str(context.config[POLICY]).lower()
 
 
 # --- an empty group --------------------------------------------------------------------------------
@@ -77,17 +81,42 @@ def upgraded(classic: ClassicGroup, context: Context) -> Step:
     return step
 
 
-def _check_upgrade(classic: ClassicGroup, context: Context) -> None:
-    head = f"Cannot upgrade classic group {classic.group_id} to consumer group because"
-    why = None
-    if _policy(context) not in (BOTH_WAYS, UPGRADE):
-        why = "online upgrade is disabled."
-    elif classic.protocol_type != CONSUMER:
+def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
+    """Why the group cannot become a consumer group; the first is what the coordinator refuses it for."""
+    found = []
+    if str(config[POLICY]).lower() not in (BOTH_WAYS, UPGRADE):
+        found.append(Blocker("policy", "online upgrade is disabled."))
+    if classic.protocol_type != CONSUMER:
         why = "the group does not use the consumer embedded protocol."
-    elif len(classic.members) > context.config["group.consumer.max.size"]:
-        why = "the group size exceeds the consumer group maximum size."
-    if why is not None:
-        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"{head} {why}")
+        return [*found, Blocker("protocol-type", why)]
+    if len(classic.members) > config["group.consumer.max.size"]:
+        found.append(Blocker("size", "the group size exceeds the consumer group maximum size."))
+    for member in classic.members.values():
+        taken = _taken(classic, member)
+        if taken is None:
+            why = "the embedded consumer protocol is malformed."
+            found.append(Blocker("malformed", why, (member.member_id,)))
+        elif taken[1].user_data:
+            why = (
+                "an unsupported custom assignor is in use. Please refer to the documentation or "
+                "switch to a default assignor before re-attempting the upgrade."
+            )
+            found.append(Blocker("assignor", why, (member.member_id,)))
+    return found
+
+
+def _taken(classic: ClassicGroup, member: ClassicMember) -> tuple[Subscription, Assigned] | None:
+    """What a member said as it joined last, and what it was given then; None where it cannot be read."""
+    said = read_subscription(member.metadata(classic.protocol or classic.vote()))
+    given = read_assignment(member.assignment)
+    return None if said is None or given is None else (said, given)
+
+
+def _check_upgrade(classic: ClassicGroup, context: Context) -> None:
+    found = blockers(classic, context.config)
+    if found:
+        head = f"Cannot upgrade classic group {classic.group_id} to consumer group because"
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"{head} {found[0].reason}")
 
 
 def _epoch(classic: ClassicGroup) -> int:
@@ -114,17 +143,9 @@ def _records(classic: ClassicGroup, context: Context) -> list[Any]:
 def _member(
     classic: ClassicGroup, member: ClassicMember, taken: set[tuple[Uuid, int]], topics: Topics
 ) -> Member:
-    head = f"Cannot upgrade classic group {classic.group_id} to consumer group because"
-    said = read_subscription(member.metadata(classic.protocol or classic.vote()))
-    given = read_assignment(member.assignment)
-    if said is None or given is None:
-        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"{head} the embedded consumer protocol is malformed.")
-    if given.user_data:
-        raise GroupError(
-            Errors.GROUP_ID_NOT_FOUND,
-            f"{head} an unsupported custom assignor is in use. Please refer to the documentation or "
-            "switch to a default assignor before re-attempting the upgrade.",
-        )
+    taken_over = _taken(classic, member)
+    assert taken_over is not None  # Checked: it can be read.
+    said, given = taken_over
     epoch = _epoch(classic)
     assigned: dict[Uuid, dict[int, int]] = {}
     for name, partitions in given.partitions:
