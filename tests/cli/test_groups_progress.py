@@ -11,6 +11,7 @@ from tests.cli.test_groups_tasks import group, having, member
 
 from konvene.cli.groups_progress import bar, copies_of, of_group, of_member
 from konvene.cli.groups_streams import DescribedStreams, document
+from konvene.cli.groups_tasks import of_itself
 from konvene.client.machine import State
 from konvene.client.streams_groups import StreamsGroupDescription, StreamsMemberDescription
 from konvene.client.streams_membership import UNKNOWN_OFFSET
@@ -124,6 +125,16 @@ def test_who_is_stale_is_counted_and_named() -> None:
     ]  # fmt: skip
     whole = document(DescribedStreams(found, [], ()), "members")
     assert (whole["stale_member_count"], [m["stale"] for m in whole["members"]]) == (1, [True, False])
+
+
+def test_who_speaks_the_classic_protocol_is_counted_and_named() -> None:
+    """While an application is moved, whoever has yet to be rolled."""
+    found = ours(telling("ann", "0_0")._replace(is_classic=True), telling("bob", "0_1"))
+    assert of_group(found) == ["members that speak the classic protocol: 1 of 2: ann (client-ann)"]
+    assert [of_itself(m, found) for m in found.members] == [["speaks the classic protocol"], []]
+    whole = document(DescribedStreams(found, [], ()), "members")
+    protocols = [m["protocol"] for m in whole["members"]]
+    assert (whole["classic_member_count"], protocols) == (1, ["classic", "streams"])
 
 
 def test_documents_have_the_figures_of_every_task() -> None:

@@ -153,7 +153,8 @@ def bar(offset: int | None, end: int | None) -> str:
 
 
 def of_group(group: StreamsGroupDescription) -> list[str]:
-    """What there is to say of the group: how many of its tasks warm up, and who of its members is stale."""
+    """What there is to say of the group: how many of its tasks warm up, and who of its members is stale, or
+    speaks the classic protocol."""
     told = []
     count, most = warming_up(group), group.num_warmup_replicas
     if count:
@@ -164,6 +165,12 @@ def of_group(group: StreamsGroupDescription) -> list[str]:
         told.append(
             f"stale members: {len(stale)} of {len(group.members)}, for the group's topology is "
             f"{group.topology.epoch}: {', '.join(map(_name, stale))}"
+        )
+    classic = [m for m in group.members if m.is_classic]
+    if classic:
+        told.append(
+            f"members that speak the classic protocol: {len(classic)} of {len(group.members)}: "
+            f"{', '.join(map(_name, classic))}"
         )
     return told
 

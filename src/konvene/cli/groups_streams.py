@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.cli.groups_places import of_places, places_document
 from konvene.cli.groups_progress import Copy, copies_of, is_stale, of_group, of_member, warming_up
-from konvene.cli.groups_tasks import Standing, as_kafka, of_topology, sentences, standings, stuck
+from konvene.cli.groups_tasks import Standing, as_kafka, of_itself, sentences, standings, stuck
 from konvene.cli.groups_topology import document as topology_document
 from konvene.cli.groups_topology import drawn
 from konvene.cli.output import Table
@@ -164,7 +164,7 @@ def _members_table(found: DescribedStreams, verbose: bool) -> list[Table]:
             [group.group_id, m.member_id, m.process_id, m.client_id, as_kafka(m.assignment)]
             for m in group.members
         ]
-        under = [[*of_topology(m, group), *of_member(m, group)] for m in group.members]
+        under = [[*of_itself(m, group), *of_member(m, group)] for m in group.members]
         return [Table(columns if rows else (), rows, notes(found), under)]
     columns = [
         "GROUP", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH", "MEMBER", "MEMBER-PROTOCOL", "MEMBER-EPOCH",
@@ -283,6 +283,7 @@ def document(found: DescribedStreams, part: str | None) -> dict[str, Any]:
         "num_warmup_replicas": g.num_warmup_replicas,
         "acceptable_recovery_lag": g.acceptable_recovery_lag,
         "stale_member_count": sum(is_stale(m, g) for m in g.members),
+        "classic_member_count": sum(m.is_classic for m in g.members),
         "placement": places_document(g),
     }
     if g.state == GroupState.NOT_READY:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from konvene.client.streams_groups import StreamsGroupDescription, StreamsMemberDescription
 
 __all__ = [
-    "Standing", "Unit", "as_kafka", "of_topology", "sentences", "spelled", "standings", "stuck", "who",
+    "Standing", "Unit", "as_kafka", "of_itself", "sentences", "spelled", "standings", "stuck", "who",
 ]  # fmt: skip
 
 AWAY = -2
@@ -161,10 +161,16 @@ def sentences(standing: Standing, group: StreamsGroupDescription) -> list[str]:
         told.append(_of_free(free, standing, group))
     if standing.behind and not standing.is_away and not standing.releases:
         told.append(f"has not come to epoch {group.assignment_epoch} yet: it is at {standing.member.epoch}")
-    return told + of_topology(standing.member, group)
+    return told + of_itself(standing.member, group)
 
 
-def of_topology(member: StreamsMemberDescription, group: StreamsGroupDescription) -> list[str]:
+def of_itself(member: StreamsMemberDescription, group: StreamsGroupDescription) -> list[str]:
+    """What a member speaks and runs, where that is not what the group does."""
+    told = ["speaks the classic protocol"] if member.is_classic else []
+    return told + _of_topology(member, group)
+
+
+def _of_topology(member: StreamsMemberDescription, group: StreamsGroupDescription) -> list[str]:
     """Whether the member runs another topology than the group's; stale is who runs an older one."""
     if group.topology is None or member.topology_epoch == group.topology.epoch:
         return []

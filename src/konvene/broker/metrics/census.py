@@ -16,6 +16,7 @@ from konvene.broker.metrics.kinds import KINDS
 from konvene.broker.metrics.tallies import OTHER
 from konvene.broker.metrics.warmups import stale_members, warming
 from konvene.groups.assignors.task_racks import Cost
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.kinds import TYPES, Group
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.group import StreamsGroup
@@ -41,6 +42,8 @@ class Census:
         """By label and kind, and so are the others."""
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.epochs: dict[tuple[str, str], int] = {}
+        self.classic_members: Counter[tuple[str, str]] = Counter()
+        """Only of kinds whose members may speak the classic protocol."""
         self.warmups: Counter[str] = Counter()
         """Of streams groups, by label, and so are those below."""
         self.warmup_lags: dict[str, int] = {}
@@ -61,6 +64,8 @@ class Census:
         self.waiting[label, kind] += row.waiting(group)
         if label != OTHER:
             self.epochs[label, kind] = row.epoch(group)
+        if isinstance(group, ConsumerGroup | StreamsGroup):
+            self.classic_members[label, kind] += group.classic_members
         if isinstance(group, StreamsGroup):
             self._see_tasks(label, group)
 

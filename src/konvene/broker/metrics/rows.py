@@ -273,6 +273,10 @@ OURS: Final[tuple[Metric, ...]] = (
     Metric("konvene_group_members_waiting", GAUGE,
            "Members that do not have what they are meant to have: they wait for others, or others for them.",
            _plain(lambda seen: seen.census.waiting), _GROUP),
+    Metric("konvene_group_classic_members", GAUGE,
+           "Members of a consumer or streams group that speak the classic protocol: those that are yet to be "
+           "rolled, or were rolled back.",
+           _plain(lambda seen: seen.census.classic_members), _GROUP),
     Metric("konvene_group_epoch", GAUGE,
            "The group's epoch; of a classic group its generation. Only of groups with a line of their own.",
            _plain(lambda seen: seen.census.epochs), _GROUP),

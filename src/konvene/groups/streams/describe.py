@@ -79,6 +79,7 @@ def _member(group: StreamsGroup, member: Member) -> DescribedMember:
         task_end_offsets=_offsets(reported.end_offsets),
         assignment=_assignment(member.current.assigned.tasks),
         target_assignment=_assignment(group.target_of(member.member_id)),
+        is_classic=member.classic is not None,
     )
 
 

@@ -1,0 +1,81 @@
+"""A streams group, some of whose members speak the classic protocol, as metrics and descriptions show it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tests.broker.handlers.asking import Asking
+from tests.broker.metrics.scraping import measured, scrape, value
+from tests.broker.test_share_groups import ready
+from tests.groups.streams.threads import Thread
+
+from konvene.broker.metrics.census import Census
+from konvene.broker.metrics.meter import Meter
+from konvene.broker.metrics.tallies import OTHER
+from konvene.errors import Errors
+from konvene.groups.classic.side import ClassicSide
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.group import Member as ConsumerMember
+from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from konvene.messages.list_groups import ListGroupsRequest
+from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from konvene.messages.sync_group import SyncGroupRequestAssignment
+from konvene.sim.scenario_streams import topology_of
+
+METRIC = "konvene_group_classic_members"
+SETTINGS = {
+    "konvene.streams.mode": "kip",
+    "konvene.heartbeat.policy": "kafka",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+}
+
+
+def heartbeat(epoch: int) -> StreamsGroupHeartbeatRequest:
+    joins = {"process_id": "p", "rebalance_timeout_ms": 30_000, "topology": topology_of("0:orders!counts"),
+             "active_tasks": (), "standby_tasks": (), "warmup_tasks": ()} if not epoch else {}  # fmt: skip
+    return StreamsGroupHeartbeatRequest(group_id="g", member_id="bob", member_epoch=epoch, **joins)
+
+
+def test_consumer_groups_have_such_members_too() -> None:
+    group = ConsumerGroup("g")
+    group.put(ConsumerMember("ann", classic=ClassicSide(10_000, ())))
+    group.put(ConsumerMember("bob"))
+    census = Census(Meter(0))
+    census.see(group)
+    assert census.classic_members == {(OTHER, "consumer"): 1}
+
+
+def test_a_group_is_shown_while_it_is_moved_and_back(tmp_path: Path) -> None:
+    """One that is a classic group again, or has no such members, has none to count."""
+
+    async def main() -> None:
+        async with measured(tmp_path, SETTINGS) as (broker, port):
+            client = Asking(broker)
+            await ready(client, orders=2, counts=2)
+            ann = Thread("ann")
+            while ann.joined(await client.ask(ann.join_request(), 9)):
+                pass
+            given = SyncGroupRequestAssignment(member_id=ann.member_id, assignment=b"")
+            sync = ann.sync_request().replace(assignments=(given,))
+            assert (await client.ask(sync, 4)).error_code == Errors.NONE
+            labels = {"group": "g", "protocol": "streams"}
+            assert (await types(client), value(await scrape(port), METRIC, **labels)) == (["classic"], 0)
+            assert (await client.ask(heartbeat(0), 1)).error_code == Errors.NONE
+            assert (await types(client), value(await scrape(port), METRIC, **labels)) == (["streams"], 1)
+            (told,) = (await client.ask(StreamsGroupDescribeRequest(group_ids=("g",)), 1)).groups
+            assert {m.member_id: m.is_classic for m in told.members} == {ann.member_id: True, "bob": False}
+            left = (MemberIdentity(member_id=ann.member_id),)
+            await client.ask(LeaveGroupRequest(group_id="g", members=left), 5)
+            assert value(await scrape(port), METRIC, **labels) == 0
+
+    asyncio.run(main())
+
+
+async def types(client: Asking) -> list[str]:
+    listed: Any = await client.ask(ListGroupsRequest(), 5)
+    return [group.group_type for group in listed.groups]
