@@ -62,7 +62,7 @@ class Rolled(Thread):
         else:
             self.leads = tuple(member.member_id for member in answer.members)
             request = self.sync_request().replace(assignments=self._plan())
-            given = roll.life.ask(self.name, request, 5)
+            given = roll.life.ask(self.name, request, 4)
             if given is not None:
                 self._takes(roll, given)
 
