@@ -40,6 +40,7 @@ from konvene.groups.streams.user_data import (
     UserDataError,
     read_subscription_info,
     write_assignment_info,
+    write_hosts,
 )
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.shard.errors import GroupError
@@ -160,15 +161,26 @@ def told(
         commonly_supported_version=version,
         active=tuple((task, partition) for partition, task in active),
         standby=_copies(tasks, step.topology, topics),
-        partitions_by_host={_host(each): _flat(each.active_partitions) for each in endpoints},
-        standby_partitions_by_host={_host(each): _flat(each.standby_partitions) for each in endpoints},
         error_code=_error(step),
         next_rebalance_ms=next_rebalance_ms,
     )
     by_topic: dict[str, tuple[int, ...]] = {}
     for (topic, partition), _ in active:
         by_topic[topic] = (*by_topic.get(topic, ()), partition)
-    return write_assignment(by_topic.items(), metadata, write_assignment_info(info))
+    user_data = write_assignment_info(info, _hosts(step, version, endpoints))
+    return write_assignment(by_topic.items(), metadata, user_data)
+
+
+def _hosts(step: Step, version: int, endpoints: tuple[wire.EndpointToPartitions, ...]) -> bytes:
+    """Where all tasks are, as it is written. A thousand members hear of a thousand: it is written once."""
+    known = step.group.hosts
+    these = frozenset(map(id, endpoints))
+    if version not in known or known[version][0] != these:
+        active = _by_host((each.user_endpoint, each.active_partitions) for each in endpoints)
+        standby = _by_host((each.user_endpoint, each.standby_partitions) for each in endpoints)
+        info = AssignmentInfo(version, version, partitions_by_host=active, standby_partitions_by_host=standby)
+        known[version] = these, endpoints, write_hosts(info)
+    return known[version][2]
 
 
 def _copies(
@@ -181,12 +193,15 @@ def _copies(
     return found
 
 
-def _host(each: wire.EndpointToPartitions) -> HostInfo:
-    return each.user_endpoint.host, each.user_endpoint.port
-
-
-def _flat(rows: Iterable[wire.TopicPartition]) -> tuple[TopicPartition, ...]:
-    return tuple((row.topic, partition) for row in rows for partition in row.partitions)
+def _by_host(
+    told: Iterable[tuple[wire.Endpoint, Iterable[wire.TopicPartition]]],
+) -> dict[HostInfo, tuple[TopicPartition, ...]]:
+    """The threads of a process have one endpoint."""
+    found: dict[HostInfo, set[TopicPartition]] = {}
+    for endpoint, rows in told:
+        there = found.setdefault((endpoint.host, endpoint.port), set())
+        there.update((row.topic, partition) for row in rows for partition in row.partitions)
+    return {host: tuple(sorted(there)) for host, there in found.items()}
 
 
 def _error(step: Step) -> int:
