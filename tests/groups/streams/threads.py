@@ -40,6 +40,7 @@ class Thread:
     has: AssignmentInfo | None = None
     disk: dict[Task, int] = field(default_factory=dict)
     """How far the copies are that it has."""
+    endpoint: str = ""
 
     @property
     def active(self) -> list[Task]:
@@ -53,7 +54,7 @@ class Thread:
     def metadata(self) -> bytes:
         sums = self.disk | dict.fromkeys(self.active, LATEST_OFFSET)
         process = str(uuid5(NAMESPACE_DNS, self.name))
-        said = SubscriptionInfo(self.version, 11, process, offset_sums=sums)
+        said = SubscriptionInfo(self.version, 11, process, offset_sums=sums, user_endpoint=self.endpoint)
         owned = [partition for _, (_, partition) in self.has.active] if self.has is not None else []
         subscription = ConsumerProtocolSubscription(
             topics=("orders",),

@@ -33,6 +33,8 @@ def told_endpoints(
         # A thousand members hear of a thousand whenever one moves: what has not moved is as it was.
         if last is None or last[0] is not member or last[1] is not configured or last[2] is not topics:
             told = _told(member, topology, topics)
+            if last is not None and last[3] == told:
+                told = last[3]  # The same value for who remembers what follows from it.
             last = known[member.member_id] = member, configured, topics, told
         found.append(last[3])
     if len(known) > len(found):

@@ -177,6 +177,11 @@ class StreamsGroup(EpochGroup[Member]):
     member reports changes nothing for the others."""
     endpoints: dict[str, tuple[Any, Any, Any, Any]] = field(default_factory=dict, compare=False, repr=False)
     """What was last told of a member, behind what that rests on: worked out again where that is another."""
+    hosts: dict[int, tuple[frozenset[int], Any, bytes]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """All of that as members of the classic protocol are told it, by the version of their user data; before
+    it the very values that it was written of."""
 
     def __repr__(self) -> str:
         size = len(self.members)
@@ -206,6 +211,7 @@ class StreamsGroup(EpochGroup[Member]):
             reached_ms=dict(self.reached_ms),
             reported=dict(self.reported),
             endpoints={},
+            hosts={},
         )
 
     @property

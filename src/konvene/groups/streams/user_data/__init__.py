@@ -13,6 +13,7 @@ from konvene.groups.streams.user_data.assignment import (
     TopicPartition,
     read_assignment_info,
     write_assignment_info,
+    write_hosts,
 )
 from konvene.groups.streams.user_data.subscription import (
     LATEST_OFFSET,
@@ -39,5 +40,6 @@ __all__ = [
     "read_assignment_info",
     "read_subscription_info",
     "write_assignment_info",
+    "write_hosts",
     "write_subscription_info",
 ]

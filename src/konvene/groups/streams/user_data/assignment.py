@@ -179,8 +179,10 @@ def _read_by_host(reader: _Reader, some: Callable[[], tuple[TopicPartition, ...]
 # --- write -----------------------------------------------------------------------------------------
 
 
-def write_assignment_info(info: AssignmentInfo) -> bytes:
-    """In its own version; what that has no place for is not written."""
+def write_assignment_info(info: AssignmentInfo, hosts: bytes | None = None) -> bytes:
+    """In its own version; what that has no place for is not written.
+
+    `hosts`: the partitions by host, where they are written already (`write_hosts`)."""
     version = info.version
     parts = [_int32(version)]
     if version >= FIRST_VERSION_WITH_LATEST_SUPPORTED:
@@ -190,12 +192,17 @@ def write_assignment_info(info: AssignmentInfo) -> bytes:
     parts.append(_int32(len(info.standby)))
     for task in sorted(info.standby):
         parts += (_task(task, version), _partitions(info.standby[task]))
-    parts += _hosts(info)
+    parts.append(write_hosts(info) if hosts is None else hosts)
     if version >= FIRST_WITH_ERROR:
         parts.append(_int32(info.error_code))
     if version >= FIRST_WITH_NEXT_REBALANCE:
         parts.append(struct.pack(">q", info.next_rebalance_ms))
     return b"".join(parts)
+
+
+def write_hosts(info: AssignmentInfo) -> bytes:
+    """The part of it that is the same for all members of a version: the partitions by host."""
+    return b"".join(_hosts(info))
 
 
 def _int32(number: int) -> bytes:
