@@ -300,7 +300,8 @@ def _has_to_rejoin(step: Step, member: Member) -> bool:
         target = Target(
             group.assignment_epoch, group.target_of(member.member_id), member.process_id, group.processes
         )
-        if advance(current, target, None) != current:
+        moved = advance(current, target, None)
+        if (moved.state, moved.assigned) != (current.state, current.assigned):
             return True
     return _is_time_to_tell(step, member) or _misses_endpoints(step, member)
 
