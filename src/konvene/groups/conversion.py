@@ -133,13 +133,18 @@ def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> 
     return member
 
 
-def take_over(step: EpochStep[Any], classic: ClassicGroup) -> None:
+def take_over(step: EpochStep[Any], classic: ClassicGroup, old: Collection[str] = ()) -> None:
     """The members of a classic group go on in another kind: who waits is told to come back, and each has its
-    session."""
+    session.
+
+    `old`: those whose clients know no REBALANCE_IN_PROGRESS of a join, and end at it; all back off and come
+    back when the group is being loaded."""
     step.let_go_of_classic(classic)
     for member in classic.members.values():
         if member.join_waiter is not None:
-            step.reply(member.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, member.member_id))
+            is_old = member.member_id in old
+            again = Errors.COORDINATOR_LOAD_IN_PROGRESS if is_old else Errors.REBALANCE_IN_PROGRESS
+            step.reply(member.join_waiter, join_refused(again, member.member_id))
         if member.sync_waiter is not None:
             step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
         step.timers.append(Arm(session_key(classic.group_id, member.member_id), member.session_timeout_ms))

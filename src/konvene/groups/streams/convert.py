@@ -67,6 +67,9 @@ from konvene.shard.image import Topics
 
 MOST_NAMED = 3
 
+FIRST_VERSION_TOLD_BY_JOINS = 9
+"""Of user data: Kafka Streams 2.8, whose consumer is the first to take REBALANCE_IN_PROGRESS from a join."""
+
 
 def policy(config: Mapping[str, Any]) -> str:
     """Which ways are open."""
@@ -190,7 +193,8 @@ def upgraded(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, conte
     for record in records[1:]:
         log.replay(private, record)
     step = Step(private[classic.group_id], context)
-    conversion.take_over(step, classic)
+    old = {m.member_id for m, said in members if said.info.version < FIRST_VERSION_TOLD_BY_JOINS}
+    conversion.take_over(step, classic, old)
     step.records = records
     for member, said in members:
         step.report(member.member_id, reported(said, None, NONE_HELD, context.now_ms))
