@@ -79,7 +79,7 @@ def beat(room: Room) -> Any:
     ("version", "error"), [*((v, LOADS) for v in range(1, 9)), *((v, CHANGES_HERE) for v in (9, 10, 11))]
 )
 def test_who_waits_for_a_join_is_told_what_makes_its_client_come_back(version: int, error: Errors) -> None:
-    """Before 2.8, a version below 9, clients end at REBALANCE_IN_PROGRESS. With its answer it keeps its id."""
+    """Before 2.8, a version below 9, clients end at REBALANCE_IN_PROGRESS. Each keeps its id."""
     room, _, bob, waits = stable_one_and_another_that_waits(version)
     assert not beat(room).error_code
     assert isinstance(room.group, StreamsGroup)
