@@ -53,6 +53,8 @@ def take_generation(
     }
     if row is None:
         _hand_out(track, now, people, at, put)
+        if track.was("streams"):
+            track.translate()
         return
     said = audit.of(track.group_id, row.epoch, at.offset)
     it = _rebalance(track, previous, now, row, said)

@@ -109,6 +109,8 @@ def take_current(
     lost, gained = changes(before.current if before is not None else None, after.current, names)
     if lost or gained:
         track.moves(person, lost, gained, at, put)
+        if _is_taken_over(track, group, after):
+            track.holdings.begin_anew()
     state = state_of(group, after)
     if state in OWES or getattr(after, "classic", None) is not None:  # Else it makes no difference.
         track.heard_ms[after.member_id] = at.ms
@@ -123,6 +125,17 @@ def take_current(
         part.acknowledged_ms = at.ms
     if state in WAITS and not isinstance(group, ShareGroup):
         part.waited_for.update(dict.fromkeys(waits(group, after.member_id)))
+
+
+def _is_taken_over(track: Track, group: Group, member: Any) -> bool:
+    """Whether what a member has is what it was given in the classic group, in the words of the streams group:
+    it stands before the first epoch."""
+    return (
+        track.translated == track.batch
+        and isinstance(group, StreamsGroup)
+        and track.open is None
+        and member.classic is not None
+    )
 
 
 def state_of(group: Group, member: Any) -> str:
@@ -148,6 +161,8 @@ def take_epoch(
 ) -> None:
     """The record of an epoch; `row`: what the history says, if it raises it."""
     if row is None:
+        if isinstance(group, StreamsGroup) and group.members and track.was("classic"):
+            track.translate()
         if group.epoch != track.epoch:
             skipped(track, group.epoch, audit, at, put)
             if not at.whole:
@@ -188,6 +203,8 @@ def group_ended(track: Track, at: At, put: Put) -> None:
     for person in sorted(track.present.values()):  # In a compacted log their own tombstones may be gone.
         track.leaves(person, track.holdings.units_of(person), at, put)
         track.drop(person)
+    if track.group_type:
+        track.ended = track.batch, track.group_type
     track.group_type = ""
 
 

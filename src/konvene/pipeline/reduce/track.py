@@ -73,6 +73,10 @@ class Track:
     """By member id, how it may have gone."""
     made_ms: int = NOT_KNOWN
     """When the classic generation was made."""
+    ended: tuple[int, str] = (-1, "")
+    """The batch in which the group came to its end last, and its type until then."""
+    translated: int = -1
+    """The batch in which the group came to have other units: tasks for partitions, or the other way round."""
 
     def __repr__(self) -> str:
         return f"<track of {self.group_type or 'former'} group {self.group_id} at epoch {self.epoch}>"
@@ -139,6 +143,17 @@ class Track:
 
     def _told(self, unit: Unit, held: Held, at: At, put: Put) -> None:
         put("ownership", self.holdings.interval(self.place, unit, held, at, self.epoch))
+
+    def was(self, group_type: str) -> bool:
+        """Whether it was of this type before this batch, and is not any more."""
+        return self.ended == (self.batch, group_type)
+
+    def translate(self) -> None:
+        """What members have goes by other names from here on. Nobody lost anything by that, or gained it."""
+        self.translated = self.batch
+        self.departed.clear()
+        self.holdings.gaps.clear()
+        self.holdings.begin_anew()
 
     # --- batches and gaps in the log ---
 
