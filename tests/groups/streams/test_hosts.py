@@ -8,7 +8,7 @@ from tests.groups.streams.restorers import Restorer, Story, rounds
 from tests.groups.streams.threads import Thread
 
 from konvene.groups.streams import classic_tasks
-from konvene.groups.streams.user_data import AssignmentInfo, write_hosts
+from konvene.groups.streams.user_data import AssignmentInfo, SubscriptionInfo, write_hosts
 
 STATELESS = "0:orders"
 
@@ -72,6 +72,24 @@ def test_threads_of_one_process_have_their_endpoint_together() -> None:
     mixed(bob, bobby)
     assert told(bob) == told(bobby) == runs(bob, bobby)
     assert len(told(bob)["b"]) == 4
+
+
+def test_who_has_no_place_among_them_is_told_of_nobody() -> None:
+    """A client that is told of others and does not find itself joins again at once, and for ever."""
+    bob, far = Thread("bob", endpoint="b:1"), Thread("far", endpoint="f:70000")
+    mixed(bob, far)
+    assert told(bob) == runs(bob)
+    assert far.active and told(far) == {}
+
+
+@pytest.mark.parametrize("endpoint", ["[::1]:8080", "http://b:80", ":80"])
+def test_whoever_has_one_finds_its_own(endpoint: str) -> None:
+    """As its client reads it, whose own must be among them."""
+    bob, cid = Thread("bob", endpoint=endpoint), Thread("cid", endpoint="c:1")
+    mixed(bob, cid)
+    own = SubscriptionInfo(11, 11, "", user_endpoint=endpoint).endpoint
+    assert bob.has is not None and cid.has is not None
+    assert bob.has.partitions_by_host.keys() == {own, ("c", 1)} == cid.has.partitions_by_host.keys()
 
 
 def test_what_everybody_is_told_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:

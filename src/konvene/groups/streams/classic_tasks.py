@@ -152,10 +152,10 @@ def told(
     """What a member is told to have: partitions, and the user data in the version that it used itself."""
     assert member.classic is not None
     metadata = dict(member.classic.protocols)[STREAM]
-    version = read(metadata).info.version
-    configured, topics = step.soft.configured, step.context.topics
+    said, topics = read(metadata).info, step.context.topics
+    version = said.version
     active = partitions_of(tasks.active, step.topology, topics)
-    endpoints = () if configured is None else told_endpoints(step, member, None, configured)
+    endpoints = _endpoints(step, member, said)
     info = AssignmentInfo(
         version=version,
         commonly_supported_version=version,
@@ -169,6 +169,15 @@ def told(
         by_topic[topic] = (*by_topic.get(topic, ()), partition)
     user_data = write_assignment_info(info, _hosts(step, version, endpoints))
     return write_assignment(by_topic.items(), metadata, user_data)
+
+
+def _endpoints(step: Step, member: Member, said: SubscriptionInfo) -> tuple[wire.EndpointToPartitions, ...]:
+    """Of everybody, or of nobody: a client that does not find its own among others joins again at once, and
+    would for ever if its own has no place among them."""
+    configured = step.soft.configured
+    if configured is None or (said.user_endpoint and member.user_endpoint is None):
+        return ()
+    return told_endpoints(step, member, None, configured)
 
 
 def _hosts(step: Step, version: int, endpoints: tuple[wire.EndpointToPartitions, ...]) -> bytes:
