@@ -87,7 +87,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
         return Outcome((Reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id)),))
     step = Step(group, context)
     holder = group.static_member(instance_id)
-    downgrade = holder is not None and convert.may_downgrade(group, [holder], context, replaced=True)
+    downgrade = holder is not None and convert.may_downgrade(step, [holder], replaced=True)
     replaced = None
     if instance_id is None or (unknown and holder is None):
         old = group.members.get(member_id) or Member(member_id)

@@ -287,12 +287,14 @@ def _member(member: ClassicMember, said: Said, topology_epoch: int, current: Cur
 # --- streams to classic ----------------------------------------------------------------------------
 
 
-def may_downgrade(
-    group: StreamsGroup, leaving: Collection[Member], context: Context, *, replaced: bool = False
-) -> bool:
-    """See `conversion.may_downgrade`."""
-    most: int = context.config["group.max.size"]
-    return conversion.may_downgrade(group, leaving, policy(context.config), most, replaced=replaced)
+def may_downgrade(step: Step, leaving: Collection[Member], *, replaced: bool = False) -> bool:
+    """See `conversion.may_downgrade`. Not while somebody asked for the application to be shut down: a streams
+    group tells its members so, and the next leader of a classic one would not know of it."""
+    if step.soft.shutdown is not None:
+        return False
+    config = step.context.config
+    most: int = config["group.max.size"]
+    return conversion.may_downgrade(step.group, leaving, policy(config), most, replaced=replaced)
 
 
 def downgraded(

@@ -88,7 +88,7 @@ def fence(step: Step, gone: Sequence[Gone]) -> Outcome:
     for member, why, reason in gone:
         step.cause(why, member, reason=reason)
     members: list[Member] = [member for member, _, _ in gone]
-    if convert.may_downgrade(group, members, step.context):
+    if convert.may_downgrade(step, members):
         return convert.downgraded(step, members)
     for member in members:
         step.remove(member)
