@@ -81,9 +81,27 @@ def policy(config: Mapping[str, Any]) -> str:
 # --- what stands in the way ------------------------------------------------------------------------
 
 
-def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
+class Taken:
+    """What members said as they joined last, and what they were given then: each is read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Said, AssignmentInfo]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{len(self._known)} members were read>"
+
+    def of(self, member: ClassicMember) -> tuple[Said, AssignmentInfo]:
+        """Raises `UserDataError`."""
+        known = self._known.get(member.member_id)
+        if known is None:
+            known = self._known[member.member_id] = _taken(member)
+        return known
+
+
+def blockers(classic: ClassicGroup, config: Mapping[str, Any], taken: Taken | None = None) -> list[Blocker]:
     """Why the group cannot become a streams group, as far as that can be told without a topology."""
     found: list[Blocker] = []
+    taken = Taken() if taken is None else taken
     if policy(config) not in (BOTH_WAYS, UPGRADE):
         found.append(Blocker("policy", "online upgrade is disabled."))
     if classic.protocol_type != CONSUMER:
@@ -96,7 +114,7 @@ def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
         return [*found, Blocker("assignor", why, tuple(others))]
     for member in classic.members.values():
         try:
-            said = _taken(member)[0]
+            said, _ = taken.of(member)
         except UserDataError as unread:
             found.append(
                 Blocker("user-data", f"a member's user data cannot be read: {unread}.", (member.member_id,))
@@ -110,9 +128,14 @@ def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
 
 
 def topology_blockers(
-    classic: ClassicGroup, topology: Topology, configured: Configured, topics: Topics
+    classic: ClassicGroup,
+    topology: Topology,
+    configured: Configured,
+    topics: Topics,
+    taken: Taken | None = None,
 ) -> list[Blocker]:
     """Why the members of a classic group cannot be those of this topology. Of groups without `blockers`."""
+    taken = Taken() if taken is None else taken
     if expressions(topology):
         return [
             Blocker(
@@ -127,7 +150,7 @@ def topology_blockers(
         return [Blocker("not-ready", f"the topology cannot run: {why}")]
     found = []
     for member in classic.members.values():
-        said, given = _taken(member)
+        said, given = taken.of(member)
         wrong = sorted(set(_unlike(given, topology, configured)))
         if wrong:
             more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
@@ -158,7 +181,7 @@ def _taken(member: ClassicMember) -> tuple[Said, AssignmentInfo]:
         if partitions:
             raise UserDataError("the assignment has partitions and no tasks")
         return said, AssignmentInfo(said.info.version, said.info.version)
-    return said, read_assignment_info(given.user_data, partitions)
+    return said, read_assignment_info(given.user_data, partitions, tasks_alone=True)
 
 
 def _unlike(given: AssignmentInfo, topology: Topology, configured: Configured) -> Iterator[str]:
@@ -181,13 +204,14 @@ def _unlike(given: AssignmentInfo, topology: Topology, configured: Configured) -
 def upgraded(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, context: Context) -> Step:
     """The group as a streams group, before the member joins. Raises GROUP_ID_NOT_FOUND where it must stay
     what it is."""
-    _check(blockers(classic, context.config), classic)
+    taken = Taken()
+    _check(blockers(classic, context.config, taken), classic)
     topology = topology_after(None, request.topology, KIP)  # type: ignore[arg-type]  # Checked: it is there.
     by_name = context.topics.by_name
     counts = {name: by_name[name].partitions for name in topology.required_topics if name in by_name}
     configured = configure(topology, counts, KIP)
-    _check(topology_blockers(classic, topology, configured, context.topics), classic)
-    members = _members(classic, topology, configured)
+    _check(topology_blockers(classic, topology, configured, context.topics, taken), classic)
+    members = _members(classic, topology, configured, taken)
     records = [classic_log.tombstone(classic.group_id), *_records(classic, [m for m, _ in members])]
     private: dict[str, Any] = {}
     for record in records[1:]:
@@ -224,10 +248,12 @@ def _records(classic: ClassicGroup, members: Sequence[Member]) -> list[Any]:
     ]
 
 
-def _members(classic: ClassicGroup, topology: Topology, configured: Configured) -> list[tuple[Member, Said]]:
+def _members(
+    classic: ClassicGroup, topology: Topology, configured: Configured, read_before: Taken
+) -> list[tuple[Member, Said]]:
     """The members with what they run. What a leader gave to two of them is the first one's."""
     epoch = _epoch(classic)
-    told = [(member, *_taken(member)) for member in classic.members.values()]
+    told = [(member, *read_before.of(member)) for member in classic.members.values()]
     taken: set[Task] = set()
     at_process: set[tuple[str, Task]] = set()
     had = []

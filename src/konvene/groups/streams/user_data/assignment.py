@@ -116,8 +116,13 @@ class _Reader:
         return [read() for _ in range(count)]
 
 
-def read_assignment_info(data: bytes, partitions: tuple[TopicPartition, ...]) -> AssignmentInfo:
-    """`partitions`: those of the assignment that the user data stands in. Raises `UserDataError`."""
+def read_assignment_info(
+    data: bytes, partitions: tuple[TopicPartition, ...], *, tasks_alone: bool = False
+) -> AssignmentInfo:
+    """`partitions`: those of the assignment that the user data stands in. Raises `UserDataError`.
+
+    `tasks_alone`: what stands behind the member's own tasks is not looked at. It is nearly all, where others
+    have endpoints."""
     reader = _Reader(data)
     version = reader.int32()
     if not 1 <= version <= LATEST_VERSION:
@@ -127,11 +132,14 @@ def read_assignment_info(data: bytes, partitions: tuple[TopicPartition, ...]) ->
     if len(tasks) != len(partitions):
         raise UserDataError(f"it has {len(tasks)} tasks for {len(partitions)} partitions")
     standby = dict(reader.many(lambda: (_read_task(reader, version), _read_partitions(reader)), 12))
+    active = tuple(zip(tasks, sorted(partitions), strict=True))
+    if tasks_alone:
+        return AssignmentInfo(version, common, active, standby)
     active_hosts, standby_hosts = _read_hosts(reader, version)
     return AssignmentInfo(
         version,
         common,
-        tuple(zip(tasks, sorted(partitions), strict=True)),
+        active,
         standby,
         active_hosts,
         standby_hosts,
