@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.groups.streams.members import Member
 from tests.groups.streams.restorers import Restorer, Story, rounds
 from tests.groups.streams.threads import Thread
 
 from konvene.groups.streams import classic_tasks
-from konvene.groups.streams.user_data import AssignmentInfo, SubscriptionInfo, write_hosts
+from konvene.groups.streams.user_data import (
+    AssignmentInfo,
+    UserDataError,
+    read_assignment_info,
+    write_assignment_info,
+    write_hosts,
+)
 
 STATELESS = "0:orders"
 
@@ -109,3 +117,25 @@ def test_what_everybody_is_told_is_written_once(monkeypatch: pytest.MonkeyPatch)
         thread.sync(story)
     assert written == []
     assert told(bob) == told(cid) == before
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_of_what_a_leader_gave_a_member_its_own_tasks_can_be_read_alone(version: int) -> None:
+    """What stands behind them is not looked at, whatever it is."""
+    partitions = (("orders", 3), ("orders", 4))
+    own = AssignmentInfo(
+        version,
+        version if version >= 3 else -1,
+        tuple((("0", p), (topic, p)) for topic, p in partitions),
+        {("0", 1): (("orders", 1),)},
+    )
+    everywhere = {(f"host-{n}", 9): (("orders", n),) for n in range(3)}
+    whole = write_assignment_info(
+        replace(own, partitions_by_host=everywhere, standby_partitions_by_host=everywhere, error_code=1)
+    )
+    assert read_assignment_info(whole, partitions, tasks_alone=True) == own
+    tail = 4 * (version >= 4) + 8 * (version >= 7)
+    behind = len(write_assignment_info(own, b"")) - tail
+    assert read_assignment_info(whole[:behind] + b"?", partitions, tasks_alone=True) == own
+    with pytest.raises(UserDataError):
+        read_assignment_info(whole[: behind - 1], partitions, tasks_alone=True)
