@@ -55,7 +55,7 @@ class StreamsGroupMemberMetadataValue(Struct, key=19, versions="0", flexible="0+
     user_endpoint: Endpoint | None = struct(Endpoint, "0+", nullable="0+", default=None)
     client_tags: tuple[KeyValue, ...] = array(KeyValue, "0+")
     classic_member_metadata: ClassicMemberMetadata | None = struct(
-        ClassicMemberMetadata, "0+", nullable="0+", tag=CLASSIC_MEMBER_METADATA_TAG
+        ClassicMemberMetadata, "0+", nullable="0+", default=None, tag=CLASSIC_MEMBER_METADATA_TAG
     )
 
 

@@ -27,7 +27,7 @@ from konvene.groups.streams.log import (
     topology_record,
 )
 from konvene.records import streams as rs
-from konvene.records.coordinator import Record
+from konvene.records.coordinator import GROUP_RECORDS, Record, encode_record
 from konvene.sim.compaction import compacted
 from konvene.sim.journal import Batch, batch_of
 
@@ -107,6 +107,24 @@ def test_books_agree_after_every_record(place: str) -> None:
             replay(groups, record)
             for group in groups.values():
                 assert_books_agree(group)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_members_of_kafkas_log_speak_the_streams_protocol(place: str) -> None:
+    """What Kafka does not write says nothing: nobody is taken for a member of the classic protocol. And of
+    who is none as much is written as Kafka writes."""
+    members = 0
+    groups: dict[str, Any] = {}
+    for batch in batches(place):
+        for (key, value), record in zip(batch.pairs, batch.records, strict=True):
+            replay(groups, record)
+            if type(record.key) is rs.StreamsGroupMemberMetadataKey and value is not None:
+                group = groups[record.key.group_id]
+                assert group.classic_members == 0
+                written = member_record(group.group_id, group.members[record.key.member_id])
+                assert encode_record(written, GROUP_RECORDS) == (key, value)
+                members += 1
+    assert members or not groups
 
 
 def assert_books_agree(group: StreamsGroup) -> None:
