@@ -12,6 +12,7 @@ from tests.groups.streams.threads import Thread
 from konvene.groups.streams import classic_tasks
 from konvene.groups.streams.user_data import (
     AssignmentInfo,
+    SubscriptionInfo,
     UserDataError,
     read_assignment_info,
     write_assignment_info,
