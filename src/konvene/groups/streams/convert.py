@@ -17,7 +17,7 @@ the tasks that the others run. Whatever can be compared is (`blockers`, `topolog
 does not fit, the group stays what it is, and who wanted to join hears why.
 
 What a member owned as it joined last and was not given by its leader it may be running still: until it has
-joined again without it, it has yet to give it up.
+joined again without it, it has yet to give it up. Where its leader has not spoken since, it keeps it.
 """
 
 from __future__ import annotations
@@ -256,21 +256,25 @@ def _members(
     told = [(member, *read_before.of(member)) for member in classic.members.values()]
     taken: set[Task] = set()
     at_process: set[tuple[str, Task]] = set()
-    had = []
-    for _, said, given in told:
-        active = {task for task, _ in given.active} - taken
-        taken |= active
+    had, give_up = [], []
+    for _, _, given in told:
+        had.append({task for task, _ in given.active} - taken)
+        taken |= had[-1]
+    for (member, said, _), active in zip(told, had, strict=True):
+        owned = owned_tasks(said.subscription.owned, topology).active
+        runs = {(name, p) for name, some in owned.items() for p in some if p < configured.tasks.get(name, 0)}
+        give_up.append(runs - taken)
+        taken |= runs
+        if not member.assignment:
+            # Its leader has not spoken since it joined: nobody has asked it to give up anything.
+            active |= give_up.pop()
+            give_up.append(set())
         at_process |= {(said.info.process_id, task) for task in active}
-        had.append(active)
     found = []
-    for (member, said, given), active in zip(told, had, strict=True):
+    for (member, said, given), active, gives_up in zip(told, had, give_up, strict=True):
         here = said.info.process_id
         standby = {task for task in given.standby if (here, task) not in at_process}
         at_process |= {(here, task) for task in standby}
-        owned = owned_tasks(said.subscription.owned, topology).active
-        runs = {(name, p) for name, some in owned.items() for p in some if p < configured.tasks.get(name, 0)}
-        gives_up = runs - taken
-        taken |= gives_up
         current = Current(
             MemberState.UNREVOKED_TASKS if gives_up else MemberState.STABLE,
             epoch,
