@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 TESTS ?= tests
 WORKERS ?= 3
-GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams,share,transactional
+GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams,streams-migration,share,transactional
 SEEDS ?= 0..
 
 .PHONY: serve test check pytest sim soak bench mutants docs clean

@@ -413,7 +413,8 @@ def test_each_file_speaks_for_its_kinds() -> None:
     assert files == {"classic", "generations", "log", "offsets", "rebalances"}
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {
         "static", "consumer", "consumer_steps", "consumer_targets", "migration",
-        "streams", "streams_steps", "streams_targets", "streams_told", "streams_warmups", "share",
+        "streams", "streams_migration", "streams_steps", "streams_targets", "streams_told", "streams_warmups",
+        "share",
     }  # fmt: skip
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of(["no such kind"])} == {"log", "offsets"}
     first, second = promises_of(["static"]), promises_of(["static"])

@@ -98,7 +98,8 @@ def run_options(command: F) -> F:
 
     @click.option("--groups", default="classic", show_default=True, metavar="KIND[,KIND]",
                   help="Kinds of groups, each in a run of its own: classic, static, consumer,"
-                       " consumer-static, migration, streams, transactional, transactional-consumer."
+                       " consumer-static, migration, streams, streams-migration, transactional,"
+                       " transactional-consumer."
                        " classic+static, or mixed: in one world. At level 2: transactional, share,"
                        " both with a plus, or the others.")  # fmt: skip
     @click.option("--steps", type=click.IntRange(1), metavar="N",

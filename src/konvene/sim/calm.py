@@ -36,7 +36,7 @@ from konvene.groups.streams.expressions import named
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology import Topology, sources
-from konvene.sim.chaos import topic_back
+from konvene.sim.chaos import forget_shutdowns, topic_back
 from konvene.sim.event import Broken
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.members import assigns, runs_applications
@@ -187,6 +187,7 @@ def _heal(world: World) -> None:
         topic_back(world, "extra")
     if runs_applications(world.kinds):
         world.internal_topics.mend()
+        forget_shutdowns(world)
     if world.options["twins"]:
         _one_of_twins(world)
     if not world.living():

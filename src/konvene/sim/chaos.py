@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.codec.schema import Struct
+from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -193,6 +194,14 @@ def _shutdown(world: World) -> None:
     request_shutdown = getattr(member, "request_shutdown", None)
     if request_shutdown is not None:
         request_shutdown()
+
+
+def forget_shutdowns(world: World) -> None:
+    """Members of the classic protocol would join again for ever, where nobody stops any more."""
+    for group in world.shell.core.groups.values():
+        if isinstance(group, StreamsGroup) and group.classic_members and group.soft.shutdown is not None:
+            _failover(world)
+            return
 
 
 def cut_off(world: World, way: str) -> frozenset[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from konvene.client.protocol import read_subscription
 from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.streams.configure import Status
 from konvene.groups.streams.current import Held, Role, Unit
 from konvene.groups.streams.expressions import expressions, named
@@ -166,6 +167,8 @@ class EndpointsAreTrue(Promise):
         if seen is None:
             return
         old, member, group = seen.old, seen.member, seen.group
+        if isinstance(event.before.groups.get(group.group_id), ClassicGroup) and len(group.members) > 1:
+            return  # A member that was in it may be somebody else from now on.
         before = seen.old_group.soft.endpoint_epoch if seen.old_group is not None else 0
         another = member.user_endpoint != (old.user_endpoint if old is not None else None)
         epoch = before + bool(another or (seen.moved and member.user_endpoint is not None))
@@ -235,11 +238,13 @@ def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]
 
 
 class TheSameTasksAgain(Promise):
-    """Ours: of streams groups, where a heartbeat is said to be the same again, deciding it again changes
-    nothing, sets those timers and tells what is so."""
+    """Ours: of streams groups, where a heartbeat of either protocol is said to be the same again, deciding it
+    again changes nothing, sets those timers and tells what is so."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE:
+        if not event.asks(HEARTBEAT, "Heartbeat") or event.error is not Errors.NONE:
+            return
+        if not isinstance(event.after.groups.get(event.request.group_id), StreamsGroup):
             return
         core = event.shell.core
         same = core.same_again(event.request, event.context)

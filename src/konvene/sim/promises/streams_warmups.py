@@ -9,7 +9,7 @@ Two coordinators may live beside one another for a while; each has heard what it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -108,12 +108,12 @@ class Ears:
         known = self._of.setdefault(event.shell, {})
         if event.kind in ("loaded", "append failed"):
             known.clear()
+        if event.asks(HEARTBEAT) and event.changed:
+            self._take_over(event, known)
         if event.asks(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0:
             self._take(event, known.setdefault(event.request.group_id, Known()).said)
         if event.asks("JoinGroup") and event.error is Errors.NONE:
             self._join(event, known)
-        if event.asks(HEARTBEAT) and event.changed:
-            self._take_over(event, known)
         if isinstance(event.news, EndsFound):
             self._find(event, known)
         if event.changed:
@@ -132,7 +132,9 @@ class Ears:
         if not isinstance(group, StreamsGroup) or member_id not in group.members:
             return
         said = known.setdefault(name, Known()).said
-        offsets, reports = said_of_offsets(group.members[member_id])
+        classic = group.members[member_id].classic
+        assert classic is not None, f"{member_id} joined, and speaks the streams protocol"
+        offsets, reports = said_of_offsets(classic.protocols)
         last, before = said.get(member_id), None
         if isinstance(old, StreamsGroup):
             before = was(old, group.members[member_id])
@@ -148,13 +150,12 @@ class Ears:
     def _take_over(self, event: Event, known: dict[str, Known]) -> None:
         """A classic group has become a streams group: what its members said as they joined last counts."""
         name = event.request.group_id
-        group = event.after.groups.get(name)
-        if isinstance(event.before.groups.get(name), ClassicGroup) and isinstance(group, StreamsGroup):
+        group, old = event.after.groups.get(name), event.before.groups.get(name)
+        if isinstance(old, ClassicGroup) and isinstance(group, StreamsGroup):
             said = known.setdefault(name, Known()).said
-            for member_id, member in group.members.items():
-                if member.classic is not None:
-                    offsets, reports = said_of_offsets(member)
-                    said[member_id] = Said(offsets, {}, event.context.now_ms, reports)
+            for member_id in old.members.keys() & group.members.keys():
+                offsets, reports = said_of_offsets(old.members[member_id].protocols)
+                said[member_id] = Said(offsets, {}, event.context.now_ms, reports)
 
     def _find(self, event: Event, known: dict[str, Known]) -> None:
         """Where tasks end came from elsewhere."""
@@ -190,11 +191,10 @@ class Ears:
         known[said.member_id] = Said(offsets, ends, at_ms, reports)
 
 
-def said_of_offsets(member: Member) -> tuple[dict[Task, int], bool]:
+def said_of_offsets(protocols: Iterable[tuple[str, bytes]]) -> tuple[dict[Task, int], bool]:
     """What a member of the classic protocol said as it joined last of how far it is, and whether it is one
     that does: that of active tasks says nothing."""
-    assert member.classic is not None
-    said = read_subscription(dict(member.classic.protocols)["stream"])
+    said = read_subscription(dict(protocols)["stream"])
     info = read_subscription_info(said.user_data or b"")
     return {task: at for task, at in info.offset_sums.items() if at >= 0}, info.version >= 7
 

@@ -1,0 +1,11 @@
+"""Applications that move between the classic and the streams protocol keep every promise, under the faults of
+each seed."""
+
+from __future__ import annotations
+
+from tests.sim.seeds import assert_promises_are_kept, each_seed
+
+
+@each_seed
+def test_every_promise_is_kept(seed: int) -> None:
+    assert_promises_are_kept(seed, "streams-migration")
