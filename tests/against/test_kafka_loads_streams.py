@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from tests.broker.hostile.wire import Target
+from tests.groups.streams.threads import Thread
 
 from konvene.errors import Errors
 from konvene.messages.delete_groups import DeleteGroupsRequest
@@ -46,6 +47,7 @@ from konvene.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
+from konvene.messages.sync_group import SyncGroupRequestAssignment
 
 from .brokers import Broker, Kafka
 from .changing_hands import (
@@ -357,3 +359,37 @@ def test_what_kafkas_records_tell_is_what_konvene_tells_of_the_same(tmp_path: Pa
     assert next(row[-1] for row in live["tasks"] if row[2] == "Stable") == {
         "active": 10, "standby": 0, "warmup": 0,
     }  # fmt: skip
+
+
+def test_kafka_reads_over_what_is_kept_of_members_of_the_classic_protocol(
+    tmp_path: Path, kafka: Kafka
+) -> None:
+    """Of a group in the midst of a migration: Kafka and its tool take everybody for members of the streams
+    protocol. Who is one goes on; the other is refused, for it is not known to speak the classic one."""
+    konvene = beside(kafka, tmp_path)
+    konvene.settings |= {"konvene.streams.mode": "kip"}
+    old, new = Thread("old"), Member("g", "new")
+    with running(konvene, "g") as target:
+        while old.joined(target.ask(old.join_request(), 9, "old")):
+            pass
+        nothing = SyncGroupRequestAssignment(member_id=old.member_id, assignment=b"")
+        synced = target.ask(old.sync_request().replace(assignments=(nothing,)), 4, "old")
+        assert synced.error_code == Errors.NONE
+        assert new.beat(target) is Errors.NONE
+        ours = told_of(target, "g")
+    assert {member.member_id: member.is_classic for member in ours.members} == {
+        old.member_id: True, "new": False,
+    }  # fmt: skip
+    assert "19" in {key for key, _ in dumped(log_of(konvene))}
+    hand_over(konvene, kafka)
+    with running(kafka, "g") as target:
+        theirs = told_of(target, "g")
+        assert (theirs.group_epoch, theirs.assignment_epoch) == (ours.group_epoch, ours.assignment_epoch)
+        assert {member.member_id: member.is_classic for member in theirs.members} == {
+            old.member_id: False, "new": False,
+        }  # fmt: skip
+        assert [m.assignment for m in theirs.members] == [m.assignment for m in ours.members]
+        assert new.beat(target) is Errors.NONE
+        assert Errors(target.ask(old.beat_request(), 4, "old").error_code) is Errors.UNKNOWN_MEMBER_ID
+        refused = target.ask(old.join_request(), 9, "old")
+        assert Errors(refused.error_code) is Errors.INCONSISTENT_GROUP_PROTOCOL
