@@ -37,7 +37,8 @@ both do. Retention takes what nobody has read yet.
 Applications of streams groups die and roll by processes, which find their state on their disks. Their
 internal topics are made late or not at all, are deleted, or do not fit any more, as sources come late and
 grow. Somebody asks for all of it to shut down. In mode `kip` they are rolled to their next topologies, now
-and then only in part; and from the classic to the streams protocol, or back. Some members never say how far their tasks are, others do not know all ends.
+and then only in part; and from the classic to the streams protocol, or back. Some members never say how
+far their tasks are, others do not know all ends.
 
 Each run draws from its seed which of these happen at all, and how strongly (`KNOBS`, `FAULTS`): runs with few
 kinds of trouble reach corners that runs with all of them never see. What was drawn is printed.
