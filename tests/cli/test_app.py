@@ -69,7 +69,7 @@ def test_a_word_that_is_no_command_is_answered_with_those_that_are() -> None:
     assert said.code == 2
     assert (
         "Commands: serve, groups, topics, configs, produce, consume, transactions, log, wire, sim, explain, "
-        "completion." in said.err
+        "migrate, completion." in said.err
     )
 
 

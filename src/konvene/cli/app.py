@@ -35,6 +35,10 @@ COMMANDS = {
         "explain",
         "Tell from logs why groups rebalanced, what it cost, and what would help.",
     ),
+    "migrate": (
+        "migrate",
+        "Rehearse how groups change between the classic, the consumer and the streams protocol.",
+    ),
     "completion": ("completion", "Print the script that completes commands in your shell."),
 }
 """Name, file in this folder, and what `konvene --help` says."""
