@@ -218,6 +218,7 @@ def test_an_answer_that_never_comes_is_asked_for_again() -> None:
 def test_an_answer_about_somebody_else_changes_nothing() -> None:
     """About who is gone, or is of the streams protocol now, and about a group that is not there."""
     story, ann, bob = scaled_out()
+    ann.beat(story, offsets="0-0:5")
     before = story.group.copy() if story.group is not None else None
     for group_id, member_id in (("g", "gone"), ("g", ann.member_id), ("h", bob.member_id)):
         wanted = EndsToLookUp(group_id, member_id, ((("0", 0), (("counts", 0),)),))
