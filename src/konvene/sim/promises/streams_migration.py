@@ -85,8 +85,9 @@ def ways(event: Event) -> str:
 
 class UpgradesTakeOverTasks(Promise):
     """MG1: a classic group becomes a streams group with the members that it has, at its generation, with what
-    their leader gave them, and what they owned beside that as yet to be given up; where the policy and the
-    sizes let it. Who waited is told to join. No offset is touched."""
+    their leader gave them, or what they own where it has not spoken since they joined, and what they owned
+    beside that as yet to be given up; where the policy and the sizes let it. Who waited is told to join. No
+    offset is touched."""
 
     def after(self, event: Event) -> None:
         for name, old, group in converted(event, ClassicGroup, StreamsGroup):
@@ -133,17 +134,21 @@ class UpgradesTakeOverTasks(Promise):
             assert said is not None, f"{member_id} cannot be read, and is taken over"
             runs[member_id] = {task for task, _ in said.given.active} - taken
             taken |= runs[member_id]
+        claimed = set(taken)
+        for member_id, said in all_said.items():
+            assert said is not None
+            mine = {task for task in _owned(group, said) - claimed if _is_task(group, task)}
+            claimed |= mine
+            if not old.members[member_id].assignment:
+                runs[member_id] |= mine
+                taken |= mine
             at_process |= {(said.info.process_id, task) for task in runs[member_id]}
         for member_id, said in all_said.items():
             member = group.members.get(member_id)
             assert said is not None
             copies = {t for t in said.given.standby if (said.info.process_id, t) not in at_process}
             at_process |= {(said.info.process_id, task) for task in copies}
-            owned = {
-                (str(group.reader_of(p.topic)), p.partition)
-                for p in said.subscription.owned
-                if group.reader_of(p.topic) is not None
-            }
+            owned = _owned(group, said)
             if member is None or member.classic is None:
                 continue  # Its own other self has taken its place.
             current = member.current
@@ -158,6 +163,14 @@ class UpgradesTakeOverTasks(Promise):
             assert (current.state is OWES) == bool(owes), f"{member_id} is {current.state}, owes {owes}"
             at = max(old.generation, FIRST_EPOCH)
             assert current.epoch == at, f"{member_id} was in generation {at}, and is at {current.epoch}"
+
+
+def _owned(group: StreamsGroup, said: Any) -> set[Task]:
+    """What a member said that it runs."""
+    owned = said.subscription.owned
+    return {
+        (str(group.reader_of(p.topic)), p.partition) for p in owned if group.reader_of(p.topic) is not None
+    }
 
 
 def _flat(tasks: Any) -> set[Task]:
