@@ -36,13 +36,15 @@ def test_what_members_keep_is_kept_under_another_name() -> None:
         ("classic", 0, 1, "member-joined", "Stable", 0, 0),
         ("classic", 1, 2, "member-joined", "Stable", 2, 2),
         ("streams", 2, 3, "upgraded", "Stable", 3, 1),
-        ("classic", 3, 4, "downgraded", "Stable", 3, 0),
+        ("classic", 3, 4, "downgraded", "Stable", 3, 1),
     ]
 
 
 def test_nobody_is_without_a_unit_because_it_has_another_name() -> None:
+    """But for what the last one had that spoke the new protocol: until the next generation nobody runs it."""
     rows = there_and_back()
-    assert {row["topic"] for row in rows["unavailability"]} <= {"0"}
+    gaps = [(row["topic"], row["from_member_id"], row["cause"]) for row in rows["unavailability"]]
+    assert [gap for gap in gaps if gap[0] != "0"] == [("orders", "w3-1", "downgraded")]
     partitions = [row for row in rows["ownership"] if row["role"] == "active" and row["partition"] == 0]
     spans = sorted((row["from_ms"], row["to_ms"], row["topic"], row["member_id"]) for row in partitions)
     assert [topic for _, _, topic, _ in spans] == ["orders", "0", "orders"]

@@ -20,7 +20,7 @@ from typing import Any
 
 from konvene.pipeline.reduce.at import INFERRED, NOT_KNOWN, OBSERVED, At, Person, person_of
 from konvene.pipeline.reduce.epochs import group_ended, skipped
-from konvene.pipeline.reduce.holdings import Belongs, Gap, Held, Unit
+from konvene.pipeline.reduce.holdings import ACTIVE, Belongs, Gap, Held, Unit
 from konvene.pipeline.reduce.open import End, Open
 from konvene.pipeline.reduce.track import Put, Track
 from konvene.pipeline.reduce.units import classic_units
@@ -54,7 +54,7 @@ def take_generation(
     if row is None:
         _hand_out(track, now, people, at, put)
         if track.was("streams"):
-            track.translate()
+            _goes_back(track, at)
         return
     said = audit.of(track.group_id, row.epoch, at.offset)
     it = _rebalance(track, previous, now, row, said)
@@ -72,6 +72,17 @@ def take_generation(
         End(row.state, at.ms, len(people), converged=True, last_member_id=_last(it, said)), at, put,
         OBSERVED if said is not None else INFERRED,
     )  # fmt: skip
+
+
+def _goes_back(track: Track, at: At) -> None:
+    """Tasks are partitions again. What nobody has of them now was last had by who ran the task."""
+    left = list(track.departed)
+    track.translate()
+    for (name, partition, role), held in left:
+        for topic in track.reads.get(name, ()):
+            unit = (topic, partition, ACTIVE)
+            if role == ACTIVE and unit not in track.holdings.owners:
+                track.holdings.gaps[unit] = Gap(held.person, "streams", at)
 
 
 def _see_what_was_skipped(

@@ -22,6 +22,7 @@ from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.current import MemberState as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.step import settled_state
+from konvene.groups.streams.topology import sources
 from konvene.pipeline.reduce.at import NOT_KNOWN, At, Person, person_of
 from konvene.pipeline.reduce.open import End, Open
 from konvene.pipeline.reduce.track import Put, Track
@@ -33,6 +34,7 @@ __all__ = [
     "converged",
     "group_ended",
     "is_quiet",
+    "reads_of",
     "skipped",
     "take_current",
     "take_epoch",
@@ -195,6 +197,13 @@ def converged(track: Track, row: RebalanceValue, audit: Audit, member_id: str, a
         track.holdings.at_rest()
     end = End(row.state, at.ms, len(track.present), converged=True, last_member_id=member_id)
     track.close(end, at, put)
+
+
+def reads_of(group: Any) -> Mapping[str, tuple[str, ...]]:
+    """The topics that each subtopology of a streams group reads."""
+    if not isinstance(group, StreamsGroup) or group.topology is None:
+        return {}
+    return {name: tuple(sources(each)) for name, each in group.topology.subtopologies.items()}
 
 
 def group_ended(track: Track, at: At, put: Put) -> None:

@@ -218,6 +218,7 @@ class PartitionReducer:
             return
         elif kind == _EPOCH:
             if history.group(group_id) is None:
+                track.reads = epochs.reads_of(before)
                 epochs.group_ended(track, at, self._put)
                 self._ended.add(group_id)
             return

@@ -75,6 +75,8 @@ class Track:
     """When the classic generation was made."""
     ended: tuple[int, str] = (-1, "")
     """The batch in which the group came to its end last, and its type until then."""
+    reads: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    """Of a streams group that came to its end: the topics that each subtopology read."""
     translated: int = -1
     """The batch in which the group came to have other units: tasks for partitions, or the other way round."""
 
