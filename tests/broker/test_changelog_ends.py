@@ -16,11 +16,13 @@ from konvene.broker import changelog_ends
 from konvene.broker.broker import Broker
 from konvene.broker.coordinator import Call, Coordinator
 from konvene.errors import Errors
-from konvene.groups.streams.ends import EndsFound, EndsToLookUp
+from konvene.groups.shard import GroupShard
+from konvene.groups.streams.ends import LOOK_UP_ENDS, EndsFound, EndsToLookUp
 from konvene.groups.streams.group import StreamsGroup
 from konvene.log.errors import LogOffline
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from konvene.shard.contract import Effect
 
 SETTINGS = {
     "konvene.streams.mode": "kip",
@@ -202,3 +204,25 @@ def test_nobody_waits_while_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) 
     found, turns = asyncio.run(main())
     assert found == EndsFound(wanted, {("counts", n): 7 for n in range(95)})
     assert turns >= 10
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_who_has_forgotten_that_it_asked_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loads: bool
+) -> None:
+    """A coordinator that loads its log anew meanwhile does not hear of it: the next join asks again."""
+    heard: list[Any] = []
+    wanted = EndsToLookUp("g", "m", ((("0", 0), (("counts", 0),)),))
+
+    async def main() -> None:
+        async with running(tmp_path, SETTINGS) as broker:
+            coordinator = await ready(broker)
+            monkeypatch.setattr(Coordinator, "inform", lambda self, news: heard.append(news))
+            work = broker.groups._work
+            work.perform(coordinator, Effect(LOOK_UP_ENDS, wanted))
+            if loads:
+                coordinator.core = GroupShard()
+            await until(lambda: repr(work) == "<group work: 0 under way>")
+
+    asyncio.run(main())
+    assert heard == ([] if loads else [EndsFound(wanted, {("counts", 0): 5})])
