@@ -5,15 +5,17 @@ builds. What cannot be built is told, and left to the tests, which say what beca
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from .brokers import Unavailable, kafka_jars
-from .clients import java_archive, newest_java_classpath, older_java_classpath
+from .clients import java_archive, newest_java_classpath, older_java_classpath, older_streams_classpath
 from .tools import tools_classpath
 
 BUILDS: tuple[Callable[[], object], ...] = (
     java_archive,
     older_java_classpath,
     newest_java_classpath,
+    partial(older_streams_classpath, "3.9.1"),
     tools_classpath,
     kafka_jars,
 )

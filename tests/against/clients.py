@@ -30,6 +30,8 @@ OLDER_JAVA = "java-3.9"
 """Java's client from before transactions had their second protocol; producers, copiers and admins only."""
 NEWEST_JAVA = "java-4.4"
 """Java's newest client, without Kafka Streams; for `task_members` (TaskMembers.java)."""
+OLDER_STREAMS = {f"streams-{release}": release for release in ("2.8.2", "3.4.1", "3.9.1", "4.0.1")}
+"""Java's client with a Kafka Streams from before the streams protocol was one to be used."""
 
 SCRIPTS = {"confluent-kafka": "confluent.py", "kafka-python": "kafka_python.py", "aiokafka": "aio.py"}
 JAVA = HERE / "java"
@@ -78,6 +80,20 @@ def older_java_classpath() -> str:
 
 
 @cache
+def older_streams_classpath(release: str) -> str:
+    """The same driver with an older Kafka Streams; or Unavailable."""
+    jars = OLDER / "streams" / "target" / release
+    maven(
+        OLDER / "streams",
+        "dependency:copy-dependencies",
+        f"-Dstreams={release}",
+        f"-DoutputDirectory=target/{release}",
+        unless=lambda: any(jars.glob("kafka-streams-*.jar")),
+    )
+    return f"{java_classpath().partition(':')[0]}:{jars}/*"
+
+
+@cache
 def newest_java_classpath() -> str:
     """The same driver with the newest client, and what only that can do; or Unavailable."""
     driver = java_classpath().partition(":")[0]
@@ -115,6 +131,9 @@ def command(library: str) -> list[str]:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     if library == OLDER_JAVA:
         return ["java", *MODEST, quiet, "-cp", older_java_classpath(), "konvene.against.Driver"]
+    if library in OLDER_STREAMS:
+        classpath = older_streams_classpath(OLDER_STREAMS[library])
+        return ["java", *MODEST, quiet, "-cp", classpath, "konvene.against.Driver"]
     if library == NEWEST_JAVA:
         return ["java", *MODEST, quiet, "-cp", newest_java_classpath(), "konvene.against.Driver"]
     words = ["java", *MODEST, f"-XX:SharedArchiveFile={java_archive()}", quiet]

@@ -31,8 +31,8 @@ class Stage:
         self.apps = self.process("apps")
         self._tools: Tools | None = None
 
-    def process(self, name: str) -> Client:
-        client = self.fleet.launch("java", name)
+    def process(self, name: str, library: str = "java") -> Client:
+        client = self.fleet.launch(library, name)
         self.fleet.give(client, "streams_apps")
         return client
 
@@ -133,10 +133,12 @@ class Application:
 
     # Instances.
 
-    def start(self, name: str, *, alone: bool = False, **settings: Any) -> Instance:
-        """An instance; settings with a dot are Streams' own, `on_error` is this harness's."""
+    def start(self, name: str, *, alone: bool = False, library: str = "java", **settings: Any) -> Instance:
+        """An instance; settings with a dot are Streams' own, `on_error` is this harness's. One that is
+        started again has the same client id, and a process with a log of its own."""
         name = f"{self.name}-{name}"
-        process = self.stage.process(name) if alone else self.apps
+        before = sum(instance.name == name for instance in self.instances)
+        process = self.stage.process(f"{name}-{before}", library) if alone else self.apps
         instance = Instance(name, process, alone)
         self.instances.append(instance)
         process.call(

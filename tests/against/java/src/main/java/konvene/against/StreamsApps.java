@@ -91,7 +91,7 @@ final class StreamsApps implements Driver.Role {
     /** Everything that is in a topic now, as `[partition, key, value]`, each partition in its own order. */
     private Object read(String topic) {
         if (reader == null) {
-            Map<String, Object> settings = Map.of("bootstrap.servers", given.text("bootstrap"), "fetch.max.wait.ms", 50);
+            Map<String, Object> settings = Map.of("bootstrap.servers", given.text("bootstrap"), "fetch.max.wait.ms", 50, "isolation.level", "read_committed");
             reader = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
         }
         List<TopicPartition> partitions =

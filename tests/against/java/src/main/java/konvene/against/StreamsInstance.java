@@ -21,7 +21,6 @@ import org.apache.kafka.streams.StreamsMetadata;
 import org.apache.kafka.streams.TaskMetadata;
 import org.apache.kafka.streams.ThreadMetadata;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
-import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.HostInfo;
 import org.apache.kafka.streams.state.QueryableStoreTypes;
 import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
@@ -29,6 +28,9 @@ import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
 /** One instance of an application, a streams group's members: as many as it has threads. */
 final class StreamsInstance {
     private static final String STORE = "counts";
+
+    /** By name, for releases before 3.7 do not have it. */
+    private static final String IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers";
 
     private final String name;
     private final KafkaStreams streams;
@@ -54,7 +56,7 @@ final class StreamsInstance {
         settings.put(StreamsConfig.CLIENT_ID_CONFIG, command.text("name"));
         settings.put(StreamsConfig.STATE_DIR_CONFIG, command.text("state_dir"));
         settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, "streams");
-        settings.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+        settings.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, IN_MEMORY);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
@@ -76,10 +78,14 @@ final class StreamsInstance {
         TreeSet<String> active = new TreeSet<>();
         TreeSet<String> standby = new TreeSet<>();
         List<Object> threads = new ArrayList<>();
-        for (ThreadMetadata thread : streams.metadataForLocalThreads()) {
-            threads.add(thread.threadState());
-            for (TaskMetadata task : thread.activeTasks()) active.add(task.taskId().toString());
-            for (TaskMetadata task : thread.standbyTasks()) standby.add(task.taskId().toString());
+        try {
+            for (ThreadMetadata thread : streams.metadataForLocalThreads()) {
+                threads.add(thread.threadState());
+                for (TaskMetadata task : thread.activeTasks()) active.add(task.taskId().toString());
+                for (TaskMetadata task : thread.standbyTasks()) standby.add(task.taskId().toString());
+            }
+        } catch (NoSuchMethodError older) {
+            throw new Driver.Unsupported("tasks"); // Before 3.0 they were told by other classes.
         }
         return Map.of("active", new ArrayList<>(active), "standby", new ArrayList<>(standby), "threads", threads);
     }
@@ -136,7 +142,17 @@ final class StreamsInstance {
         return names;
     }
 
+    /** Before 4.2 there was another class for how to leave, and an instance that is simply closed remains a member. */
     void close(boolean leave) {
+        try {
+            leaveOrRemain(leave);
+        } catch (NoClassDefFoundError older) {
+            if (leave) Driver.emit("remains", "instance", name);
+            streams.close(Duration.ofSeconds(20));
+        }
+    }
+
+    private void leaveOrRemain(boolean leave) {
         GroupMembershipOperation operation = leave ? GroupMembershipOperation.LEAVE_GROUP : GroupMembershipOperation.REMAIN_IN_GROUP;
         streams.close(CloseOptions.groupMembershipOperation(operation).withTimeout(Duration.ofSeconds(20)));
     }

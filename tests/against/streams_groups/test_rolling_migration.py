@@ -1,0 +1,196 @@
+"""An application is rolled from the classic to the streams protocol and back, instance by instance, while
+lines come in; and where that is not allowed, whoever came is told so, and the others work on.
+
+These are Kafka Streams' own clients, each instance in a process of its own. Kafka changes empty groups
+alone, so with it there is nothing to see here but the refusals, which `test_migration.py` has.
+"""
+
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from ..brokers import Unavailable
+from ..clients import OLDER_STREAMS, eventually, fleet_of, older_streams_classpath
+from ..conftest import a_broker
+from ..history import history
+from .app import Application, Stage
+from .conftest import SETTINGS
+from .rolling import CLASSIC, PARTITIONS, TASKS, Roll, Traffic
+
+pytestmark = pytest.mark.java
+
+KIP = SETTINGS | {"konvene.streams.mode": "kip", "group.min.session.timeout.ms": "1000"}
+LONG = pytest.mark.skipif("KONVENE_ROLLING" not in os.environ, reason="long: KONVENE_ROLLING=1 runs it")
+ONCE = {"processing.guarantee": "exactly_once_v2", "producer.transaction.timeout.ms": 4000}
+STANDBYS = {"num.standby.replicas": 1}
+OLDER = {
+    "group.protocol": "classic",
+    "main.consumer.session.timeout.ms": 3000,
+    "main.consumer.heartbeat.interval.ms": 300,
+}
+"""Of releases that know one protocol, and do not leave when they are closed."""
+
+
+def a_stage(directory: Path, **settings: str) -> Iterator[Stage]:
+    broker = a_broker(directory / "broker", KIP | settings)
+    if not broker.explains:
+        pytest.skip("Apache Kafka 4.4 changes the protocol of empty groups alone")
+    broker.start()
+    try:
+        with fleet_of(broker.bootstrap, directory / "clients") as fleet:
+            yield Stage(broker, fleet, directory)
+    finally:
+        broker.kill9()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    yield from a_stage(tmp_path_factory.mktemp("rolling"))
+
+
+@pytest.fixture(scope="module")
+def closed_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Where nothing may change its protocol while somebody is at work."""
+    policy = {"konvene.streams.migration.policy": "disabled"}
+    yield from a_stage(tmp_path_factory.mktemp("disabled"), **policy)
+
+
+@pytest.fixture
+def roll(app: Application, request: pytest.FixtureRequest) -> Roll:
+    """Words that are counted; the settings of all instances are the test's parameter."""
+    app.does("words", lines=PARTITIONS, counts=1)
+    return Roll(app, **getattr(request, "param", {}))
+
+
+def kind(app: Application) -> str:
+    rows = {row["group"]: row["type"] for row in app.apps.call("list_groups")}
+    return str(rows[app.name])
+
+
+def turns(app: Application) -> list[str]:
+    """Which changes of its protocol the broker tells, in their order. A new epoch and the assignment
+    that follows tell the same."""
+    past = history(app.stage.broker, app.name)
+    kinds = [cause.kind for each in past for cause in each.causes]
+    return [kind for kind, _ in groupby(kind for kind in kinds if kind in ("upgraded", "downgraded"))]
+
+
+@pytest.fixture
+def library(request: pytest.FixtureRequest) -> str:
+    """An older release of Kafka Streams, if it can be had."""
+    try:
+        older_streams_classpath(OLDER_STREAMS[request.param])
+    except Unavailable as missing:
+        pytest.skip(f"{request.param} is missing: {missing}")
+    return str(request.param)
+
+
+def begins(roll: Roll, *names: str, library: str = "java", **settings: object) -> None:
+    for name in names:
+        roll.start(name, library=library, **settings)
+    roll.is_whole()
+    assert kind(roll.app) == "Classic"
+
+
+@pytest.mark.parametrize(
+    "roll", [{}, pytest.param(STANDBYS, marks=LONG)], indirect=True, ids=["bare", "standbys"]
+)
+def test_there_and_back(roll: Roll, request: pytest.FixtureRequest) -> None:
+    """Three instances change, one after the other, to the streams protocol and back again."""
+    app = roll.app
+    if roll.settings:
+        app.is_set(num_standby_replicas=1)
+    begins(roll, "one", "two", "three", **CLASSIC)
+    for name in ("one", "two", "three"):
+        roll.replace(name)
+        assert kind(app) == "Streams"
+    roll.goes_on()
+    assert not any(member["classic"] for member in app.told()["members"])
+    committed = app.committed()
+    for name in ("three", "one", "two"):
+        roll.replace(name, **CLASSIC)
+    eventually("a classic group", lambda: kind(app) == "Classic", 20)
+    roll.goes_on()
+    assert all(app.committed()[at] >= offset for at, offset in committed.items())
+    counted = roll.ends()
+    assert turns(app) == ["upgraded", "downgraded"]
+    assert frozenset({"classic", "streams"}) in roll.watch.protocols
+    request.node.user_properties += [("words", counted), ("seconds of each", roll.took)]
+
+
+@pytest.mark.parametrize("roll", [ONCE], indirect=True, ids=["exactly-once"])
+def test_kills_in_the_middle(roll: Roll, stage: Stage, request: pytest.FixtureRequest) -> None:
+    """With transactions the counts are right also where instances of both protocols are killed in the mixed
+    group, and the broker itself."""
+    app = roll.app
+    app.is_set(session_timeout_ms=3000)
+    begins(roll, "one", "two", "three", **CLASSIC)
+    roll.replace("one")
+    roll.replace("two", kill=True, **CLASSIC)
+    assert kind(app) == "Streams"
+    stage.broker.kill9()
+    stage.broker.start()
+    roll.goes_on()
+    roll.is_whole()
+    roll.replace("one", kill=True)
+    roll.replace("two")
+    roll.replace("three", kill=True)
+    roll.goes_on()
+    counted = roll.ends()
+    assert kind(app) == "Streams"
+    request.node.user_properties += [("words", counted), ("seconds of each", roll.took)]
+
+
+@pytest.mark.parametrize(
+    "library",
+    [pytest.param(each, marks=[LONG] if each != "streams-3.9.1" else []) for each in OLDER_STREAMS],
+    indirect=True,
+)
+def test_from_an_older_release(library: str, roll: Roll, request: pytest.FixtureRequest) -> None:
+    """Its instances are replaced by such as speak the streams protocol, and then come back. They stay members
+    until their sessions end, for that is how they close."""
+    app = roll.app
+    older = {"library": library} | OLDER
+    for name in ("one", "two"):
+        roll.start(name, **older)
+    roll.goes_on()
+    assert kind(app) == "Classic"
+    roll.replace_blindly("one", among=TASKS)
+    assert kind(app) == "Streams"
+    roll.goes_on()
+    roll.replace("two")
+    roll.goes_on()
+    roll.replace_blindly("one", among=TASKS, **older)
+    roll.goes_on()
+    roll.replace_blindly("two", among=TASKS, **older)
+    roll.goes_on()
+    eventually("a classic group", lambda: kind(app) == "Classic", 20)
+    counted = roll.ends()
+    assert turns(app) == ["upgraded", "downgraded"]
+    request.node.user_properties += [("words", counted), ("seconds of each", roll.took)]
+
+
+def test_refused_by_policy(closed_stage: Stage, tmp_path: Path) -> None:
+    """A streams instance ends with a clear word in a classic group, a classic one in a streams group, and
+    those who were there count on."""
+    for first, second, why in (
+        (CLASSIC, {}, "GroupIdNotFoundException"),
+        ({}, CLASSIC, "InconsistentGroupProtocolException"),
+    ):
+        app = Application(f"refused-{why.lower()}-{os.getpid()}", closed_stage, tmp_path)
+        app.does("words", lines=PARTITIONS, counts=1)
+        traffic = Traffic(app)
+        try:
+            there = app.start("there", **first)
+            eventually("all tasks", lambda at=there: at.tasks() == TASKS, 30)
+            before = kind(app)
+            assert why in app.start("other", **second).fails()
+            there.runs()
+            assert there.tasks() == TASKS
+            app.has_counted(traffic.stop())
+            assert kind(app) == before
+        finally:
+            app.end()
