@@ -14,11 +14,16 @@ from tests.groups.migrating import consumer, member, record, thread
 from tests.groups.streams.topologies import sent, sub
 
 from konvene.cli.migrate_advice import ADVICE, advice_for
+from konvene.client.cluster import Cluster
+from konvene.errors import Errors
 from konvene.groups.streams.log import topology_record
 from konvene.groups.streams.topology import record_value
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
 from konvene.log.files import RealDisk
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from konvene.records.commits import encode_group_record
 from konvene.records.coordinator import Record
 
@@ -283,6 +288,67 @@ def test_a_group_of_a_cluster_is_checked_with_the_clusters_settings(broker: Serv
     assert codes(said.json[1]) == ["size"]
     more = ["--config", "group.consumer.max.size=3"]
     assert call(broker, "migrate", "check", "three", *more).code == 0
+
+
+def joined(broker: Serving, group: str, metadata: bytes, assignment: bytes) -> None:
+    """A member that says and is given these bytes, with the assignor of Kafka Streams."""
+
+    async def job() -> None:
+        async with Cluster(broker.address) as cluster:
+            join = JoinGroupRequest(
+                group_id=group, session_timeout_ms=45_000, rebalance_timeout_ms=60_000,
+                protocol_type="consumer",
+                protocols=(JoinGroupRequestProtocol(name="stream", metadata=metadata),),
+            )  # fmt: skip
+            told = await cluster.ask_coordinator(group, join, lambda _: 0)
+            if told.error_code == Errors.MEMBER_ID_REQUIRED:
+                join = join.replace(member_id=told.member_id)
+                told = await cluster.ask_coordinator(group, join, lambda _: 0)
+            assert not told.error_code
+            rows = (SyncGroupRequestAssignment(member_id=told.member_id, assignment=assignment),)
+            sync = SyncGroupRequest(
+                group_id=group, generation_id=told.generation_id, member_id=told.member_id,
+                protocol_type="consumer", protocol_name="stream", assignments=rows,
+            )  # fmt: skip
+            assert not (await cluster.ask_coordinator(group, sync, lambda _: 0)).error_code
+
+    broker.run(job())
+
+
+def test_an_application_of_a_cluster_is_held_against_the_topics_there_are(
+    broker: Serving, tmp_path: Path
+) -> None:
+    ann = thread("ann", [("0", p) for p in range(4)])
+    joined(broker, "words", ann.subscription, ann.assignment)
+    file = tmp_path / "words.json"
+    file.write_text(json.dumps(WORDS))
+    check = ["migrate", "check", "words", "--json", *KIP]
+    found = one(call(broker, *check))
+    assert (found["to"], codes(found), codes(found, "notes")) == ("streams", [], ["no-topology"])
+    assert found["members"][0]["has"] == ["0_0", "0_1", "0_2", "0_3"]
+    said = call(broker, *check, "--topology", str(file))
+    assert said.code == 1 and codes(one(said)) == ["not-ready"]
+    broker.create("counts", 0, 0, 0, 0)
+    said = call(broker, *check, "--topology", str(file))
+    assert said.code == 0 and one(said)["moves"]["stay"] == 4
+    assert codes(one(call(broker, *check[:-2], "--topology", str(file)))) == ["policy"]
+
+
+def test_the_way_back_of_a_clusters_consumer_group(broker: Serving) -> None:
+    async def job() -> str:
+        async with Cluster(broker.address) as cluster:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="new", member_id="ann", member_epoch=0, rebalance_timeout_ms=60_000,
+                subscribed_topic_names=("orders",), topic_partitions=(),
+            )  # fmt: skip
+            answer = await cluster.ask_coordinator("new", request, lambda a: a.error_code)
+            return str(answer.member_id)
+
+    name = broker.run(job())
+    found = one(call(broker, "migrate", "check", "new", "--json"))
+    assert (found["type"], found["to"], found["can_migrate"]) == ("consumer", "classic", True)
+    assert [(each["member_id"], each["speaks"]) for each in found["members"]] == [(name, "consumer")]
+    assert call(broker, "migrate", "check", "new", "--to", "streams").code == 2
 
 
 def test_what_is_no_group_is_told(broker: Serving) -> None:
