@@ -34,7 +34,8 @@ class Played:
     def __init__(self, kind: str, seed: int, steps: int = 1_500) -> None:
         classic = kind in ("classic", "static")
         options = Options.drawn(
-            Random(f"options {seed}"), consumers=not classic, streams=kind == "streams"
+            Random(f"options {seed}"), consumers=not classic, streams=kind.startswith("streams"),
+            streams_migration=kind == "streams-migration",
         )  # fmt: skip
         off = [f"fault.{name}" for name in options.faults if any(word in name for word in NO_FAULTS)]
         options = options.with_set([(name, "0") for name in (*CALM, *off)])

@@ -52,6 +52,22 @@ def test_each_epoch_is_observed_and_all_else_is_what_the_log_says_anyway(kind: s
     assert played.left == "{}"
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_epochs_of_applications_that_change_their_protocol_are_what_the_log_says(seed: int) -> None:
+    """Of the streams group; the log of the classic one does not say when a rebalance began."""
+    played = Played("streams-migration", seed)
+    observed, inferred = (
+        {row["base_offset"]: row for row in rows["rebalance"] if row["group_type"] == "streams"}
+        for rows in (played.rows(audit=True), played.rows(audit=False))
+    )
+    assert observed.keys() == inferred.keys()
+    for offset, one in observed.items():
+        other = inferred[offset]
+        assert one | dict.fromkeys(OF_THE_CAUSE) == other | dict.fromkeys(OF_THE_CAUSE)
+        if one["evidence"] == "observed":
+            assert_causes_agree(one["causes"], other["causes"])
+
+
 def assert_causes_agree(observed: list[dict[str, Any]], inferred: list[dict[str, Any]]) -> None:
     said = {(LIKE_LEAVING.get(c["kind"], c["kind"]), c["member_id"]) for c in observed}
     kinds = {kind for kind, _ in said}
@@ -105,7 +121,9 @@ def test_a_classic_rebalance_has_the_times_that_the_audit_gives(seed: int) -> No
                 assert row["start_ms"] <= gap["from_ms"] < gap["to_ms"]
 
 
-@pytest.mark.parametrize("kind", ["classic", "static", "consumer", "migration", "streams"])
+@pytest.mark.parametrize(
+    "kind", ["classic", "static", "consumer", "migration", "streams", "streams-migration"]
+)
 def test_counts_add_up(kind: str) -> None:
     """Of each rebalance: what members have, got and lost, one by one and all together."""
     for seed in range(6):
