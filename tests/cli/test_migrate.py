@@ -245,6 +245,33 @@ def test_with_a_topology_the_assignor_is_asked(tmp_path: Path, case: str) -> Non
     assert (found["moves"]["copies_stay"], found["moves"]["copies_gone"]) == (2, 0)
 
 
+@pytest.mark.parametrize("by_group", [True, False])
+def test_internal_topics_are_named_after_the_group_that_is_rehearsed(tmp_path: Path, by_group: bool) -> None:
+    """The topology of a copy under another application.id: internal topics have other names."""
+    topology = sent(
+        sub("0", "lines", writes="copy-split-repartition"),
+        sub("1", repartitioned="copy-split-repartition:2", state="copy-counts-changelog"),
+    )
+    reads = ["lines", "words-split-repartition"]
+    ann = thread("ann", [("1", 0), ("1", 1)], topics=reads, reads="words-split-repartition")
+    twin = topology_record("copy", record_value(topology))
+    path = write(tmp_path / "data", (NOW, [record(ann, group="words", protocol="stream"), twin]))
+    file = tmp_path / "copy.json"
+    rows = [
+        {"id": "0", "source_topics": ["lines"], "repartition_sink_topics": ["copy-split-repartition"]},
+        {
+            "id": "1", "repartition_source_topics": [{"name": "copy-split-repartition", "partitions": 2}],
+            "state_changelog_topics": [{"name": "copy-counts-changelog", "partitions": 2}],
+        },
+    ]  # fmt: skip
+    file.write_text(json.dumps([{"group": "copy", "topology": {"epoch": 0, "subtopologies": rows}}]))
+    told = ["--topology-of", "copy"] if by_group else ["--topology", str(file)]
+    said = rehearse(path, "--group", "words", "--topic", "lines=2", "--json", *KIP, *told)
+    assert (said.code, codes(one(said))) == (0, [])
+    assert (one(said)["moves"]["stay"], one(said)["moves"]["fresh"]) == (2, 2)
+    assert "words-counts-changelog" in one(said)["notes"][-1]["reason"]
+
+
 def test_another_topology_stands_in_the_way(tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text(json.dumps(WORDS).replace('"orders"', '"customers"'))

@@ -29,7 +29,7 @@ from konvene.cli.output import note, print_json, print_tables
 from konvene.cli.sim_options import pairs_of
 
 if TYPE_CHECKING:
-    from konvene.groups.rehearsal import Rehearsal
+    from konvene.groups.rehearsal import Known, Rehearsal
     from konvene.messages.streams_group_heartbeat import Topology
 
 __all__ = ["migrate"]
@@ -98,7 +98,6 @@ def rehearse(
     """
     from konvene.cli.migrate_load import context_of, load
     from konvene.cli.migrate_topology import of_group, read_file
-    from konvene.groups.rehearsal import Known
     from konvene.groups.rehearsal import rehearse as rehearsed
 
     if file is not None and topology_of is not None:
@@ -106,14 +105,23 @@ def rehearse(
     loaded = load(logs, at_ms)
     counts = dict(loaded.topics) | _counts(topics)
     context = context_of(counts, loaded.groups, pairs_of("--config", settings), max(loaded.newest_ms, 1))
-    topology: Topology | None = read_file(file) if file is not None else None
+    topology, whose = read_file(file) if file is not None else (None, topology_of)
     if topology_of is not None:
         topology = of_group(loaded.groups.get(topology_of), topology_of)
-    wanted = _wanted(loaded.groups, names, to)
-    known = Known(topology)
-    found = [rehearsed(loaded.groups[name], aim, context, known) for name, aim in wanted]
+    found = [
+        rehearsed(loaded.groups[name], aim, context, _known(topology, whose, name, unseen=True))
+        for name, aim in _wanted(loaded.groups, names, to)
+    ]
     _tell(found, explain=explain, verbose=verbose, as_json=as_json)
     _end(found, damaged=loaded.damaged)
+
+
+def _known(topology: Topology | None, whose: str | None, group: str, *, unseen: bool) -> Known:
+    from konvene.cli.migrate_topology import named_after
+    from konvene.groups.rehearsal import Known
+
+    of_group = None if topology is None else named_after(topology, group, whose)
+    return Known(of_group, unseen_topics=unseen)
 
 
 def _counts(texts: Iterable[str]) -> dict[str, int]:
@@ -215,10 +223,9 @@ def check(
     from konvene.cli.migrate_check import found_in
     from konvene.cli.migrate_load import context_of
     from konvene.cli.migrate_topology import read_file
-    from konvene.groups.rehearsal import Known
     from konvene.groups.rehearsal import rehearse as rehearsed
 
-    topology: Topology | None = read_file(file) if file is not None else None
+    topology, whose = read_file(file) if file is not None else (None, None)
     said = pairs_of("--config", settings)
 
     async def job() -> list[Rehearsal]:
@@ -228,7 +235,8 @@ def check(
                 asked = await found_in(cluster, name)
                 aim = _aim({name: asked.group}, name, to)
                 context = context_of(asked.topics, [name], [*asked.settings, *said], asked.now_ms)
-                found.append(rehearsed(asked.group, aim, context, Known(topology, unseen_topics=False)))
+                known = _known(topology, whose, name, unseen=False)
+                found.append(rehearsed(asked.group, aim, context, known))
         return found
 
     found = run(job)

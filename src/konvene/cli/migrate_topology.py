@@ -4,6 +4,9 @@ A file is JSON as `konvene groups describe GROUP --topology --json` prints it of
 such as that of the same application in another environment; also with Kafka's names in the place of ours. A
 description does not say which topics have to have as many partitions as others (copartition groups): so that
 is not looked at.
+
+Internal topics are named after the application: `words-counts-changelog`. Where it is known whose topology it
+is, those names are made those of the group that is rehearsed (`named_after`).
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ if TYPE_CHECKING:
     from konvene.messages.streams_group_heartbeat import Subtopology, TopicInfo, Topology
     from konvene.records.streams import TopicInfo as KeptTopic
 
-__all__ = ["of_group", "read_file"]
+__all__ = ["named_after", "of_group", "read_file"]
 
 
-def read_file(path: Path) -> Topology:
-    """Raises UsageError where the file has no topology in it."""
+def read_file(path: Path) -> tuple[Topology, str | None]:
+    """And whose it is, if the file says so. Raises UsageError where the file has no topology in it."""
     try:
         return _topology(json.loads(path.read_text()))
     except OSError as error:
@@ -38,7 +41,7 @@ def read_file(path: Path) -> Topology:
         ) from None
 
 
-def _topology(said: Any) -> Topology:
+def _topology(said: Any) -> tuple[Topology, str | None]:
     from konvene.messages.streams_group_heartbeat import Topology
 
     if isinstance(said, list):
@@ -46,12 +49,38 @@ def _topology(said: Any) -> Topology:
             raise ValueError(f"it has {len(said)} groups")
         said = said[0]
     said = _ours(said)
+    whose = said.get("group", said.get("group_id"))
     inner = said.get("topology")
     said = _ours(inner) if isinstance(inner, Mapping) else said
     rows = tuple(_subtopology(_ours(each)) for each in said["subtopologies"])
     if not rows:
         raise ValueError("it has no subtopologies")
-    return Topology(epoch=0, subtopologies=rows)
+    return Topology(epoch=0, subtopologies=rows), None if whose is None else str(whose)
+
+
+def named_after(topology: Topology, group: str, whose: str | None) -> Topology:
+    """The same, its internal topics named after this group where they are named after that one."""
+    if whose in (None, group):
+        return topology
+    before, after = f"{whose}-", f"{group}-"
+
+    def name(topic: str) -> str:
+        return after + topic[len(before) :] if topic.startswith(before) else topic
+
+    return topology.replace(
+        subtopologies=tuple(
+            each.replace(
+                repartition_sink_topics=tuple(map(name, each.repartition_sink_topics)),
+                repartition_source_topics=tuple(
+                    row.replace(name=name(row.name)) for row in each.repartition_source_topics
+                ),
+                state_changelog_topics=tuple(
+                    row.replace(name=name(row.name)) for row in each.state_changelog_topics
+                ),
+            )
+            for each in topology.subtopologies
+        )
+    )
 
 
 def _ours(said: Mapping[str, Any]) -> dict[str, Any]:
