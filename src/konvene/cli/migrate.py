@@ -89,7 +89,8 @@ def rehearse(
     """Rehearse the change of protocol of each group of a log: what blocks it, and what would move.
 
     LOGS are data directories, folders of partitions of __consumer_offsets, or segments, of konvene or of
-    Apache Kafka, all of one cluster. They are only read. Ends with exit code 0 if all groups can change, else with 1.
+    Apache Kafka, all of one cluster. They are only read. Ends with exit code 0 if all groups can change,
+    else with 1.
 
     \b
     konvene migrate rehearse data
