@@ -101,3 +101,27 @@ def test_where_nobody_else_sees_that_topics_have_changed_nothing_is_remembered()
     assert again(story, bob) is None
     story.say("topic orders partitions=8")
     assert bob.beat(story) is Errors.REBALANCE_IN_PROGRESS
+
+
+def test_topics_that_are_missing_are_made_where_nobody_speaks_the_streams_protocol() -> None:
+    """An operator deletes a changelog: nobody leads who would make it. So the coordinator has it made, and
+    asks again where that fails."""
+    story = Story(konvene_streams_mode="kip", konvene_streams_migration_policy="upgrade")
+    ann, bob = Restorer("ann", "ann", "0:orders!counts"), Thread("bob")
+    rounds(story, [ann], 2)
+    bob.join(story)
+    bob.sync(story)
+    ann.leave(story)
+    while bob.settle(story):
+        story.say("ends -")
+    assert len(bob.active) == 6
+    story.say("topic counts partitions=0")
+    while bob.settle(story):
+        pass
+    assert bob.active == []
+    for _ in range(2):
+        story.say("create fails")
+        assert bob.beat(story) is Errors.NONE
+    story.say("create")
+    assert bob.settle(story)
+    assert len(bob.active) == 6

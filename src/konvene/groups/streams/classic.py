@@ -47,6 +47,7 @@ from konvene.groups.streams.classic_tasks import (
     said_tasks,
     told,
 )
+from konvene.groups.streams.configure import Configured
 from konvene.groups.streams.current import MemberState, Target, advance
 from konvene.groups.streams.ends import look_up
 from konvene.groups.streams.expressions import expressions
@@ -57,6 +58,7 @@ from konvene.groups.streams.step import Step, join_key, revocation_key, session_
 from konvene.groups.streams.targets import reconcile, retarget
 from konvene.groups.streams.topology import Topology
 from konvene.groups.streams.user_data import NO_REBALANCE_MS
+from konvene.groups.streams.work import creation
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest
@@ -119,6 +121,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
     _see_endpoint(step, old, settled)
     _wait_for_sync(step, old, settled)
     look_up(step, member_id, configured)
+    _have_topics_made(step, configured)
     return step.outcome()
 
 
@@ -192,6 +195,13 @@ def _wait_for_sync(step: Step, old: Member, new: Member) -> None:
         step.timers.append(Disarm(revocation_key(group_id, member_id)))
     step.arm_session(new)
     step.arm(sync_key(group_id, member_id), new.rebalance_timeout_ms)
+
+
+def _have_topics_made(step: Step, configured: Configured | None) -> None:
+    """Somebody has to ask for what is missing again and again, also where nobody speaks the streams protocol:
+    no member of the classic one leads here, and makes its topics by itself."""
+    if configured is not None and configured.missing:
+        step.effects.append(creation(step.group.group_id, configured))
 
 
 def _joined(member: Member) -> JoinGroupResponse:
@@ -279,6 +289,8 @@ def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) 
         error = Errors.REBALANCE_IN_PROGRESS
         _ask_to_join(step, member)
     step.reply(context.waiter, HeartbeatResponse(error_code=error))
+    if group.classic_members == len(group.members):
+        _have_topics_made(step, group.soft.configured)
     return step.outcome()
 
 
