@@ -164,7 +164,10 @@ def _next_topology(world: World) -> None:
 
 
 def _next_protocol(world: World) -> None:
-    """An application is rolled to the other protocol, or back, as a whole or in part."""
+    """An application is rolled to the other protocol, or back, as a whole or in part; as a rule by somebody
+    who looks first whether its topics fit."""
+    if world.random.random() < 0.7:
+        world.internal_topics.mend()
     group = world.random.choice(_groups(world))
     now = world.upgraded.get(group, world.options["streams.upgraded"])
     to = float(now < 0.5 or (now < 1 and world.random.random() < 0.5))

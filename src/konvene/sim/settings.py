@@ -39,7 +39,7 @@ STREAMS_SETTINGS: Table = (
 )
 
 STREAMS_MIGRATION_SETTINGS: Table = (
-    ("konvene.streams.migration.policy", ("bidirectional", "upgrade", "downgrade", "disabled")),
+    ("konvene.streams.migration.policy", (*("bidirectional",) * 4, "upgrade", "downgrade", "disabled")),
 )
 
 

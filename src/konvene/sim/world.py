@@ -38,6 +38,7 @@ from konvene.sim.event import Event, Promise
 from konvene.sim.faults import SECRET, Options
 from konvene.sim.member_ids import MemberIds
 from konvene.sim.members import assigns, kinds, runs_applications, shares, transacts
+from konvene.sim.members.application import Application
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.members.streams_state import Stores
 from konvene.sim.oracle import Oracle, TopicPartition, of_others
@@ -349,6 +350,8 @@ class World:
         if kinds()[self.kinds[number % len(self.kinds)]].changes:
             before, member = member, self._member(number)
             member.life, member.connection = before.life, before.connection  # Its old ids are gone.
+            if isinstance(before, Application) and isinstance(member, Application):
+                member.process_id = before.process_id  # Where it was moved to.
             self.members[number] = member
         member.start()
 
@@ -603,8 +606,11 @@ class World:
         elif event.kind == "timer":
             counts[f"timer {event.key[0]}"] += 1
         if event.changed:
-            for group in event.after.groups.values():
+            for name, group in event.after.groups.items():
                 counts[f"state {group.state}"] += 1
+                old = event.before.groups.get(name)
+                if old is not None and type(old) is not type(group) and old.members and group.members:
+                    counts[f"became {type(group).__name__}"] += 1
         if self._trace is not None:
             self._trace(
                 f"{self.steps} {self.agenda.now_ms} coordinator {event.kind} {event.api or event.key}"
