@@ -113,7 +113,7 @@ class Watch:
         self._thread.join(60)
         self._process.close()
         assert self.rounds > 10
-        assert self.twice == []
+        assert not self.twice, self.twice
 
 
 def _tasks(instance: Instance) -> set[str]:
@@ -230,7 +230,7 @@ class Roll:
         written = self.traffic.stop()
         total = sum(written.values())
         eventually("all counts", lambda: sum(self.app.counts().values()) >= total, 60)
-        assert self.app.counts() == written
+        assert (counts := self.app.counts()) == written, (counts, written)
         self.watch.end()
-        assert self.jumps() == []
+        assert not (jumps := self.jumps()), jumps
         return sum(written.values())

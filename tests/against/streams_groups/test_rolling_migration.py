@@ -6,6 +6,7 @@ alone, so with it there is nothing to see here but the refusals, which `test_mig
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -13,16 +14,22 @@ from pathlib import Path
 import pytest
 
 from ..brokers import Unavailable
-from ..clients import OLDER_STREAMS, eventually, fleet_of, older_streams_classpath
+from ..clients import OLDER_STREAMS, Refused, eventually, fleet_of, older_streams_classpath
 from ..conftest import a_broker
 from ..history import history
-from .app import Application, Stage
+from .app import Application, Stage, instance_of, names
 from .conftest import SETTINGS
 from .rolling import CLASSIC, PARTITIONS, TASKS, Roll, Traffic
+from .test_queries import KEYS, agree, at, owners
 
 pytestmark = pytest.mark.java
 
-KIP = SETTINGS | {"konvene.streams.mode": "kip", "group.min.session.timeout.ms": "1000"}
+KIP = SETTINGS | {
+    "konvene.streams.mode": "kip",
+    "group.min.session.timeout.ms": "1000",
+    "group.streams.min.task.offset.interval.ms": "1000",
+    "group.streams.task.offset.interval.ms": "3000",
+}
 LONG = pytest.mark.skipif("KONVENE_ROLLING" not in os.environ, reason="long: KONVENE_ROLLING=1 runs it")
 ONCE = {"processing.guarantee": "exactly_once_v2", "producer.transaction.timeout.ms": 4000}
 STANDBYS = {"num.standby.replicas": 1}
@@ -30,6 +37,7 @@ OLDER = {
     "group.protocol": "classic",
     "main.consumer.session.timeout.ms": 3000,
     "main.consumer.heartbeat.interval.ms": 300,
+    "cache.max.bytes.buffering": 0,
 }
 """Of releases that know one protocol, and do not leave when they are closed."""
 
@@ -171,6 +179,62 @@ def test_from_an_older_release(library: str, roll: Roll, request: pytest.Fixture
     counted = roll.ends()
     assert turns(app) == ["upgraded", "downgraded"]
     request.node.user_properties += [("words", counted), ("seconds of each", roll.took)]
+
+
+def test_each_instance_knows_where_keys_are(app: Application) -> None:
+    """In a group of both protocols every instance names the same place for each key, and the right count is
+    there."""
+    app.does("keys", lines=PARTITIONS, counts=1)
+    app.write("lines", [(None, key, "x") for key in KEYS * 3])
+    classic = app.start("classic", **CLASSIC, **at(7001))
+    eventually("all tasks of one", lambda: classic.tasks() == names(0, PARTITIONS), 30)
+    streams = app.start("streams", **at(7002))
+    app.is_shared_by(classic, streams, tasks=names(0, PARTITIONS), within_s=60)
+    late = app.start("late", **CLASSIC, **at(7003))
+    app.is_shared_by(classic, streams, late, tasks=names(0, PARTITIONS), within_s=60)
+    app.has_counted(Counter(KEYS * 3))
+    agree(classic, streams, late)
+    told = {member["endpoint"]: member["classic"] for member in app.told()["members"]}
+    assert told == {"localhost:7001": True, "localhost:7002": False, "localhost:7003": True}
+    instances = {"localhost:7001": classic, "localhost:7002": streams, "localhost:7003": late}
+
+    def told_rightly() -> bool:
+        """Once nothing moves: while a thread takes on a copy, it answers nothing."""
+        agree(*instances.values())
+        try:
+            found = {server: each.ask("counts") for server, each in instances.items()}
+        except Refused:
+            return False
+        whose = owners(*instances.values())
+        everywhere = sorted(key for each in found.values() for key in each)
+        return everywhere == sorted(KEYS) and all(found[whose[key][0]].get(key) == 3 for key in KEYS)
+
+    eventually("the right place of every key", told_rightly, 30, among=[app.apps])
+
+
+def test_a_classic_instance_warms_up(app: Application) -> None:
+    """Who comes by the classic protocol, with nothing, is given copies first, which it takes for standbys. It
+    joins again of its own accord to tell how far they are, and is then given tasks."""
+    app.does("keys", lines=PARTITIONS, counts=1)
+    app.write("lines", [(None, f"k{n}", "x") for n in range(4000)])
+    streams = app.start("streams")
+    app.has_counted(Counter(f"k{n}" for n in range(4000)), 60)
+    app.is_shared_by(streams, tasks=names(0, PARTITIONS))
+    app.is_set(acceptable_recovery_lag=0)
+    classic = app.start("classic", **CLASSIC)
+
+    def warms_up() -> bool:
+        roles = {instance_of(member): member["assignment"] for member in app.told()["members"]}
+        mine = roles.get(classic.name)
+        if mine is None or not mine["warmup"]:
+            return False
+        assert not mine["active"]
+        return classic.standbys() == set(mine["warmup"])
+
+    eventually("warm-ups", warms_up, 30)
+    assert streams.tasks() == names(0, PARTITIONS)
+    app.is_shared_by(streams, classic, tasks=names(0, PARTITIONS), within_s=60)
+    app.is_explained(("member-joined", classic), ("warmup-caught-up", classic))
 
 
 def test_refused_by_policy(closed_stage: Stage, tmp_path: Path) -> None:
