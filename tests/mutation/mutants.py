@@ -16,12 +16,14 @@ from tests.mutation.runtime import RUNTIME
 from tests.mutation.share import SHARE_GROUPS
 from tests.mutation.storage import STORAGE
 from tests.mutation.streams import STREAMS
+from tests.mutation.streams_migration import STREAMS_MIGRATION
 from tests.mutation.transactions import TRANSACTIONS_OF_MEMBERS
 from tests.mutation.warmups import WARMUPS
 
 MUTANTS: tuple[Mutant, ...] = (
     *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS, *STREAMS, *RACKS,
     *TRANSACTIONS_OF_MEMBERS, *SHARE_GROUPS, *WARMUPS,
+    *STREAMS_MIGRATION,
 )  # fmt: skip
 
 INVARIANTS = frozenset(

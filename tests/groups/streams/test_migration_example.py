@@ -18,7 +18,7 @@ from tests.groups.streams.threads import Task, Thread
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.streams.user_data import LATEST_OFFSET
+from konvene.groups.streams.user_data import LATEST_OFFSET, NO_REBALANCE_MS
 from konvene.records.commits import encode_group_record
 from konvene.sim.life import Life
 from konvene.sim.promises import observer, promises_of
@@ -179,3 +179,16 @@ def test_c_leaves() -> None:
     latest = {key: value for batch in play.life.log.batches for key, value in batch.pairs}
     kinds = {int.from_bytes(key[:2], "big") for key, value in latest.items() if value is not None}
     assert kinds == {1, 2}
+
+
+def test_one_of_those_that_warm_up_joins_of_its_own_accord() -> None:
+    """The coordinator chooses one of the classic members; no other is told when to join."""
+    play, a, b = classic_at_23()
+    play.say("streams-targets A=0:0,0:2,0:4/-/0:1 B=0:1,0:3,0:5/-/0:0 C=-/0:0-5")
+    c_says(play, "join")
+    assert [join(play, a), join(play, b)] == [24, 24]
+    assert sync(play, a) == (tasks(0, 2, 4), tasks(1))
+    assert sync(play, b) == (tasks(1, 3, 5), tasks(0))
+    assert a.has is not None
+    assert b.has is not None
+    assert (a.has.next_rebalance_ms, b.has.next_rebalance_ms) == (play.life.now_ms + 60_000, NO_REBALANCE_MS)
