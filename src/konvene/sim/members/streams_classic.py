@@ -101,7 +101,8 @@ class ClassicApplication(Application, ClassicMember):
 
     def start(self) -> None:
         options, random = self.world.options, self.world.random
-        self.version = random.choice(VERSIONS)
+        # The threads of a process are of one age.
+        self.version = VERSIONS[sum(self.process_id.encode()) % len(VERSIONS)]
         self.endpoint = f"{self.host}:{9000 + random.randint(0, 1)}"
         if random.random() >= options["endpoints"]:
             self.endpoint = ""

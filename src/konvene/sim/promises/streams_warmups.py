@@ -154,6 +154,8 @@ class Ears:
         if isinstance(old, ClassicGroup) and isinstance(group, StreamsGroup):
             said = known.setdefault(name, Known()).said
             for member_id in old.members.keys() & group.members.keys():
+                if event.request.instance_id is not None and member_id == event.request.member_id:
+                    continue  # It takes its own place, and says itself what there is.
                 offsets, reports = said_of_offsets(old.members[member_id].protocols)
                 said[member_id] = Said(offsets, {}, event.context.now_ms, reports)
 
@@ -181,6 +183,11 @@ class Ears:
             reports = event.version > 0 and said.task_offsets is not None
         else:
             reports = event.version > 0 if last is None else last.reports
+        if said.member_epoch == 0 and said.instance_id is not None:
+            old = event.before.groups.get(said.group_id)
+            mine = old.members.get(said.member_id) if isinstance(old, StreamsGroup) else None
+            if mine is not None and mine.classic is not None:
+                last = None  # It takes its own place with the other protocol.
         offsets, ends, at_ms, _ = last or Said({}, {}, 0, reports)
         if said.task_offsets is not None:
             offsets = _sums(said.task_offsets)
