@@ -220,11 +220,12 @@ STATIC = (
 )  # fmt: skip
 
 MIGRATION = (
-    _row(
-        "downgraded-above-the-limit", "convert.py", ("MG5", "KAFKA-16861"),
+    Mutant(
+        "downgraded-above-the-limit", "groups/conversion.py", ("MG5", "KAFKA-16861"),
         "A group becomes a classic one that is larger than classic groups may be.",
-        " and size <= context.config[\"group.max.size\"]\n",
+        " and left + replaced <= most\n",
         "\n",
+        level=3,
     ),
     _row(
         "last-one-leaves-and-nothing-happens", "leave.py", ("MG4",),
@@ -244,11 +245,12 @@ MIGRATION = (
         "    step.records += log.group_tombstones(group, replaced)\n",
         "",
     ),
-    _row(
-        "upgrade-tells-nobody", "convert.py", ("G12", "MG1"),
+    Mutant(
+        "upgrade-tells-nobody", "groups/conversion.py", ("G12", "MG1"),
         "Members that wait for a join when the group is upgraded wait for ever.",
-        "            step.reply(member.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, member.member_id))\n",
+        "            step.reply(member.join_waiter, join_refused(again, member.member_id))\n",
         "            continue\n",
+        level=3,
     ),
     _row(
         "classic-member-is-not-told-to-revoke", "classic.py", ("MG2",),

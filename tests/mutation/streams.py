@@ -95,9 +95,9 @@ EPOCHS = (
         "    if request.instance_id is None and not rests_on:\n",
     ),
     _row(
-        "settings-of-targets-are-not-seen", "heartbeat.py", ("T13",),
+        "settings-of-targets-are-not-seen", "basis.py", ("T13",),
         "More standbys are configured, and nobody gets one until somebody joins.",
-        "    if step.assignment_configs != group.assignment_configs and not changed:\n",
+        "    if step.assignment_configs != step.group.assignment_configs and not changed:\n",
         "    if step.assignment_configs != step.assignment_configs and not changed:\n",
     ),
     _row(
@@ -244,8 +244,8 @@ STATIC = (
     _row(
         "streams-instance-id-is-taken-over", "heartbeat.py", ("M13",),
         "A second member with an instance id that is in use takes the place of the first one.",
-        "    if holder.current.epoch != LEAVE_STATIC:\n        if holder.member_id",
-        "    if holder.current.epoch < LEAVE_STATIC:\n        if holder.member_id",
+        "    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:\n        if holder.member_id",
+        "    if holder.current.epoch < LEAVE_STATIC and holder.classic is None:\n        if holder.member_id",
     ),
     _row(
         "away-and-without-its-tasks", "leave.py", ("M13",),
@@ -274,8 +274,8 @@ STATIC = (
     _row(
         "silent-streams-member-after-a-restart", "leave.py", ("L4",),
         "After a restart nobody counts the time of a member that has to give something up.",
-        "        if member.current.state is MemberState.UNREVOKED_TASKS and member.current.epoch >= 0:\n",
-        "        if member.current.state is MemberState.UNREVOKED_TASKS and member.current.epoch < 0:\n",
+        "        if owes and member.current.epoch >= 0 and member.classic is None:\n",
+        "        if owes and member.current.epoch < 0 and member.classic is None:\n",
     ),
     _row(
         "older-streams-commit-is-stale", "commits.py", ("O1", "KAFKA-20066"),
