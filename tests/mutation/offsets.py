@@ -13,8 +13,8 @@ COMMITS = (
         OFFSETS + "commit.py",
         ("O1", "C2"),
         "A member that missed a rebalance sets back the offsets of who reads its partitions now.",
-        "    if generation != group.generation:\n",
-        "    if generation > group.generation:\n",
+        "    group.check_generation(generation)\n",
+        "    group.check_generation(max(generation, group.generation))\n",
     ),
     Mutant(
         "commit-does-not-fence",

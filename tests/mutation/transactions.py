@@ -269,15 +269,15 @@ OFFSETS_IN_TRANSACTIONS = (
     Mutant(
         "older-generation-commits-in-a-transaction", OFFSETS + "transactional.py", ("O1", "TX2"),
         "A member that missed a rebalance commits in a transaction what somebody else reads now.",
-        "    if generation != group.generation:\n        raise GroupError(Errors.ILLEGAL_GENERATION)\n",
-        "    if generation > group.generation:\n        raise GroupError(Errors.ILLEGAL_GENERATION)\n",
+        "    group.check_generation(generation)\n",
+        "    group.check_generation(max(generation, group.generation))\n",
         level=5,
     ),
     Mutant(
         "unknown-member-commits-in-a-transaction", OFFSETS + "transactional.py", ("O1", "TX2"),
         "Who is no member any more commits in a transaction what others read now.",
-        "    group.check_member(request.member_id, request.group_instance_id)\n    if generation",
-        "    if generation",
+        "    group.check_member(request.member_id, request.group_instance_id)\n    group.check_generation",
+        "    group.check_generation",
         level=5,
     ),
     Mutant(

@@ -19,7 +19,7 @@ from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.leave import identities
 from konvene.groups.classic.step import Step as ClassicStep
 from konvene.groups.classic.step import join_refused, session_key
-from konvene.groups.classic.subscriptions import CONSUMER, topics_of_generation
+from konvene.groups.classic.subscriptions import CONSUMER, STREAM, topics_of_generation
 from konvene.groups.epoch_group import known_member, static_member
 from konvene.groups.step import EpochStep
 from konvene.groups.telling import cause_of
@@ -98,6 +98,7 @@ def downgraded(
     step.record(classic_log.to_record(due))
     for member in group.members.values():
         step.disarm_all(member.member_id)  # type: ignore[attr-defined]  # Each kind has its own timers.
+    classic.hears_earlier = rebalance and classic.protocol == STREAM
     moved = ClassicStep(classic, context)
     for classic_member in classic.members.values():
         moved.arm_session(classic_member)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import ClassicGroup, Member
-from konvene.groups.classic.subscriptions import CONSUMER, read_assignment, read_subscription
+from konvene.groups.classic.subscriptions import CONSUMER, STREAM, read_assignment, read_subscription
 from konvene.groups.consumer import convert as to_consumer
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.conversion import BOTH_WAYS, DOWNGRADE, Blocker
@@ -38,7 +38,7 @@ from konvene.groups.rehearsal_roll import (
     tasks_of,
 )
 from konvene.groups.streams import convert as to_streams
-from konvene.groups.streams.classic_tasks import STREAM, Said, read
+from konvene.groups.streams.classic_tasks import Said, read
 from konvene.groups.streams.clients import EAGER, FIRST_VERSION_THAT_MAY_MIGRATE, release_of
 from konvene.groups.streams.configure import KIP, Configured, configure
 from konvene.groups.streams.group import StreamsGroup

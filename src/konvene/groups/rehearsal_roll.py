@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import ClassicGroup, Member
-from konvene.groups.classic.subscriptions import read_subscription
+from konvene.groups.classic.subscriptions import STREAM, read_subscription
 from konvene.groups.consumer.step import Step as ConsumerStep
 from konvene.groups.consumer.targets import retarget as retarget_partitions
 from konvene.groups.shard import GroupShard
-from konvene.groups.streams.classic_tasks import STREAM, read
+from konvene.groups.streams.classic_tasks import read
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.step import Step as StreamsStep
 from konvene.groups.streams.targets import retarget as retarget_tasks

@@ -109,6 +109,9 @@ class ClassicGroup:
     """What the members of the last generation read, if they are consumers and it can be told."""
     was_empty: bool = False
     """The rebalance under way is the first, and waits for more (`group.initial.rebalance.delay.ms`)."""
+    hears_earlier: bool = False
+    """It was a streams group until now: members at an epoch before its generation are heard while the first
+    rebalance is under way."""
     member_added: bool = False
     initial_delay_ms: int = 0
     initial_remaining_ms: int = 0
@@ -168,6 +171,12 @@ class ClassicGroup:
             self.protocol_counts[name] += step
             if not self.protocol_counts[name]:
                 del self.protocol_counts[name]
+
+    def check_generation(self, generation: int) -> None:
+        """Whether a member may be in this one. Raises ILLEGAL_GENERATION."""
+        hears_earlier = self.hears_earlier and self.state is State.PREPARING_REBALANCE
+        if generation != self.generation and not (hears_earlier and 0 < generation < self.generation):
+            raise GroupError(Errors.ILLEGAL_GENERATION)
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
         """The member, or UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where its instance id moved on."""

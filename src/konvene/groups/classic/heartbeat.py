@@ -20,8 +20,7 @@ def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Co
     if group is None:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     member = group.check_member(request.member_id, request.group_instance_id)
-    if request.generation_id != group.generation:
-        raise GroupError(Errors.ILLEGAL_GENERATION)
+    group.check_generation(request.generation_id)
     response = _REJOIN if group.state is State.PREPARING_REBALANCE else _ALIVE
     return Outcome(
         (Reply(context.waiter, response),),

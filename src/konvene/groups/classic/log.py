@@ -8,7 +8,7 @@ chosen one's metadata is kept, so after a restart each member votes for that one
 from __future__ import annotations
 
 from konvene.groups.classic.group import ClassicGroup, Member, State
-from konvene.groups.classic.subscriptions import topics_of_generation
+from konvene.groups.classic.subscriptions import STREAM, topics_of_generation
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import Record
 
@@ -70,6 +70,8 @@ def from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
             assignment=m.assignment,
         )
         group.put(member)
+    # Of consumer groups that went back, Apache Kafka hears no earlier epochs.
+    group.hears_earlier = value.current_state_timestamp == REBALANCE_DUE_MS and value.protocol == STREAM
     group.protocol_type = value.protocol_type or None
     group.leader = value.leader
     group.subscribed = topics_of_generation(group)

@@ -214,6 +214,7 @@ class Step:
             self.arm(join_key(group.group_id), group.rebalance_timeout_ms)
             return
         group.generation += 1
+        group.hears_earlier = False
         group.pending_syncs.clear()
         if group.story is not None:
             group.story = replace(group.story, joined_ms=self.context.now_ms)

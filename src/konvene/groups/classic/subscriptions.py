@@ -15,6 +15,8 @@ from konvene.messages.consumer_protocol import (
 )
 
 CONSUMER = "consumer"
+STREAM = "stream"
+"""Kafka Streams' assignor."""
 LATEST_VERSION = 3
 
 

@@ -19,8 +19,7 @@ def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context
     if known is None or known.state is State.EMPTY:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     member = known.check_member(request.member_id, request.group_instance_id)
-    if request.generation_id != known.generation:
-        raise GroupError(Errors.ILLEGAL_GENERATION)
+    known.check_generation(request.generation_id)
     if _differs(request.protocol_type, known.protocol_type) or _differs(
         request.protocol_name, known.protocol
     ):

@@ -110,8 +110,7 @@ def _check_committer(
     if generation < 0 and not request.member_id and request.group_instance_id is None:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     member = group.check_member(request.member_id, request.group_instance_id)
-    if generation != group.generation:
-        raise GroupError(Errors.ILLEGAL_GENERATION)
+    group.check_generation(generation)
     if group.state is State.COMPLETING_REBALANCE:
         raise GroupError(Errors.REBALANCE_IN_PROGRESS)
     return (Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms),)

@@ -86,8 +86,7 @@ def _check_classic(group: ClassicGroup, request: TxnOffsetCommitRequest, generat
     if generation < 0 and not request.member_id and request.group_instance_id is None:
         return
     group.check_member(request.member_id, request.group_instance_id)
-    if generation != group.generation:
-        raise GroupError(Errors.ILLEGAL_GENERATION)
+    group.check_generation(generation)
 
 
 def look_up(topics: Topics, topic: TxnOffsetCommitRequestTopic, version: int) -> tuple[Topic | None, Errors]:

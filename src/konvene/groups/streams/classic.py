@@ -29,7 +29,7 @@ from konvene.groups.classic.join import (
 )
 from konvene.groups.classic.side import ClassicSide
 from konvene.groups.classic.step import join_refused
-from konvene.groups.classic.subscriptions import CONSUMER
+from konvene.groups.classic.subscriptions import CONSUMER, STREAM
 from konvene.groups.conversion import DISABLED, classic_member, farewell
 from konvene.groups.epoch_group import Settled, static_member
 from konvene.groups.streams import convert, log
@@ -37,7 +37,6 @@ from konvene.groups.streams.assignors import assignment_configs
 from konvene.groups.streams.basis import see_basis
 from konvene.groups.streams.classic_tasks import (
     SHUTDOWN_REQUESTED,
-    STREAM,
     Said,
     can_be_told,
     owned_tasks,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks import MemberAssignment, Tasks
-from konvene.groups.classic.subscriptions import Subscription, read_subscription, write_assignment
+from konvene.groups.classic.subscriptions import STREAM, Subscription, read_subscription, write_assignment
 from konvene.groups.streams.configure import Status
 from konvene.groups.streams.current import Epochs, Held
 from konvene.groups.streams.endpoints import told_endpoints
@@ -45,9 +45,6 @@ from konvene.groups.streams.user_data import (
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
-
-STREAM = "stream"
-"""Kafka Streams' assignor in the classic protocol."""
 
 FIRST_VERSION_WITH_OFFSETS = 7
 

@@ -33,11 +33,10 @@ from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.side import ClassicSide
-from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
+from konvene.groups.classic.subscriptions import CONSUMER, STREAM, read_assignment
 from konvene.groups.conversion import BOTH_WAYS, DISABLED, UPGRADE, Blocker
 from konvene.groups.streams import log
 from konvene.groups.streams.classic_tasks import (
-    STREAM,
     Said,
     can_be_told,
     owned_tasks,

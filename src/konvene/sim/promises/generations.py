@@ -51,7 +51,8 @@ class GenerationsRise(Promise):
 
 
 class OtherGenerationsAreRefused(Promise):
-    """C2: a member's SyncGroup, Heartbeat or OffsetCommit with another generation: ILLEGAL_GENERATION."""
+    """C2: a member's SyncGroup, Heartbeat or OffsetCommit with another generation: ILLEGAL_GENERATION. An
+    earlier one is heard by a group that was a streams group until now, while its first rebalance lasts."""
 
     def after(self, event: Event) -> None:
         if not event.asks_classic("SyncGroup", "Heartbeat", "OffsetCommit"):
@@ -62,10 +63,15 @@ class OtherGenerationsAreRefused(Promise):
         if not is_member(group, said.member_id, said.group_instance_id):
             known = said.group_id in event.before.groups
             assert error is not Errors.ILLEGAL_GENERATION or not known, f"{said.member_id} is no member"
-        elif generation != group.generation:
+        elif generation != group.generation and not _hears(group, generation):
             assert error is Errors.ILLEGAL_GENERATION, f"{group!r}, generation {generation}: {error!r}"
         else:
             assert error is not Errors.ILLEGAL_GENERATION, f"{group!r}, generation {generation}: {error!r}"
+
+
+def _hears(group: ClassicGroup, generation: int) -> bool:
+    is_due = group.hears_earlier and group.state is State.PREPARING_REBALANCE
+    return is_due and 0 < generation < group.generation
 
 
 class OnlyMembersAreHeard(Promise):
