@@ -27,6 +27,7 @@ from konvene.records import consumer as rc
 from konvene.records import share as rh
 from konvene.records import streams as rs
 from konvene.records.commits import OffsetCommitted
+from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.shard.contract import Effect, Rebalance
 from konvene.share_state.requests import Initialize, SharePartitionKey
 
@@ -35,6 +36,10 @@ from konvene.share_state.requests import Initialize, SharePartitionKey
 
 def record_line(record: Any) -> str:
     """A record of a group coordinator."""
+    if isinstance(record, InTransaction):
+        return f"producer {record.producer_id} {record_line(record.record)}"
+    if isinstance(record, TransactionEnded):
+        return f"producer {record.producer_id} {'committed' if record.committed else 'aborted'}"
     if isinstance(record, OffsetCommitted):
         told = "deleted" if record.committed is None else f"offset {record.committed.offset}"
         return f"offset {record.group} {record.topic}-{record.partition} {told}"
