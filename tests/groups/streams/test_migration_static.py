@@ -2,98 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-from uuid import NAMESPACE_DNS, uuid5
-
 import pytest
-from tests.groups.migrating import record
-from tests.groups.migrating import thread as as_kept
+from tests.groups.streams.changing import (
+    STATELESS,
+    STREAMS_RECORDS,
+    Named,
+    asked,
+    classic_at,
+    kinds,
+    process,
+    tasks,
+    timers_of,
+)
 from tests.groups.streams.members import Member, Play
 from tests.groups.streams.restorers import Restorer, Story, rounds
 from tests.groups.streams.threads import Task, Thread
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.messages.heartbeat import HeartbeatRequest
-from konvene.messages.join_group import JoinGroupRequest
-from konvene.messages.sync_group import SyncGroupRequest
-from konvene.records.commits import encode_group_record
-from konvene.sim.life import Life
-from konvene.sim.promises import observer, promises_of
-from konvene.sim.shell import Log, batch_of
-
-STATELESS = "0:orders"
-STREAMS_RECORDS = range(17, 24)
-"""Types of the records that keep a streams group."""
-
-
-@dataclass
-class Named(Thread):
-    """A static thread of the classic protocol."""
-
-    instance: str = ""
-
-    def join_request(self) -> JoinGroupRequest:
-        return super().join_request().replace(group_instance_id=self.instance)
-
-    def sync_request(self) -> SyncGroupRequest:
-        return super().sync_request().replace(group_instance_id=self.instance)
-
-    def beat_request(self) -> HeartbeatRequest:
-        return super().beat_request().replace(group_instance_id=self.instance)
-
-
-def asked(play: Play, who: str, request: Any, version: int) -> Errors | None:
-    """With which error a request is answered; None while it is not."""
-    answer = play.life.ask(who, request, version)
-    return answer if answer is None or isinstance(answer, Errors) else Errors(answer.error_code)
-
-
-def process(name: str) -> str:
-    """The process of a thread, in either protocol."""
-    return str(uuid5(NAMESPACE_DNS, name))
-
-
-def tasks(*partitions: int) -> list[Task]:
-    return [("0", partition) for partition in partitions]
-
-
-def classic_at(generation: int, *threads: tuple[Thread, list[Task]], **settings: str) -> Play:
-    """A classic group that is stable, with these threads and what each was given."""
-    rows = []
-    for thread, active in threads:
-        instance_id = thread.instance if isinstance(thread, Named) else None
-        rows.append(as_kept(thread.name, active).replace(group_instance_id=instance_id))
-    log = Log()
-    log.batches.append(
-        batch_of([encode_group_record(record(*rows, protocol="stream", generation=generation))])
-    )
-    log.durable = 1
-    play = Play(konvene_streams_mode="kip", **settings)
-    play.scenario.life = Life(play.life.settings, log=log)
-    play.life._check = observer(promises_of(("streams",)))
-    for thread, _ in threads:
-        thread.member_id, thread.generation = thread.name, generation
-        play.scenario.client(thread.name).member_id = thread.member_id
-        assert thread.beat(play) is Errors.NONE
-    return play
 
 
 def runs(member: Member) -> list[Task]:
     """What a member of the streams protocol runs."""
     return sorted((name, partition) for role, name, partition in member.told if role == "active")
-
-
-def kinds(play: Play) -> set[int]:
-    """The types of the records that are left in the log when all that was overwritten is gone."""
-    latest = {key: value for batch in play.life.log.batches for key, value in batch.pairs}
-    return {int.from_bytes(key[:2], "big") for key, value in latest.items() if value is not None}
-
-
-def timers_of(play: Play, member_id: str) -> set[str]:
-    """What the coordinator waits for of a member."""
-    return {key[0] for key in play.life.shell.timers if key[-1] == member_id}
 
 
 # --- classic to streams ----------------------------------------------------------------------------
@@ -202,7 +133,7 @@ def test_bug_31_the_last_streams_member_is_back_as_a_classic_one() -> None:
     assert [again.beat(story), bob.beat(story)] == [Errors.NONE] * 2
     assert bob.sync(story) is Errors.NONE
     assert sorted([*again.active, *bob.active]) == tasks(*range(6))
-    assert not kinds(story) & set(STREAMS_RECORDS)
+    assert not kinds(story.life.log.batches) & STREAMS_RECORDS
     assert timers_of(story, ann.member_id) == set()
     assert timers_of(story, again.member_id) == {"session"}
 
@@ -233,7 +164,7 @@ def test_who_is_back_with_another_process_is_followed_by_a_rebalance() -> None:
     assert bob.beat(story) is Errors.REBALANCE_IN_PROGRESS
     assert asked(story, "bob", bob.join_request(), 9) is Errors.NONE
     assert [story.answer(name).generation_id for name in ("elsewhere", "bob")] == [epoch + 1] * 2
-    assert not kinds(story) & set(STREAMS_RECORDS)
+    assert not kinds(story.life.log.batches) & STREAMS_RECORDS
 
 
 def test_where_somebody_is_behind_a_rebalance_follows() -> None:
