@@ -335,6 +335,18 @@ def test_who_joins_and_syncs_is_waited_for_no_more() -> None:
     assert len(streams_group(story).members) == 4
 
 
+@pytest.mark.parametrize("joins", [False, True])
+def test_of_who_speaks_the_streams_protocol_now_no_join_or_sync_is_waited_for(*, joins: bool) -> None:
+    """It says so under the id that it has."""
+    story, ann, (bob0, _) = upgraded(2)
+    told_to_join(story, ann, bob0)
+    if joins:
+        bob0.join(story)
+    again = Member("again", "bob0", STATELESS, member_id=bob0.member_id)
+    assert again.beat(story) is Errors.NONE
+    assert timers_of(story, bob0.member_id) & {"session", "rejoin", "resync"} == {"session"}
+
+
 def test_the_last_streams_members_session_is_over() -> None:
     """Its expiry is what takes the group back: the classic members are asked to join anew."""
     story, ann, (bob0, bob1) = upgraded(2)
