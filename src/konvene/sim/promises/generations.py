@@ -63,13 +63,13 @@ class OtherGenerationsAreRefused(Promise):
         if not is_member(group, said.member_id, said.group_instance_id):
             known = said.group_id in event.before.groups
             assert error is not Errors.ILLEGAL_GENERATION or not known, f"{said.member_id} is no member"
-        elif generation != group.generation and not _hears(group, generation):
+        elif generation != group.generation and not hears(group, generation):
             assert error is Errors.ILLEGAL_GENERATION, f"{group!r}, generation {generation}: {error!r}"
         else:
             assert error is not Errors.ILLEGAL_GENERATION, f"{group!r}, generation {generation}: {error!r}"
 
 
-def _hears(group: ClassicGroup, generation: int) -> bool:
+def hears(group: ClassicGroup, generation: int) -> bool:
     is_due = group.hears_earlier and group.state is State.PREPARING_REBALANCE
     return is_due and 0 < generation < group.generation
 

@@ -29,6 +29,7 @@ from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.sim.event import ASSIGNING, NOTHING, Event, OffsetKey, Promise
 from konvene.sim.journal import Batch
 from konvene.sim.promises.classic import SETTLED, is_member
+from konvene.sim.promises.generations import hears
 
 KINDS = ()
 
@@ -48,7 +49,8 @@ def entry_of(held: Committed) -> Entry:
 
 class MembersCommit(Promise):
     """O1: a commit is accepted where it comes from a member of the generation, or from no member of an empty
-    group; and never while the group waits for its leader. Its session begins anew."""
+    group; and never while the group waits for its leader. Its session begins anew. A group that was a streams
+    group until now hears members at earlier epochs, while its first rebalance lasts."""
 
     def after(self, event: Event) -> None:
         if not event.asks("OffsetCommit", "TxnOffsetCommit"):
@@ -63,7 +65,8 @@ class MembersCommit(Promise):
         known = said.group_id in event.before.groups
         alone = generation < 0 and (not known or group.state is State.EMPTY)
         member = known and is_member(group, said.member_id, said.group_instance_id)
-        current = member and generation == group.generation and group.state is not State.COMPLETING_REBALANCE
+        is_heard = generation == group.generation or hears(group, generation)
+        current = member and is_heard and group.state is not State.COMPLETING_REBALANCE
         may = alone or current
         who = f"{said.member_id!r} in generation {generation} of {group!r}"
         assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
@@ -81,7 +84,7 @@ class MembersCommit(Promise):
         known = said.group_id in event.before.groups
         alone = generation < 0 and (not known or unnamed or group.state is State.EMPTY)
         member = known and is_member(group, said.member_id, said.group_instance_id)
-        may = alone or (member and generation == group.generation)
+        may = alone or (member and (generation == group.generation or hears(group, generation)))
         who = f"{said.member_id!r} in generation {generation} of {group!r}"
         assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
 
