@@ -111,7 +111,8 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
         target = retarget(step, new, configured, replaced, [])
         settled = reconcile(step, new, target, owned_tasks(said.subscription.owned, topology))
     step.arrived.append(settled)
-    step.reply(context.waiter, _joined(settled))
+    # The generation of a group that goes back is its epoch; a member's own, until then.
+    step.reply(context.waiter, _joined(settled, group.epoch if downgrade else settled.current.epoch))
     if downgrade:
         assert holder is not None
         behind = group.behind - {holder.member_id} or step.soft.configured is None
@@ -203,9 +204,9 @@ def _have_topics_made(step: Step, configured: Configured | None) -> None:
         step.effects.append(creation(step.group.group_id, configured))
 
 
-def _joined(member: Member) -> JoinGroupResponse:
+def _joined(member: Member, generation: int) -> JoinGroupResponse:
     return JoinGroupResponse(
-        generation_id=member.current.epoch,
+        generation_id=generation,
         protocol_type=CONSUMER,
         protocol_name=STREAM,
         member_id=member.member_id,
