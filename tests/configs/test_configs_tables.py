@@ -47,6 +47,7 @@ BEYOND_FACTS = {
     "konvene.metrics.host",
     "konvene.metrics.port",
     "konvene.session.disconnect.grace.ms",
+    "konvene.streams.migration.policy",
     "konvene.streams.mode",
     "konvene.streams.topology.description.enable",
     "leader.replication.throttled.rate",

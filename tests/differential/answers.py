@@ -32,6 +32,7 @@ LEFT_OUT = {
 }  # fmt: skip
 LEFT_OUT_OF = {
     ("ConsumerGroupRegularExpressionValue", "version"), ("ConsumerGroupRegularExpressionValue", "timestamp"),
+    ("StreamsGroupMemberMetadataValue", "classic_member_metadata"),
 }  # fmt: skip
 UNORDERED = {
     ("ConsumerGroupDescribeResponse", "groups"), ("JoinGroupResponse", "members"),

@@ -19,6 +19,7 @@ from konvene.groups.assignors.tasks import TaskAssignor
 from konvene.groups.consumer.work import given_up
 from konvene.groups.kinds import Group
 from konvene.groups.shard import GroupShard
+from konvene.groups.streams.ends import EndsFound
 from konvene.shard.contract import Effect, Rebalance
 from konvene.shard.image import Topics
 from konvene.sim.agenda import Agenda
@@ -164,7 +165,7 @@ class Life:
 
     def inform(self, news: Any) -> None:
         """Tell the coordinator what came of work that was wanted."""
-        if not self.shell.inform(news):
+        if not self.shell.inform(news) and not isinstance(news, EndsFound):
             self.shell.inform(given_up(news))
         self.look()
 

@@ -24,7 +24,7 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import targets
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.work import given_up
-from konvene.groups.streams.ends import LOOK_UP_ENDS
+from konvene.groups.streams.ends import LOOK_UP_ENDS, EndsFound
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.work import CREATE_TOPICS
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -307,7 +307,7 @@ class World:
             self.happened("work", "is done", came)
             if shell is self.shell:
                 chaos.append_faults(self, shell)
-            if not shell.inform(came):
+            if not shell.inform(came) and not isinstance(came, EndsFound):
                 shell.inform(given_up(came))
 
     def group(self, group_id: str) -> ClassicGroup:
