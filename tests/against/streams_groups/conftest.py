@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ SETTINGS = {
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.assignment.interval.ms": "100",
 }
+
+TRIES = count()
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +45,8 @@ def stage(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def app(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Application]:
     """An application of this test's own; what it does is said by `does`."""
     words = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))
-    app = Application(f"{words.strip('-')[:40].strip('-')}-{os.getpid()}", stage, tmp_path)
+    # What is tried again begins anew.
+    app = Application(f"{words.strip('-')[:40].strip('-')}-{os.getpid()}-{next(TRIES)}", stage, tmp_path)
     try:
         yield app
     finally:

@@ -54,10 +54,15 @@ def test_each_epoch_is_observed_and_all_else_is_what_the_log_says_anyway(kind: s
 
 @pytest.mark.parametrize("seed", range(8))
 def test_epochs_of_applications_that_change_their_protocol_are_what_the_log_says(seed: int) -> None:
-    """Of the streams group; the log of the classic one does not say when a rebalance began."""
+    """Of the streams group; the log of the classic one does not say when a rebalance began, nor anything of
+    one that was cut short."""
     played = Played("streams-migration", seed)
     observed, inferred = (
-        {row["base_offset"]: row for row in rows["rebalance"] if row["group_type"] == "streams"}
+        {
+            row["base_offset"]: row
+            for row in rows["rebalance"]
+            if row["group_type"] == "streams" and row["evidence"] != "missing"
+        }
         for rows in (played.rows(audit=True), played.rows(audit=False))
     )
     assert observed.keys() == inferred.keys()

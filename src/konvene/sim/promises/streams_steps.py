@@ -250,8 +250,11 @@ class MembersMoveWhenTasksAreGivenUp(Promise):
                 before = was(old, member)
                 if before is not None and before.current is member.current:
                     continue
-                if isinstance(event.before.groups.get(name), ClassicGroup) and member.classic is not None:
-                    continue  # See `UpgradesTakeOverTasks`.
+                classic = event.before.groups.get(name)
+                if isinstance(classic, ClassicGroup) and (
+                    member.classic is not None or member.instance_id in classic.instances
+                ):
+                    continue  # See `UpgradesTakeOverTasks`; a static member may take its own place at once.
                 self._look(name, group, before, member)
 
     def _look(self, name: str, group: StreamsGroup, before: Member | None, member: Member) -> None:
