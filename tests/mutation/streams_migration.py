@@ -49,8 +49,8 @@ STREAMS_MIGRATION = (
     _row(
         "classic-generation-is-not-the-epoch", "classic",
         "A classic member is told the epoch before its own, and is fenced by its next request.",
-        "        generation_id=member.current.epoch,\n",
-        "        generation_id=member.current.epoch - 1,\n",
+        "        generation_id=generation,\n",
+        "        generation_id=generation - 1,\n",
     ),
     _row(
         "classic-member-leads-itself", "classic",

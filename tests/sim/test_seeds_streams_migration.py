@@ -3,9 +3,10 @@ each seed."""
 
 from __future__ import annotations
 
-from tests.sim.seeds import assert_promises_are_kept, each_seed
+import pytest
+from tests.sim.seeds import assert_promises_are_kept
 
 
-@each_seed
+@pytest.mark.parametrize("seed", range(50))
 def test_every_promise_is_kept(seed: int) -> None:
     assert_promises_are_kept(seed, "streams-migration")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.groups.consumer.room import Room
+from tests.groups.streams.topologies import sent, sub
 
 from konvene.codec.compile import encode
 from konvene.codec.uuid import Uuid
@@ -61,24 +62,9 @@ SETTINGS = {
     "group_streams_assignor_offload_enable": "false",
 }
 
-TOPOLOGY = wire.Topology(
-    epoch=0,
-    subtopologies=(
-        wire.Subtopology(
-            subtopology_id="0",
-            source_topics=("in",),
-            state_changelog_topics=(wire.TopicInfo(name="first", partitions=0, replication_factor=0),),
-            repartition_sink_topics=("between",),
-        ),
-        wire.Subtopology(
-            subtopology_id="1",
-            repartition_source_topics=(
-                wire.TopicInfo(name="between", partitions=PARTITIONS, replication_factor=0),
-            ),
-            state_changelog_topics=(wire.TopicInfo(name="second", partitions=0, replication_factor=0),),
-        ),
-    ),
-)
+BETWEEN = wire.TopicInfo(name="between", partitions=PARTITIONS, replication_factor=0)
+REPARTITIONED = sub("1", repartitioned=(BETWEEN,), state="second")
+TOPOLOGY = sent(sub("0", "in", writes="between", state="first"), REPARTITIONED)
 
 Heard = Callable[[Any, Errors | None], None]
 
