@@ -242,12 +242,12 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
 
 
 def _seconds(how: Callable[[], Any]) -> tuple[float, float]:
-    """On the clock, and of CPU, of this process and all below it."""
+    """On the clock, and of CPU, in whole ticks and at least one, of this process and all below it."""
     began, before = time.perf_counter(), _ticks()
     how()
     wall, after = time.perf_counter() - began, _ticks()
     used = sum(ticks - before.get(pid, 0) for pid, ticks in after.items())
-    return wall, used / os.sysconf("SC_CLK_TCK")
+    return wall, max(used, 1) / os.sysconf("SC_CLK_TCK")
 
 
 def _ticks() -> dict[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from bench import kafka
+from bench import kafka, pipeline_spark
 from bench.__main__ import arguments, main, measured
 from bench.drive import Repeated, Windows, drive
 from bench.figures import Figure
@@ -46,6 +46,11 @@ def test_row_gives_figures(lab: Lab, row: Row) -> None:
         what = figure.what.rpartition(": ")[2].removesuffix(" above quiet")
         assert what in MAY_BE_ANYTHING or min(figure.values) > 0, figure
     assert kafka.TOLD.get(row.kafka, {}).keys() <= {figure.what for figure in figures}
+
+
+def test_what_took_no_tick_of_cpu_is_no_division_by_nothing() -> None:
+    """A few thousand records are read faster than the kernel counts."""
+    assert pipeline_spark._seconds(lambda: None)[1] > 0
 
 
 def test_kafka_is_told_of_rows_that_are_there() -> None:
