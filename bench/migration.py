@@ -48,6 +48,7 @@ from konvene.messages.streams_group_heartbeat import (
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 SETTINGS = NO_DELAY | {
+    "group.initial.rebalance.delay.ms": "500",  # All threads are in the first generation.
     "konvene.streams.mode": "kip",
     "group.streams.max.size": "10000",
     "group.streams.num.standby.replicas": "1",
@@ -162,10 +163,9 @@ class Rolling:
         """All threads are in one generation of a classic group, and have what the leader gives them."""
         self.threads = [Thread(self, await asking(port), number) for number in range(size)]
         self.line = await asking(port)
-        while True:
-            answers = await asyncio.gather(*(thread.join() for thread in self.threads))
-            if {len(answer.members) for answer in answers} == {0, size}:
-                break
+        answers = await asyncio.gather(*(thread.join() for thread in self.threads))
+        if {len(answer.members) for answer in answers} != {0, size}:
+            raise BadAnswer("not everybody is in one generation")
         given = self._given()
         syncs = (
             thread.sync(given if answer.leader == thread.member_id else ())
