@@ -88,6 +88,24 @@ def test_another_group_is_drawn_when_it_is_chosen(opened: Open, report: Path) ->
     assert [name for name in lanes if name.endswith("(warm-up)")], "who warmed up is drawn beside who ran it"
 
 
+def test_a_group_is_drawn_as_soon_as_it_is_chosen(opened: Open, report: Path) -> None:
+    """Not with the next frame: whoever looks after a click sees the group that was clicked."""
+    shown = opened(report)
+    lanes = shown.locator("#groups tbody button", has_text="wordcount").evaluate(
+        "button => { button.click(); return document.querySelectorAll('#group svg text.lane').length }"
+    )
+    assert lanes == shown.locator("#group svg text.lane").count() > 0
+
+
+def test_a_chart_takes_the_width_that_there_is(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    wide = shown.locator("#group svg").get_attribute("viewBox")
+    shown.set_viewport_size({"width": 640, "height": 900})
+    shown.wait_for_function(
+        "was => document.querySelector('#group svg').getAttribute('viewBox') !== was", arg=wide
+    )
+
+
 def test_keys_step_through_rebalances_and_zoom(opened: Open, report: Path) -> None:
     """The timeline has the focus: what a mouse can do, keys can."""
     shown = opened(report)

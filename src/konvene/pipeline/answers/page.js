@@ -122,8 +122,9 @@
     const x = (ms) => LEFT + (ms - low) / (high - low) * (width - LEFT - RIGHT);
     const time = (px) => low + (px - LEFT) / (width - LEFT - RIGHT) * (high - low);
 
+    const breadth = () => Math.max(box.clientWidth - 28, 320);
     function draw() {
-      width = Math.max(box.clientWidth - 28, 320);
+      width = breadth();
       svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
       svg.replaceChildren();
       axis();
@@ -342,7 +343,7 @@
       const move = moves[event.key];
       if (move && (told.length || !/Arrow|Home|End/.test(event.key))) { event.preventDefault(); move(); }
     });
-    new ResizeObserver(draw).observe(box);
+    new ResizeObserver(() => { if (breadth() !== width) draw(); }).observe(box);
     const controls = h("span", { class: "right" },
       h("button", { type: "button", "aria-label": "Zoom in", onclick: () => scale(.5) }, "+"), " ",
       h("button", { type: "button", "aria-label": "Zoom out", onclick: () => scale(2) }, "−"), " ",
@@ -394,12 +395,13 @@
     const left = [];
     if (detail.lanes_left_out) left.push(`${plural(detail.lanes_left_out, "calmer partition")} not drawn`);
     if (detail.rebalances_left_out) left.push(`${plural(detail.rebalances_left_out, "older rebalance")} not listed`);
-    return h("section", { id: "group", "aria-label": `Group ${detail.id}` },
+    const node = h("section", { id: "group", "aria-label": `Group ${detail.id}` },
       h("h2", {}, detail.id, h("span", { class: "tag" }, row.type), detail.cluster ? h("span", { class: "tag" }, detail.cluster) : null),
       h("div", { class: "bar" }, h("span", { class: "soft small" }, `${plural(row.rebalances, "rebalance")}, ${plural(row.members, "member")} now, median ${lasting(row.median_ms)}, slowest ${lasting(row.slowest_ms)}. Drag over the timeline to zoom.`), drawn.controls),
       drawn.node, legend(detail), told,
       left.length ? h("p", { class: "soft small" }, `${left.join(", ")}.`) : null,
       h("h3", {}, "Rebalances of this group"), list.node);
+    return { node, draw: drawn.draw };
   }
 
   // --- the page ---
@@ -438,7 +440,9 @@
   function choose(row) {
     if (row === chosen) return;
     chosen = row;
-    place.replaceChildren(group(detailOf(row), row));
+    const shown = group(detailOf(row), row);
+    place.replaceChildren(shown.node);
+    shown.draw(); // It takes the width of its place.
     groups.draw();
   }
   if (data.groups.length) {
