@@ -54,6 +54,9 @@ WITHIN_S = 20
 LATE_S = 4
 """For how long an answer is waited for that the other broker gave."""
 
+READING = ("written", "look")
+"""Verbs that ask nobody for an answer: what they tell is read."""
+
 CLOSING = "-1"
 """The epoch that ends a share session."""
 
@@ -180,14 +183,15 @@ class Player:
         if told.who:
             memory = self.speaker.of(told.who)
             self._send(told, memory)
-        elif told.verb not in ("written", "look"):
+        elif told.verb not in READING:
             getattr(self, f"_do_{told.verb}")(*told.plain)
         if told.verb == "alter":
             self._let_groups_know()
         if told.verb in VERBS or told.verb in SHARE_VERBS:
             expected = expected or 1
+        wanted = 0 if told.verb in READING else expected or 0
         deadline = time.monotonic() + LATE_S
-        while expected is not None and len(answers) < expected and time.monotonic() < deadline:
+        while len(answers) < wanted and self.waiting and time.monotonic() < deadline:
             answers += self._listen(0.2)
         self._barrier()
         answers += self._listen(self.settle_s, every=True)
@@ -199,7 +203,8 @@ class Player:
             time.sleep(self.settle_s)  # Kafka gives back what the member had when it has answered.
         if told.verb == "written":
             log = {STATE: self.transactions, SHARES: self.share_states}.get(" ".join(told.plain), self.log)
-            return self._tell(answers) + log.read(self.probe.ask)
+            said = self._tell(answers)
+            return said + log.read(self.probe.ask, (expected or 0) - len(said), LATE_S)
         return self._tell(answers) + (self._look(*told.plain) if told.verb == "look" else [])
 
     def _send(self, line: Line, memory: Memory) -> None:

@@ -8,6 +8,7 @@ of topics are random.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
@@ -51,14 +52,21 @@ class Log:
         self.reader = reader
         self.offset = self.began = 0
 
-    def read(self, ask: Callable[[FetchRequest, int], Any]) -> list[str]:
-        """The batches that are new, each as a line."""
+    def read(
+        self, ask: Callable[[FetchRequest, int], Any], least: int = 0, within_s: float = 0.0
+    ) -> list[str]:
+        """The batches that are new, each as a line; so many at `least`, if they come within a time."""
         lines: list[str] = []
-        while data := bytes(self._fetch(ask, MOST_BYTES).records or b""):
-            for batch in whole(data):
-                lines += self._batch(batch)
-                self.offset = 1 + int.from_bytes(batch[:8], "big") + int.from_bytes(batch[LAST_DELTA], "big")
-        return lines
+        deadline = time.monotonic() + within_s
+        while True:
+            while data := bytes(self._fetch(ask, MOST_BYTES).records or b""):
+                for batch in whole(data):
+                    lines += self._batch(batch)
+                    last = int.from_bytes(batch[:8], "big") + int.from_bytes(batch[LAST_DELTA], "big")
+                    self.offset = last + 1
+            if len(lines) >= least or time.monotonic() >= deadline:
+                return lines
+            time.sleep(0.02)
 
     def _batch(self, batch: bytes) -> list[str]:
         header = batches.read_header(batch)
@@ -139,8 +147,10 @@ class ShareLog(Log):
 
     topic = SHARE_STATE
 
-    def read(self, ask: Callable[[FetchRequest, int], Any]) -> list[str]:
-        return sorted(super().read(ask), key=_whose)
+    def read(
+        self, ask: Callable[[FetchRequest, int], Any], least: int = 0, within_s: float = 0.0
+    ) -> list[str]:
+        return sorted(super().read(ask, least, within_s), key=_whose)
 
     def _tell(self, records: list[batches.Record]) -> list[str]:
         told = [t for r in records if (t := self._record(r.key or b"", r.value))]
