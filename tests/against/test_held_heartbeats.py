@@ -22,7 +22,7 @@ from .tap import HEARTBEATS, Exchange, Tap, Wire
 
 KAFKA, RESPONSIVE = "kafka", "responsive"
 COMMIT = 8
-QUIET_S = 20
+QUIET_S = 12
 HELD_S = 0.3
 """An answer that took as long was held, on a machine that is not busy otherwise."""
 AT_ONCE = 1

@@ -38,7 +38,7 @@ def test_a_query_and_a_stream_have_the_whole_history(
     assert len(rows(data)) < len(rows(whole))
     query = streams.gold(
         spark, [str(data), str(kept)], str(tmp_path / "w1"), checkpoint=str(tmp_path / "c"), once=True,
-        maxRecordsPerTrigger="100",
+        maxRecordsPerTrigger="300",
     )  # fmt: skip
     query.awaitTermination()
     assert sums(Warehouse(tmp_path / "w1")) == sums(expected)
