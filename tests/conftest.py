@@ -126,6 +126,9 @@ shorter of those that measure time is over.
 
 A file that is missing here costs a little time and nothing else; `--durations` tells."""
 
+OF_OTHERS = ("against/", "browser/", "docs/", "pipeline/spark/", "test_bench.py", "testing/")
+"""Where tests watch programs that are not ours at work, and their time-outs, or what took how long."""
+
 PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, name in enumerate(COMPUTE)}
 """Two that wait, then one that computes."""
 
@@ -136,9 +139,22 @@ def unit(file: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order in which workers take files; within a file nothing changes."""
+    """The order in which workers take files; within a file nothing changes.
+
+    What fails among the programs of others is tried once more: their time-outs are theirs, and a machine that
+    stood still for seconds is no fault of the broker's. Both tries are told; who looks for what fails one
+    time in fifty says `-p no:rerunfailures`."""
     last = 2 * len(PLACES)
     items.sort(key=lambda item: PLACES.get(unit(item.path.relative_to(HERE).as_posix()), last))
+    for item in items:
+        if item.path.relative_to(HERE).as_posix().startswith(OF_OTHERS):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"failed and was tried again: {report.nodeid}", yellow=True)
+        terminalreporter.write_line(str(report.longrepr))
 
 
 def pytest_collection_finish() -> None:

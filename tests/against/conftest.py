@@ -20,15 +20,6 @@ def java_is_missing() -> str | None:
     return why_no_java()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What fails with real clients is tried once more: their time-outs are theirs, and a machine that stood
-    still for seconds is no fault of the broker's. Both tries are told; who looks for what fails one time in
-    fifty says `-p no:rerunfailures`."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked `java` skip where Java's client cannot be built, and the reason is told at the end."""
     if HERE in item.path.parents and item.get_closest_marker("java"):
@@ -44,9 +35,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if "against/" in report.nodeid and report.user_properties:
             told = ", ".join(f"{name}: {value}" for name, value in report.user_properties)
             terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {told}")
-    for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.section(f"failed and was tried again: {report.nodeid}", yellow=True)
-        terminalreporter.write_line(str(report.longrepr))
     skipped = [report for report in terminalreporter.stats.get("skipped", ()) if "against/" in report.nodeid]
     reasons: dict[str, int] = {}
     for report in skipped:

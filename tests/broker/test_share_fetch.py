@@ -272,8 +272,8 @@ def test_a_renewed_lock_lasts_longer(tmp_path: Path) -> None:
         one, other = await joined(asking, 2)
         asking.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
-        for _ in range(4):
-            await asyncio.sleep(0.4)
+        for _ in range(7):
+            await asyncio.sleep(0.2)
             assert errors(await one.acknowledge([(0, 0, RENEW)], renew=True)) == [0]
         assert acquired(await other.fetch()) == []
         assert errors(await one.acknowledge([(0, 0, ACCEPT)])) == [0]
