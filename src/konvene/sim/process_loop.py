@@ -20,23 +20,28 @@ class ProcessLoop:
         self._delay_ms = delay_ms
         self._finish = finish
         self.time = agenda.time
-        self._late: Task | None = None
+        self._late: set[Task] = set()
         """What begins after a while, if the process lives that long."""
 
     def end(self) -> None:
         self.alive = False
-        if self._late is not None:
-            self._late.cancel()
+        for task in self._late:
+            task.cancel()
+        self._late.clear()
 
     def create_task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
         task = Task(coroutine)
         delay_ms = self._delay_ms()
         if delay_ms:
-            self._late = task
-            self._agenda.after(delay_ms, self._call, task.go_on, None)
+            self._late.add(task)
+            self._agenda.after(delay_ms, self._call, self._begin, task)
         else:
             task.go_on(None)
         return task
+
+    def _begin(self, task: Task) -> None:
+        self._late.remove(task)
+        task.go_on(None)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
         return self._agenda.call_at(when, self._call, callback, *args)
