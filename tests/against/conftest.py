@@ -1,6 +1,6 @@
 """The broker under test, and clients that end with the test; see the package's docstring for the whole."""
 
-import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -10,7 +10,8 @@ import pytest
 
 from .brokers import Broker, Unavailable, chosen
 from .clients import Client, Fleet, fleet_of, meet_the_coordinator, why_no_java
-from .stories import Stories
+from .stories import Stories, play
+from .tries import own_name
 
 HERE = Path(__file__).parent
 
@@ -129,7 +130,8 @@ class Admins:
 def stories(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
     """Each group story is played once in a run, however many tests ask about it."""
     with fleet_of(broker.bootstrap, tmp_path_factory.mktemp("stories")) as fleet:
-        stories = Stories(fleet, fleet.admin("kafka-python", "storyteller"))
+        admin, lock = fleet.admin("kafka-python", "storyteller"), threading.Lock()
+        stories = Stories(lambda cast, again: play(cast, again, fleet, admin, lock), at_once=3)
         try:
             yield stories
         finally:
@@ -139,6 +141,6 @@ def stories(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def topic(admins: Admins, request: pytest.FixtureRequest) -> str:
     """A topic of four partitions, of this test's own."""
-    name = "t-" + "".join(c if c.isalnum() else "-" for c in request.node.name) + f"-{os.getpid()}"
+    name = f"t-{own_name(request)}"
     admins["confluent-kafka"].call("create_topics", topics=[{"name": name, "partitions": 4}])
     return name

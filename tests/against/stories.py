@@ -11,11 +11,11 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from .clients import Client, Event, Fleet, Partition, eventually, group_offsets
+from .tries import Plays
 
 SESSION_MS = 6000
 PARTITIONS = 6
@@ -63,9 +63,12 @@ class Story:
         return {(self.topic, partition) for partition in range(PARTITIONS)}
 
 
-def play(cast: Cast, fleet: Fleet, admin: Client, lock: threading.Lock) -> Story:
+Stories = Plays[Cast, Story]
+
+
+def play(cast: Cast, again: str, fleet: Fleet, admin: Client, lock: threading.Lock) -> Story:
     """Play one story; TimeoutError tells at which step the group did not do what it must."""
-    title = "-".join([cast.assignor, cast.founder, cast.stayer, cast.joiner])
+    title = "-".join([cast.assignor, cast.founder, cast.stayer, cast.joiner]) + again
     group = topic = f"story-{title}"
     with lock:
         admin.call("create_topics", topics=[{"name": topic, "partitions": PARTITIONS}])
@@ -277,29 +280,6 @@ def moves_within(members: list[Client], begin_ns: int, end_ns: int) -> list[Even
     kinds = ("assigned", "revoked", "lost")
     told = [e for m in members for e in m.events if begin_ns < e["at"] < end_ns]
     return [e for e in told if e["event"] in kinds and e["partitions"]]
-
-
-class Stories:
-    """Plays each cast's story once, three at a time, and keeps what came of it, be it a failure."""
-
-    def __init__(self, fleet: Fleet, admin: Client) -> None:
-        self._fleet = fleet
-        self._admin = admin
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(max_workers=3)
-        self._played: dict[Cast, Future[Story]] = {}
-
-    def begin(self, casts: Iterable[Cast]) -> None:
-        for cast in casts:
-            if cast not in self._played:
-                self._played[cast] = self._pool.submit(play, cast, self._fleet, self._admin, self._lock)
-
-    def of(self, cast: Cast) -> Story:
-        self.begin([cast])
-        return self._played[cast].result(timeout=180)
-
-    def end(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
 
 JAVA, CONFLUENT, KAFKA_PYTHON, AIOKAFKA = "java", "confluent-kafka", "kafka-python", "aiokafka"

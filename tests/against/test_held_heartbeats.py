@@ -8,7 +8,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from .brokers import HOST, Broker, Konvene, chosen
 from .clients import Client, Fleet, Partition, eventually, fleet_of, meet_the_coordinator
 from .stories import AIOKAFKA, CONFLUENT, JAVA, KAFKA_PYTHON
 from .tap import HEARTBEATS, Exchange, Tap, Wire
+from .tries import Plays
 
 KAFKA, RESPONSIVE = "kafka", "responsive"
 COMMIT = 8
@@ -181,19 +181,19 @@ def cpu_s(client: Client) -> float:
     return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
-def played(library: str, protocol: str, directory: Path) -> dict[str, Played]:
+def play(library: str, protocol: str, directory: Path) -> dict[str, Played]:
     """The story with both policies, side by side: what the machine does else troubles both alike."""
     stories = {policy: Story(library, protocol, policy, directory / policy) for policy in (KAFKA, RESPONSIVE)}
     done: dict[str, Played] = {}
     failed: list[BaseException] = []
 
-    def play(policy: str) -> None:
+    def play_one(policy: str) -> None:
         try:
             done[policy] = stories[policy].play()
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=play, args=(policy,)) for policy in stories]
+    threads = [threading.Thread(target=play_one, args=(policy,)) for policy in stories]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -230,8 +230,8 @@ def in_peace(done: dict[str, Played]) -> None:
         assert after.took[what] < before.took[what] + 1.2, what
 
 
-Plays = dict[tuple[str, str], Future[dict[str, Played]]]
-"""What will come of each library's stories in each protocol."""
+Told = Plays[tuple[str, str], dict[str, Played]]
+"""What comes of each library's stories in each protocol."""
 
 each_consumer = pytest.mark.parametrize(
     ("protocol", "library"), [("consumer", library) for library in (JAVA, CONFLUENT)]
@@ -242,26 +242,25 @@ each_classic = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plays]:
+def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     """The stories that this run asks about, `AT_ONCE` libraries at a time: nearly all of it is waiting."""
     calls = [getattr(i, "callspec", None) for i in request.session.items if i.path.samefile(__file__)]
-    asked = [(call.params["protocol"], call.params["library"]) for call in calls if call]
-    pool = ThreadPoolExecutor(AT_ONCE)
-    try:
-        yield {
-            (protocol, library): pool.submit(played, library, protocol, tmp_path_factory.mktemp(library))
-            for protocol, library in asked
-        }
-    finally:
-        pool.shutdown(cancel_futures=True)
+    plays = Told(lambda asked, again: play(*asked, tmp_path_factory.mktemp(asked[0] + again)), AT_ONCE)
+    plays.begin((call.params["library"], call.params["protocol"]) for call in calls if call)
+    yield plays
+    plays.end()
 
 
 @pytest.fixture
 def done(
-    protocol: str, library: str, plays: Plays, record_property: Callable[[str, object], None]
+    protocol: str,
+    library: str,
+    plays: Told,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
 ) -> dict[str, Played]:
     """How it went with each policy."""
-    done = plays[protocol, library].result()
+    done = plays.of((library, protocol), request)
     for policy, how in done.items():
         record_property(policy, spoken(how))
     return done

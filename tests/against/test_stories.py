@@ -44,8 +44,8 @@ def _begin_stories(stories: Stories, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def story(cast: Cast, stories: Stories) -> Story:
-    return stories.of(cast)
+def story(cast: Cast, stories: Stories, request: pytest.FixtureRequest) -> Story:
+    return stories.of(cast, request)
 
 
 @pytest.mark.parametrize("cast", EACH_CAST)
@@ -114,23 +114,21 @@ class TestItsHistory:
         if not broker.explains:
             pytest.skip(f"{broker.name} does not tell why a group rebalances")
 
-    def test_each_change_is_explained(self, cast: Cast, stories: Stories, broker: Broker) -> None:
+    def test_each_change_is_explained(self, story: Story, broker: Broker) -> None:
         """Joins, the clean leave and the death are told in their order, each with the client that caused
         it."""
-        story = stories.of(cast)
         told = history(broker, story.group)
         assert missing(told, story.rebalances) == [], told
 
-    def test_no_rebalance_is_without_a_cause(self, cast: Cast, stories: Stories, broker: Broker) -> None:
+    def test_no_rebalance_is_without_a_cause(self, story: Story, broker: Broker) -> None:
         """Every generation is told once, with at least one cause."""
-        told = history(broker, stories.of(cast).group)
+        told = history(broker, story.group)
         assert [rebalance for rebalance in told if not rebalance.causes] == []
         generations = [rebalance.generation for rebalance in told]
         assert generations == sorted(set(generations))
 
-    def test_nobody_is_accused_falsely(self, cast: Cast, stories: Stories, broker: Broker) -> None:
+    def test_nobody_is_accused_falsely(self, story: Story, broker: Broker) -> None:
         """Only the one who left is told to have left, and only the one who was killed to have expired."""
-        story = stories.of(cast)
         told = [cause for rebalance in history(broker, story.group) for cause in rebalance.causes]
         stayer = story.members[1].name
         left = {cause.client_id for cause in told if cause.kind == "member-left"}

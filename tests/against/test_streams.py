@@ -17,6 +17,7 @@ from .brokers import Broker
 from .clients import Client, Fleet, Partition, eventually, fleet_of, group_offsets, meet_the_coordinator
 from .conftest import Admins
 from .history import history
+from .tries import own_name
 
 pytestmark = pytest.mark.java
 
@@ -117,7 +118,7 @@ def states(instances: Iterable[Client]) -> list[str]:
 
 @pytest.fixture
 def app(request: pytest.FixtureRequest, fleet: Fleet, admins: Admins) -> WordCount:
-    return WordCount(request.node.name.removeprefix("test_").replace("_", "-"), fleet, admins["kafka-python"])
+    return WordCount(own_name(request), fleet, admins["kafka-python"])
 
 
 def test_words_are_counted_while_instances_come_and_go(app: WordCount, admins: Admins) -> None:

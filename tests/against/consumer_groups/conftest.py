@@ -1,6 +1,5 @@
 """The broker of this folder, whose bounds on sessions and heartbeats are low, and groups that work on it."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +7,9 @@ import pytest
 from ..brokers import Broker
 from ..clients import Fleet, fleet_of
 from ..conftest import Admins, a_running_broker
+from ..tries import own_name
 from .group import CONFLUENT, KAFKA_PYTHON, Group
-from .moves import Moves
+from .moves import Moves, play
 
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
@@ -42,8 +42,7 @@ def admins(shared_fleet: Fleet) -> Admins:
 @pytest.fixture
 def group(fleet: Fleet, admins: Admins, broker: Broker, request: pytest.FixtureRequest) -> Group:
     """A group of this test's own; its topic is made by `has`."""
-    words = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))
-    return Group(f"{words.strip('-')}-{os.getpid()}", fleet, admins, broker)
+    return Group(own_name(request), fleet, admins, broker)
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +50,7 @@ def moves(broker: Broker, admins: Admins, tmp_path_factory: pytest.TempPathFacto
     """Each move is played once in a run, however many tests ask about it."""
     with fleet_of(broker.bootstrap, tmp_path_factory.mktemp("moves")) as fleet:
         assert admins[CONFLUENT] and admins[KAFKA_PYTHON]  # started before several moves ask for them at once
-        moves = Moves(fleet, admins, broker)
+        moves = Moves(lambda move, again: play(move, again, fleet, admins, broker), at_once=3)
         try:
             yield moves
         finally:

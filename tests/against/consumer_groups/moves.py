@@ -7,14 +7,14 @@ is waiting.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..brokers import Broker
 from ..clients import Client, Fleet, Partition
 from ..conftest import Admins
+from ..tries import Plays
 from .group import AIOKAFKA, CONFLUENT, JAVA, KAFKA_PYTHON, Group
 
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
@@ -67,9 +67,12 @@ class Played:
     steps: list[Step] = field(default_factory=list)
 
 
-def play(move: Move, fleet: Fleet, admins: Admins, broker: Broker) -> Played:
+Moves = Plays[Move, Played]
+
+
+def play(move: Move, again: str, fleet: Fleet, admins: Admins, broker: Broker) -> Played:
     """TimeoutError tells after which step the living did not share all partitions evenly."""
-    group = Group(f"move-{move}", fleet, admins, broker)
+    group = Group(f"move-{move}{again}", fleet, admins, broker)
     played = Played(group, move.static)
     group.has()
     group.is_fed()
@@ -115,22 +118,3 @@ def enter(move: Move, group: Group, client: Client, number: int, protocol: str) 
 def note(played: Played, what: str) -> None:
     group = played.group
     played.steps.append(Step(what, group.kind(), group.committed()))
-
-
-class Moves:
-    """Plays each move once, and keeps what came of it, be it a failure."""
-
-    def __init__(self, fleet: Fleet, admins: Admins, broker: Broker) -> None:
-        self._play = lambda move: play(move, fleet, admins, broker)
-        self._pool = ThreadPoolExecutor(max_workers=3)
-        self._played: dict[Move, Future[Played]] = {}
-
-    def begin(self, moves: Iterable[Move]) -> None:
-        for move in moves:
-            self._played[move] = self._pool.submit(self._play, move)
-
-    def of(self, move: Move) -> Played:
-        return self._played[move].result(timeout=240)
-
-    def end(self) -> None:
-        self._pool.shutdown(cancel_futures=True)

@@ -28,8 +28,8 @@ def _begin_moves(moves: Moves, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def played(move: Move, moves: Moves) -> Played:
-    return moves.of(move)
+def played(move: Move, moves: Moves, request: pytest.FixtureRequest) -> Played:
+    return moves.of(move, request)
 
 
 @pytest.mark.parametrize("move", EACH_MOVE)

@@ -1,8 +1,6 @@
 """The broker of this folder, whose bounds on sessions and heartbeats are low, and what runs on it."""
 
-import os
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from ..brokers import Broker
 from ..clients import fleet_of
 from ..conftest import a_running_broker
+from ..tries import own_name
 from .app import Application, Stage
 
 SETTINGS = {
@@ -19,8 +18,6 @@ SETTINGS = {
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.assignment.interval.ms": "100",
 }
-
-TRIES = count()
 
 
 @pytest.fixture(scope="session")
@@ -44,9 +41,7 @@ def stage(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def app(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Application]:
     """An application of this test's own; what it does is said by `does`."""
-    words = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))
-    # What is tried again begins anew.
-    app = Application(f"{words.strip('-')[:40].strip('-')}-{os.getpid()}-{next(TRIES)}", stage, tmp_path)
+    app = Application(own_name(request, 40), stage, tmp_path)
     try:
         yield app
     finally:

@@ -10,6 +10,7 @@ import pytest
 
 from ..clients import Refused
 from ..tools import Said, read, replay, why_no_tools, written
+from ..tries import own_name
 from .app import Application, Instance, Stage, names
 
 pytestmark = pytest.mark.java
@@ -64,8 +65,7 @@ def working(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def ended(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Working:
     """One whose instance has left."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")
-    working = Working(name, stage, tmp_path)
+    working = Working(own_name(request, 40), stage, tmp_path)
     working.one.close()
     working.app.becomes("Empty", 0)
     return working

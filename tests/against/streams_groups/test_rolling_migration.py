@@ -17,6 +17,7 @@ from ..brokers import Unavailable
 from ..clients import OLDER_STREAMS, Refused, eventually, fleet_of, older_streams_classpath
 from ..conftest import a_broker
 from ..history import history
+from ..tries import own_name
 from .app import Application, Stage, instance_of, names
 from .conftest import SETTINGS
 from .rolling import CLASSIC, PARTITIONS, TASKS, Roll, Traffic
@@ -237,14 +238,14 @@ def test_a_classic_instance_warms_up(app: Application) -> None:
     app.is_explained(("member-joined", classic), ("warmup-caught-up", classic))
 
 
-def test_refused_by_policy(closed_stage: Stage, tmp_path: Path) -> None:
+def test_refused_by_policy(closed_stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A streams instance ends with a clear word in a classic group, a classic one in a streams group, and
     those who were there count on."""
     for first, second, why in (
         (CLASSIC, {}, "GroupIdNotFoundException"),
         ({}, CLASSIC, "InconsistentGroupProtocolException"),
     ):
-        app = Application(f"refused-{why.lower()}-{os.getpid()}", closed_stage, tmp_path)
+        app = Application(f"{own_name(request)}-{why.lower()}", closed_stage, tmp_path)
         app.does("words", lines=PARTITIONS, counts=1)
         traffic = Traffic(app)
         try:

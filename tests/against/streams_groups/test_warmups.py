@@ -5,7 +5,6 @@ No Kafka Streams is out yet with a client that reports how far its tasks are, so
 (TaskMembers.java); what speaks with the broker is Kafka's.
 """
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from ..brokers import Broker
 from ..clients import NEWEST_JAVA, Fleet, eventually, fleet_of, meet_the_coordinator
 from ..conftest import a_broker
+from ..tries import own_name
 from .conftest import SETTINGS
 
 pytestmark = pytest.mark.java
@@ -60,7 +60,7 @@ class Threads:
 
 @pytest.fixture
 def group(request: pytest.FixtureRequest) -> str:
-    return f"{request.node.name.removeprefix('test_').replace('_', '-')[:30]}-{os.getpid()}"
+    return own_name(request, 30)
 
 
 @pytest.fixture
