@@ -29,6 +29,7 @@ from konvene.groups.share.work import (
     GROUP_EMPTY,
     INITIALIZE_STATE,
     MEMBER_GONE,
+    MEMBER_LEFT,
     BeginDeletion,
     OffsetsToAlter,
     OffsetsToDelete,
@@ -102,6 +103,9 @@ class ShareStateWork:
         self._ask_all(wanted.requests).listen(heard)
 
     def _member_gone(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
+        self._broker.sharing.member_gone(*who)
+
+    def _member_left(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
         self._broker.sharing.member_left(*who)
 
     def _group_empty(self, coordinator: Coordinator, group_id: str) -> None:
@@ -220,6 +224,7 @@ EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
     INITIALIZE_STATE: ShareStateWork._initialize,
     DELETE_STATE: ShareStateWork._delete,
     MEMBER_GONE: ShareStateWork._member_gone,
+    MEMBER_LEFT: ShareStateWork._member_left,
     GROUP_EMPTY: ShareStateWork._group_empty,
 }
 """What is done for each effect."""

@@ -15,12 +15,16 @@ from konvene.broker.share_partition import SHARE_GROUPS, Served, Told
 from konvene.cluster.features import SHARE_VERSION
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import InFlight
-from konvene.delivery.sessions import ShareSessions
+from konvene.delivery.sessions import ShareSession, ShareSessions
 from konvene.errors import Errors
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
+
+FAREWELL_S = 1.0
+"""How long a member that has left may still answer for its records: librdkafka leaves its group on one
+connection while it closes its share session on another."""
 
 
 class Sharing:
@@ -82,7 +86,21 @@ class Sharing:
                 served.release(member_id)
 
     def member_left(self, group_id: str, member_id: str) -> None:
-        """A member has left its group, or was put out of it: all that it has is given back."""
+        """A member has left its group. What it does not answer for in time is given back."""
+        session = self.sessions.get(group_id, member_id)
+        if session is None:
+            self.member_gone(group_id, member_id)
+        else:
+            self._broker.loop.call_later(FAREWELL_S, self._farewell_is_over, session, session.epoch)
+
+    def _farewell_is_over(self, session: ShareSession, epoch: int) -> None:
+        """Nothing, where the member is back: it has begun another session, or goes on with the one it had."""
+        now = self.sessions.get(*session.member)
+        if now is None or (now is session and now.epoch == epoch):
+            self.member_gone(*session.member)
+
+    def member_gone(self, group_id: str, member_id: str) -> None:
+        """A member was put out of its group: all that it has is given back."""
         self.sessions.remove(group_id, member_id)
         for served in self.of_group(group_id):
             served.release(member_id)
@@ -93,9 +111,16 @@ class Sharing:
             self.release(group_id, member_id)
 
     def group_empty(self, group_id: str) -> None:
-        """The last member is gone: nobody fetches these share partitions."""
-        for served in self.of_group(group_id):
-            served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
+        """The last member is gone: nobody fetches these share partitions, when those who left are done."""
+        if self.sessions.of_group(group_id):
+            self._broker.loop.call_later(2 * FAREWELL_S, self._drop_unused, group_id)
+        else:
+            self._drop_unused(group_id)
+
+    def _drop_unused(self, group_id: str) -> None:
+        if not self.sessions.of_group(group_id):
+            for served in self.of_group(group_id):
+                served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
 
     def forget(self, key: SharePartitionKey) -> None:
         """Its state was made anew, altered or deleted."""

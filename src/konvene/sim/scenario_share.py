@@ -16,6 +16,7 @@ from konvene.groups.share.work import (
     GROUP_EMPTY,
     INITIALIZE_STATE,
     MEMBER_GONE,
+    MEMBER_LEFT,
     BeginDeletion,
     StateDeleted,
     StateInitialized,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 SHARE_EPOCHS = {"join": 0, "stay": None, "leave": -1}
 """What a member does, and at which epoch; when it stays it is at its own."""
 
-SHARE_WORK = (INITIALIZE_STATE, DELETE_STATE, MEMBER_GONE, GROUP_EMPTY)
+SHARE_WORK = (INITIALIZE_STATE, DELETE_STATE, MEMBER_GONE, MEMBER_LEFT, GROUP_EMPTY)
 
 
 def share_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:

@@ -1,8 +1,8 @@
 """How members of a share group go: they leave, or their time is over.
 
-All that is kept of them goes, the group's epoch moves, and what they had acquired is free again. The last one
-leaves an empty group behind, which is at its own epoch; it stays until somebody deletes it, with all its
-share partitions.
+All that is kept of them goes, the group's epoch moves, and what they had acquired is free again; of those who
+leave, when they have had time to answer for it. The last one leaves an empty group behind, which is at its
+own epoch; it stays until somebody deletes it, with all its share partitions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from konvene.groups.epoch_group import known_member
 from konvene.groups.intervals import grace_ms
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.step import Step, session_key
-from konvene.groups.share.work import GROUP_EMPTY, MEMBER_GONE
+from konvene.groups.share.work import GROUP_EMPTY, MEMBER_GONE, MEMBER_LEFT
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome
@@ -33,7 +33,7 @@ def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
         context.waiter,
         ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch),
     )
-    return _fence(step, member, causes.MEMBER_LEFT)
+    return _fence(step, member, causes.MEMBER_LEFT, MEMBER_LEFT)
 
 
 def share_group(groups: Groups, group_id: str) -> ShareGroup:
@@ -46,13 +46,13 @@ def share_group(groups: Groups, group_id: str) -> ShareGroup:
     return group
 
 
-def _fence(step: Step, member: Member, kind: str) -> Outcome:
+def _fence(step: Step, member: Member, kind: str, effect: str) -> Outcome:
     """The member goes. `step` has the reply already."""
     group = step.group
     step.cause(kind, member)
     step.remove(member)
     step.bump(hash_of(group.names_with((member,)), step.context))
-    step.effects.append(Effect(MEMBER_GONE, (group.group_id, member.member_id)))
+    step.effects.append(Effect(effect, (group.group_id, member.member_id)))
     if len(group.members) == 1:
         step.is_empty_at_its_epoch()
         step.effects.append(Effect(GROUP_EMPTY, group.group_id))
@@ -62,7 +62,9 @@ def _fence(step: Step, member: Member, kind: str) -> Outcome:
 def session_expired(group: ShareGroup, member_id: str, context: Context) -> Outcome:
     """No heartbeat came in time."""
     member = group.members.get(member_id)
-    return NOTHING if member is None else _fence(Step(group, context), member, causes.SESSION_EXPIRED)
+    if member is None:
+        return NOTHING
+    return _fence(Step(group, context), member, causes.SESSION_EXPIRED, MEMBER_GONE)
 
 
 def disconnected(group: ShareGroup, member_id: str, context: Context) -> Outcome:

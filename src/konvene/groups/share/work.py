@@ -22,7 +22,10 @@ DELETE_STATE = "delete-share-state"
 """Effect: have it forget what a crash kept from being forgotten. Subject: `StateToDelete`."""
 
 MEMBER_GONE = "share-member-gone"
-"""Effect: whatever a member has acquired is free again. Subject: `(group id, member id)`."""
+"""Effect: a member was put out; whatever it has acquired is free again. Subject: `(group id, member id)`."""
+
+MEMBER_LEFT = "share-member-left"
+"""Effect: a member has left, and may still say what became of what it has acquired. Subject: the same."""
 
 GROUP_EMPTY = "share-group-empty"
 """Effect: nobody reads for this group any more. Subject: the group id."""

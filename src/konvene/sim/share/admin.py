@@ -82,7 +82,7 @@ class Administration:
         self._ask(self.request, begun)
 
     def _is_altered(self, requests: tuple[Initialize, ...], answer: AlterShareGroupOffsetsResponse) -> None:
-        """Members may be further by now; and its topic may be gone."""
+        """Members may be further by now, or another administrator; and its topic may be gone."""
         refused = any(p.error_code for topic in answer.responses for p in topic.partitions)
         shell = self.node.shell
         if refused or not shell.is_active:
@@ -90,7 +90,8 @@ class Administration:
         for request in requests:
             known = shell.core.states.get(request.key)
             gone = request.key.topic_id not in self.node.world.topics.by_id
-            if not gone and (known is None or known.start_offset < request.start_offset):
+            wanted = request.state_epoch, request.start_offset
+            if not gone and (known is None or (known.state_epoch, known.start_offset) < wanted):
                 why = f"{request} is answered, and there is {known}"
                 self.node.broken(Broken("AlteredOffsetsHold", why))
             served = self.deliveries.sharing.served.get(request.key)

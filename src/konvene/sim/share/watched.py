@@ -126,7 +126,7 @@ class WatchedServed(Served):
 class WatchedSharing(Sharing):
     """Makes share partitions that are watched.
 
-    `book_of` has the book of each, which outlives it; `gone` hears which member (of a group) has left."""
+    `book_of` has the book of each, which outlives it; `gone` hears which member (of a group) is gone."""
 
     def __init__(
         self,
@@ -138,8 +138,8 @@ class WatchedSharing(Sharing):
         self._book_of = book_of
         self._gone = gone
 
-    def member_left(self, group_id: str, member_id: str) -> None:
-        super().member_left(group_id, member_id)
+    def member_gone(self, group_id: str, member_id: str) -> None:
+        super().member_gone(group_id, member_id)
         self._gone(group_id, member_id)
 
     def serve(self, key: SharePartitionKey, topic: str) -> Served | Told:
