@@ -22,7 +22,8 @@ from typing import NamedTuple
 from bench.figures import Figure, less
 from bench.systems import Lab
 from konvene.codec.uuid import Uuid
-from konvene.groups.assignors import ASSIGNORS, GroupAssignment, GroupSpec, MemberSpec, TopicSpec, tasks
+from konvene.groups.assignors import ASSIGNORS, GroupAssignment, GroupSpec, MemberSpec, TopicSpec
+from konvene.groups.assignors.tasks import contract
 from konvene.groups.streams.assignors import TASK_ASSIGNORS
 
 ROUNDS = 11
@@ -154,16 +155,21 @@ def _joined(spec: GroupSpec, given: GroupAssignment) -> GroupSpec:
     return replace(spec, members=members | {"newMember": MemberSpec(last.subscribed, rack_id=last.rack_id)})
 
 
-def _streams_group(size: TaskSize, lab: Lab) -> tuple[tasks.GroupSpec, tasks.TopologyDescriber]:
+def _streams_group(size: TaskSize, lab: Lab) -> tuple[contract.GroupSpec, contract.TopologyDescriber]:
     """Nobody has anything yet."""
     members = {
-        f"member{n}": tasks.AssignmentMemberSpec(f"process{n // size.per_process}")
+        f"member{n}": contract.AssignmentMemberSpec(f"process{n // size.per_process}")
         for n in range(max(2, lab.of(size.members)))
     }
-    topology = tasks.TopologyDescriber(
-        {f"{n}": tasks.Subtopology(size.partitions, True) for n in range(max(1, lab.of(size.subtopologies)))}
+    topology = contract.TopologyDescriber(
+        {
+            f"{n}": contract.Subtopology(size.partitions, True)
+            for n in range(max(1, lab.of(size.subtopologies)))
+        }
     )
-    spec = tasks.GroupSpec(members, tasks.AssignmentConfigs(num_standby_replicas=1, num_warmup_replicas=2))
+    spec = contract.GroupSpec(
+        members, contract.AssignmentConfigs(num_standby_replicas=1, num_warmup_replicas=2)
+    )
     if not size.offsets:
         return spec, topology
     given = TASK_ASSIGNORS[size.assignor].assign(spec, topology)
@@ -173,7 +179,9 @@ def _streams_group(size: TaskSize, lab: Lab) -> tuple[tasks.GroupSpec, tasks.Top
     return replace(spec, members=told), topology
 
 
-def _followed(spec: tasks.GroupSpec, given: tasks.GroupAssignment, *, keeps: bool = True) -> tasks.GroupSpec:
+def _followed(
+    spec: contract.GroupSpec, given: contract.GroupAssignment, *, keeps: bool = True
+) -> contract.GroupSpec:
     """The same group after all that it was given has caught up, if it `keeps` it; else of all that it has on
     its disks."""
     members = {}
@@ -186,7 +194,7 @@ def _followed(spec: tasks.GroupSpec, given: tasks.GroupAssignment, *, keeps: boo
     return replace(spec, members=members)
 
 
-def _until_settled(spec: tasks.GroupSpec, topology: tasks.TopologyDescriber) -> list[float]:
+def _until_settled(spec: contract.GroupSpec, topology: contract.TopologyDescriber) -> list[float]:
     """What each answer takes until nothing changes, in ms."""
     assign, took = TASK_ASSIGNORS["highly_available"].assign, []
     while True:
@@ -198,7 +206,7 @@ def _until_settled(spec: tasks.GroupSpec, topology: tasks.TopologyDescriber) -> 
         spec = _followed(spec, given)
 
 
-def _offsets(of: tasks.MemberAssignment) -> tasks.TaskOffsets:
+def _offsets(of: contract.MemberAssignment) -> contract.TaskOffsets:
     """Of all that it has, or of what was left on its disk."""
     found: dict[str, dict[int, int]] = {}
     for told in (of.active, of.standby, of.warmup):
@@ -207,9 +215,9 @@ def _offsets(of: tasks.MemberAssignment) -> tasks.TaskOffsets:
     return found
 
 
-def _joined_streams(spec: tasks.GroupSpec, given: tasks.GroupAssignment) -> tasks.GroupSpec:
+def _joined_streams(spec: contract.GroupSpec, given: contract.GroupAssignment) -> contract.GroupSpec:
     """The same group later, with a member that is new, in a process of its own."""
     members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
     reports = any(of.reports_offsets for of in members.values())
-    new = tasks.AssignmentMemberSpec("process-newMember", reports_offsets=reports)
+    new = contract.AssignmentMemberSpec("process-newMember", reports_offsets=reports)
     return replace(spec, members=members | {"newMember": new})

@@ -17,7 +17,7 @@ from bench.systems import Lab
 from konvene.codec.batches import build_simple
 from konvene.log.cleaner.cleaning import clean
 from konvene.log.cleaner.contract import Source, Task
-from konvene.log.files import RealDisk
+from konvene.log.disk.files import RealDisk
 
 NOW_MS = 1_700_000_000_000
 MAP_BYTES = 128 << 20

@@ -2,7 +2,8 @@
 
 As many members, processes and tasks as in the largest of Kafka's own scenarios for this: 1,000 members in 20
 processes, 10,000 tasks. No broker is needed: the coordinator, its members and their disks are those of
-`konvene.sim.handovers`. Twenty tasks warm up at a time, which is the most that a group may be set to. Time is
+`konvene.sim.handovers.comparison`. Twenty tasks warm up at a time, which is the most that a group may be set
+to. Time is
 ticks, in which each member sends a heartbeat; what is measured is CPU.
 """
 
@@ -15,11 +16,16 @@ from collections.abc import Mapping
 from bench.figures import Figure, less
 from bench.systems import Lab
 from bench.wire import BadAnswer
-from konvene.groups.assignors.tasks import GroupAssignment, GroupSpec, TaskAssignor, TopologyDescriber
+from konvene.groups.assignors.tasks.contract import (
+    GroupAssignment,
+    GroupSpec,
+    TaskAssignor,
+    TopologyDescriber,
+)
 from konvene.groups.streams.assignors import TASK_ASSIGNORS
-from konvene.sim.handovers_host import Host
-from konvene.sim.handovers_plan import Change, Part, Scenario, What
-from konvene.sim.handovers_run import Run
+from konvene.sim.handovers.coordinator import Host
+from konvene.sim.handovers.plan import Change, Part, Scenario, What
+from konvene.sim.handovers.run import Run
 
 PROCESSES, MEMBERS = 20, 1_000
 SUBTOPOLOGIES, PARTITIONS = 100, 100

@@ -25,7 +25,7 @@ from bench.wire import Asking, BadAnswer, asking, frame_of
 from konvene.codec.compile import encode
 from konvene.errors import Errors
 from konvene.groups.classic.subscriptions import read_assignment, write_assignment
-from konvene.groups.streams.user_data import (
+from konvene.groups.streams.classic.user_data import (
     LATEST_OFFSET,
     LATEST_VERSION,
     AssignmentInfo,

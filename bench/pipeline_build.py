@@ -22,10 +22,10 @@ from typing import NamedTuple
 from bench.figures import Figure, less
 from bench.pipeline_stories import Written, write_stories
 from bench.systems import Lab
-from konvene.pipeline.build import build
 from konvene.pipeline.engine import Engine, Local, Processes
-from konvene.pipeline.ingest import Report, ingest
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.gold.build import build
+from konvene.pipeline.ingest.ingest import Report, ingest
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 RECORDS, GROUPS, PARTITIONS = 10_000_000, 10_000, 10
 
@@ -105,8 +105,8 @@ def main() -> None:
 def _engine(spark: bool, count: int) -> Engine:
     if not spark:
         return Processes(count) if count > 1 else Local()
-    from konvene.pipeline import session
     from konvene.pipeline.engine import Spark
+    from konvene.pipeline.spark import session
 
     return Spark(session.build(f"local[{count}]"))
 

@@ -20,8 +20,8 @@ from bench.systems import Lab
 from konvene.codec.batches import batches, records
 from konvene.pipeline.codec.bronze import blocks, located
 from konvene.pipeline.codec.typed import TYPED
-from konvene.pipeline.parquet import Sink
 from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse.parquet import Sink
 from konvene.records.commits import decode_group_record
 
 RECORDS = 400_000

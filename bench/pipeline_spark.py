@@ -31,10 +31,10 @@ from bench.coordinator_log import write_log
 from bench.figures import Figure
 from bench.systems import Lab
 from konvene.pipeline.engine import Engine, Local, Spark
-from konvene.pipeline.ingest import ingest
+from konvene.pipeline.ingest.ingest import ingest
 from konvene.pipeline.sources.decode import reading
 from konvene.pipeline.sources.plan import Files
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 RECORDS = 4_000_000
 PARTITIONS = 2
@@ -211,7 +211,7 @@ def _plain(logs: Path) -> dict[str, Way]:
 
 
 def _spark(cores: int, logs: Path) -> dict[str, Way]:
-    from konvene.pipeline.session import build
+    from konvene.pipeline.spark.session import build
 
     spark = build(f"local[{cores}]", app_name="bench", spark_local_dir=str(logs / "spark"))
     log = spark.read.format("konvene-log").option("table", "offset_commit")
@@ -311,7 +311,7 @@ def decode_commit(key: bytes, value: bytes | None) -> tuple[str, str, int, int, 
 
 def _micro_batch_ms(spark: Any, logs: Path) -> float:
     """The middle of what small batches take from trigger to checkpoint, the first ones left out."""
-    from konvene.pipeline.stream import save
+    from konvene.pipeline.spark.stream import save
 
     reader = spark.readStream.format("konvene-log").option("table", "offset_commit")
     rows = reader.option("maxRecordsPerTrigger", BATCH_RECORDS).load(str(logs / "small"))
@@ -321,7 +321,7 @@ def _micro_batch_ms(spark: Any, logs: Path) -> float:
 
 def _gold_batch_ms(spark: Any, logs: Path) -> float:
     """The same of batches that a warehouse is kept up with, from bronze to gold."""
-    from konvene.pipeline.stream import gold
+    from konvene.pipeline.spark.stream import gold
 
     folder = tempfile.mkdtemp(dir=logs)
     small, home = str(logs / "small"), f"{folder}/warehouse"

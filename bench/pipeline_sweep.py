@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from konvene.pipeline.engine import Engine, Local, Spark
-from konvene.pipeline.session import build
-from konvene.pipeline.sweep import grid, read, sweep
+from konvene.pipeline.spark.session import build
+from konvene.pipeline.sweeps.sweep import grid, read, sweep
 from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
-from konvene.sim.what_if import Plan
+from konvene.sim.runs.what_if import Plan
 
 PLAN = Plan(members=20, rolling_restart=True, minutes=20)
 VARY = [("protocol", ["classic", "consumer"])]

@@ -15,11 +15,11 @@ from bench.requests import all_offsets_of, offsets
 from bench.systems import Lab, Running, tell
 from bench.topics import Topic, make_topic, prove, wait_for_coordinator
 from bench.wire import BadAnswer
-from konvene.broker.cleaning_alone import Cleaning
+from konvene.broker.storage.offline_cleaner import Cleaning
 from konvene.configs import BrokerConfig
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
-from konvene.log.files import RealDisk
+from konvene.log.disk.files import RealDisk
 from konvene.messages.offset_fetch import OffsetFetchResponse
 from konvene.records.commits import Committed, OffsetCommitted, encode_group_record
 from konvene.records.consumer import (

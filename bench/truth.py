@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 from konvene.groups.consumer import targets
 from konvene.groups.streams import targets as tasks
-from konvene.pipeline.simulated import tables_of
+from konvene.pipeline.sweeps.simulated_log import tables_of
 from konvene.records.audit import Cause
-from konvene.sim.calm import calm
-from konvene.sim.event import Event, Promise
-from konvene.sim.run import Run
-from konvene.sim.world import Measure, World
+from konvene.sim.invariants.liveness import calm
+from konvene.sim.runs.run import Run
+from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.world import Measure, World
 
 KINDS: tuple[tuple[str, ...], ...] = (
     ("classic",), ("static",), ("consumer",), ("consumer-static",), ("migration",), ("streams",), ("share",),

@@ -16,7 +16,7 @@ from tests.broker.hostile.wire import Target
 
 from konvene.errors import Errors
 from konvene.log.checkpoints import TopicPartition, read_checkpoint
-from konvene.log.files import RealDisk
+from konvene.log.disk.files import RealDisk
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

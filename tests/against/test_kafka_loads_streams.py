@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from tests.broker.hostile.wire import Target
-from tests.groups.streams.threads import Thread
+from tests.groups.streams.classic.threads import Thread
 
 from konvene.errors import Errors
 from konvene.messages.delete_groups import DeleteGroupsRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from konvene.broker.app import open_directory
 from konvene.broker.broker import Broker
-from konvene.broker.server import Server
+from konvene.broker.net.listener import Server
 from konvene.configs import BrokerConfig
 
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}

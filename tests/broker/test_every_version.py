@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.broker.running import exchange, running
 
-from konvene.broker.router import HANDLERS
+from konvene.broker.net.router import HANDLERS
 from konvene.codec.compile import decode
 from konvene.messages import API_KEYS
 

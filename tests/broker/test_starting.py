@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from konvene.broker import app
-from konvene.broker.server import Server
+from konvene.broker.net.listener import Server
 
 
 def test_who_is_quick_is_told_where_the_broker_will_be(monkeypatch: pytest.MonkeyPatch) -> None:

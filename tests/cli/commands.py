@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from tests.broker.running import running
 
 from konvene.cli.app import konvene
-from konvene.client.admin import Admin
-from konvene.client.cluster import Cluster, TopicPartition
-from konvene.client.member import Member, MemberSettings
-from konvene.client.producer import Producer
+from konvene.client.admin.admin import Admin
+from konvene.client.consumer.classic_member import Member, MemberSettings
+from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.client.producer.producer import Producer
 
 
 class Reachable(Protocol):

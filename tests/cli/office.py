@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from tests.cli.commands import Said, Serving, call
 
-from konvene.client.cluster import Cluster
-from konvene.client.machine import State
-from konvene.client.settings import ClientSettings
-from konvene.client.streams_member import StreamsMember
-from konvene.client.streams_settings import StreamsMemberSettings
-from konvene.client.streams_tasks import InternalTopic, Subtopology, Topology
+from konvene.client.membership.state_machine import State
+from konvene.client.net.cluster import Cluster
+from konvene.client.net.settings import ClientSettings
+from konvene.client.streams.member import StreamsMember
+from konvene.client.streams.settings import StreamsMemberSettings
+from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
 
 SETTINGS = {
     "group.streams.min.heartbeat.interval.ms": "20", "group.streams.heartbeat.interval.ms": "20",

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 from tests.cli.commands import Said, Serving, call, serving
-from tests.groups.migrating import consumer, member, record, thread
-from tests.groups.streams.topologies import sent, sub
+from tests.groups.migration.migrating import consumer, member, record, thread
+from tests.groups.streams.topology.topologies import sent, sub
 
-from konvene.cli.migrate_advice import ADVICE, advice_for
-from konvene.client.cluster import Cluster
+from konvene.cli.migrate.advice import ADVICE, advice_for
+from konvene.client.net.cluster import Cluster
 from konvene.errors import Errors
 from konvene.groups.streams.log import topology_record
-from konvene.groups.streams.topology import record_value
+from konvene.groups.streams.topology.topology import record_value
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
-from konvene.log.files import RealDisk
+from konvene.log.disk.files import RealDisk
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -388,7 +388,7 @@ def test_what_is_no_group_is_told(broker: Serving) -> None:
 
 def told_codes() -> set[str]:
     """All codes that are told anywhere."""
-    files = ["rehearsal.py", "consumer/convert.py", "streams/convert.py"]
+    files = ["migration/dry_run.py", "consumer/conversion.py", "streams/classic/conversion.py"]
     text = "".join((ROOT / "src/konvene/groups" / name).read_text() for name in files)
     return set(re.findall(r"\b(?:Blocker|Note)\(\s*\"([a-z-]+)\"", text))
 
@@ -401,7 +401,7 @@ def test_there_is_advice_for_all_that_is_told_and_for_nothing_else() -> None:
 
 
 def test_settings_that_advice_names_exist() -> None:
-    from konvene.configs.broker import BROKER
+    from konvene.configs.broker.table import BROKER
     from konvene.configs.group import GROUP
 
     of_clients = {

@@ -9,8 +9,8 @@ from tests.cli.commands import call
 from tests.client.scripted import ScriptedBroker
 
 from konvene.cli.produce import PROPERTIES, Line, LineShape, parse_properties
-from konvene.client.consumer_settings import ConsumerSettings, consumer_settings
-from konvene.client.member import MemberSettings
+from konvene.client.consumer.classic_member import MemberSettings
+from konvene.client.consumer.settings import ConsumerSettings, consumer_settings
 from konvene.codec.batches import Record, build, records
 from konvene.messages.consumer_group_heartbeat import (
     Assignment,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.cli.commands import Serving, call, serving
 
-from konvene.client.cluster import Cluster, TopicPartition
 from konvene.client.errors import ProducerFenced
-from konvene.client.transactional_producer import TransactionalProducer
+from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.client.producer.transactional import TransactionalProducer
 
 HOUR_MS = 3_600_000
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konvene.client.share_session import AcknowledgeType, FetchTerms, ShareSession, Unit, ranges
+from konvene.client.share.session import AcknowledgeType, FetchTerms, ShareSession, Unit, ranges
 from konvene.codec.compile import decode, encode
 from konvene.codec.uuid import Uuid
 from konvene.messages.share_fetch import ShareFetchRequest

@@ -24,13 +24,13 @@ import pytest
 from tests.codec.mutations import mutated
 from tests.codec.strategies import WHOLE, versions_of
 
-from konvene.broker.frames import read_head, skip_tags
+from konvene.broker.net.frames import read_head, skip_tags
 from konvene.cli import wire
-from konvene.cli.decoding import control_facts, decoder_of
-from konvene.client import protocol
+from konvene.cli.log.decoding import control_facts, decoder_of
+from konvene.client.consumer import protocol
 from konvene.client.errors import ClientError
-from konvene.client.settings import parse_bootstrap
-from konvene.client.settings import read_properties as read_client_properties
+from konvene.client.net.settings import parse_bootstrap
+from konvene.client.net.settings import read_properties as read_client_properties
 from konvene.codec import batches as rb
 from konvene.codec.compile import decode
 from konvene.codec.compression import Compression, compress, decompress
@@ -45,10 +45,10 @@ from konvene.groups.classic.subscriptions import read_subscription
 from konvene.log import summary
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, read_checkpoint
+from konvene.log.disk.memory import MemoryDisk
 from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import LogError
 from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
-from konvene.log.memory_disk import MemoryDisk
 from konvene.log.opening import open_log
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted, write_aborted
 from konvene.records import coordinator

@@ -21,7 +21,7 @@ def test_the_reference_page_is_current() -> None:
 
 def test_configs_import_nothing_else_of_ours() -> None:
     """Settings are the bottom of the house."""
-    for file in PACKAGE.glob("*.py"):
+    for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("konvene"):
                 assert (node.module or "").startswith("konvene.configs"), file.name
@@ -37,5 +37,5 @@ def test_importing_settings_drags_nothing_heavy_along() -> None:
 
 def test_no_file_is_long() -> None:
     """A table that outgrows a screenful of screens is split by theme."""
-    for file in PACKAGE.glob("*.py"):
+    for file in PACKAGE.rglob("*.py"):
         assert file.read_text("utf-8").count("\n") <= 500, file.name

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konvene.configs.broker import BROKER
+from konvene.configs.broker.table import BROKER
 from konvene.configs.errors import ConfigError, InvalidValue
 from konvene.configs.group import GROUP
 from konvene.configs.setting import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from konvene.configs.broker import BROKER, BROKER_TABLES, REMOVED, SINGLE_COPY
+from konvene.configs.broker.table import BROKER, BROKER_TABLES, REMOVED, SINGLE_COPY
 from konvene.configs.checks import ORDERS, conflicts
 from konvene.configs.config import CLAMPED
 from konvene.configs.group import GROUP, LIMITS

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from konvene.codec.batches import BatchHeader
 from konvene.codec.uuid import Uuid
-from konvene.delivery.cells import Cell
 from konvene.delivery.contract import (
     Acknowledged,
     AcquireMode,
@@ -25,6 +24,7 @@ from konvene.delivery.contract import (
     Terms,
 )
 from konvene.delivery.partition import SharePartition
+from konvene.delivery.runs import Cell
 from konvene.errors import Errors
 from konvene.share_state.requests import SharePartitionKey, StateAnswer, StateBatch
 

@@ -9,9 +9,9 @@ from tests.against.brokers import Konvene
 from tests.differential.recordings import RECORDED
 from tests.differential.stage import ONLY, PROFILES
 
-from konvene.configs.broker import BROKER
+from konvene.configs.broker.table import BROKER
 from konvene.configs.config import BrokerConfig
-from konvene.groups.intervals import told_interval_ms
+from konvene.groups.heartbeat_intervals import told_interval_ms
 
 POLICY = "konvene.heartbeat.policy"
 

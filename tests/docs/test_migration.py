@@ -10,9 +10,9 @@ import pytest
 from tests.docs.pages import ROOT, blocks, rows
 from tests.docs.test_examples import run
 
-from konvene.configs.broker import BROKER
-from konvene.groups.streams.clients import RELEASES
-from konvene.groups.streams.user_data import LATEST_VERSION
+from konvene.configs.broker.table import BROKER
+from konvene.groups.streams.classic.client_versions import RELEASES
+from konvene.groups.streams.classic.user_data import LATEST_VERSION
 
 GUIDE = ROOT / "docs" / "migration.md"
 
@@ -20,7 +20,8 @@ GUIDE = ROOT / "docs" / "migration.md"
 @pytest.mark.parametrize("kind", ["streams", "consumer"])
 def test_all_that_stands_in_the_way_has_its_row(kind: str) -> None:
     """In the order of the code, each with what to do about it."""
-    source = (ROOT / "src" / "konvene" / "groups" / kind / "convert.py").read_text("utf-8")
+    home = {"consumer": "consumer/conversion.py", "streams": "streams/classic/conversion.py"}[kind]
+    source = (ROOT / "src" / "konvene" / "groups" / home).read_text("utf-8")
     looked_for = list(dict.fromkeys(re.findall(r'\bBlocker\(\s*"([a-z-]+)"', source)))
     table = rows(GUIDE, f"{kind}-blockers")
     assert sorted(code.strip("`") for code, _, _ in table) == sorted(looked_for)

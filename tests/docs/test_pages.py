@@ -11,15 +11,15 @@ import click
 import pytest
 from tests.docs.pages import PAGES, ROOT, anchors, commands, links, prose, rows, spans
 
-from konvene.broker.frames import routes
-from konvene.broker.router import HANDLERS
+from konvene.broker.net.frames import routes
+from konvene.broker.net.router import HANDLERS
 from konvene.cli.app import konvene
 from konvene.cli.serve import serve
-from konvene.configs.broker import BROKER, SINGLE_COPY
+from konvene.configs.broker.table import BROKER, SINGLE_COPY
 from konvene.configs.config import NAMES_OF_KIPS
 from konvene.configs.group import GROUP, LIMITS
 from konvene.configs.topic import TOPIC
-from konvene.share_state import keeping
+from konvene.share_state import pruning
 from konvene.transactions import expiry
 
 README = ROOT / "README.md"
@@ -124,7 +124,7 @@ def obeyed() -> set[str]:
     for path in sorted((ROOT / "src").rglob("*.py")):
         if path.parent.name != "configs":
             read |= set(re.findall(r'\["([a-z0-9]+(?:\.[a-z0-9]+)*)"\]', path.read_text("utf-8")))
-    read |= {*expiry.EVERY.values(), *keeping.EVERY.values()}
+    read |= {*expiry.EVERY.values(), *pruning.EVERY.values()}
     groups = {name for name in read if name in GROUP}
     synonyms = {name: row.synonyms for name, row in (TOPIC | GROUP).items() if name in read}
     limits = {limit for name in groups for limit in LIMITS.get(name, ()) if limit is not None}

@@ -21,7 +21,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from konvene.sim.life import Life
+from konvene.sim.transcript.sandbox import Life
 
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 

@@ -41,7 +41,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from konvene.sim.compaction import assert_compaction_changes_nothing, assert_every_prefix_loads
+from konvene.sim.world.compaction import assert_compaction_changes_nothing, assert_every_prefix_loads
 
 LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
 LONGEST = 2**31 - 1

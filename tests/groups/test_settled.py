@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from konvene.groups.consumer import group as consumer
-from konvene.groups.epoch_group import Settled
-from konvene.groups.story import Story
+from konvene.groups.modern.group import Settled
+from konvene.groups.modern.rebalance_trace import Story
 from konvene.groups.streams import group as streams
 from konvene.shard.image import Topics
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from konvene.sim.scenario import run_file
+from konvene.sim.transcript.scenario import run_file
 
 SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*/*.txt"))
 

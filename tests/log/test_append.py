@@ -13,8 +13,8 @@ from konvene.codec.batches import BatchHeader, Record, TimestampType, build, bui
 from konvene.codec.compression import Compression
 from konvene.log import validation
 from konvene.log.config import LogConfig
+from konvene.log.disk.memory import MemoryDisk
 from konvene.log.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge, Refused
-from konvene.log.memory_disk import MemoryDisk
 from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import Origin

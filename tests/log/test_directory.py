@@ -11,9 +11,9 @@ import pytest
 
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition, read_checkpoint
+from konvene.log.disk.files import RealDisk
+from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import DamagedLog, DirectoryLocked, LogGone, LogOffline, WrongDirectory
-from konvene.log.files import RealDisk
-from konvene.log.memory_disk import MemoryDisk, PowerCut
 
 NOW = 1_760_000_000_000
 ME = Identity("clusterA", 1, "dirA")
@@ -85,7 +85,7 @@ def test_a_second_process_is_refused(tmp_path):
         f"""
         from konvene.log.directory import Identity, LogDirectory
         from konvene.log.errors import DirectoryLocked
-        from konvene.log.files import RealDisk
+        from konvene.log.disk.files import RealDisk
         try:
             LogDirectory.open(RealDisk(), {str(tmp_path)!r}, Identity("clusterA", 1, "dirA"))
         except DirectoryLocked as refusal:

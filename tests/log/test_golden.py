@@ -13,7 +13,7 @@ import pytest
 from konvene.codec import batches as rb
 from konvene.codec.batches import TimestampType
 from konvene.log.config import LogConfig
-from konvene.log.files import RealDisk
+from konvene.log.disk.files import RealDisk
 from konvene.log.index import OffsetIndex, TimeIndex
 from konvene.log.opening import open_log
 

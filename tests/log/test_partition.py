@@ -14,6 +14,8 @@ from konvene.codec.batches import Record, TimestampType, build, build_simple
 from konvene.codec.compression import Compression
 from konvene.codec.errors import CorruptBatch
 from konvene.log.config import LogConfig
+from konvene.log.disk.files import RealDisk
+from konvene.log.disk.memory import MemoryDisk
 from konvene.log.errors import (
     InvalidRecord,
     InvalidTimestamp,
@@ -22,8 +24,6 @@ from konvene.log.errors import (
     OffsetOutOfRange,
     RecordListTooLarge,
 )
-from konvene.log.files import RealDisk
-from konvene.log.memory_disk import MemoryDisk
 from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import Origin

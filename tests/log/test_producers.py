@@ -8,6 +8,7 @@ from konvene.codec import batches as rb
 from konvene.codec.batches import BatchHeader, build_simple, end_marker, read_header, records
 from konvene.codec.errors import Malformed
 from konvene.log.config import LogConfig
+from konvene.log.disk.memory import MemoryDisk
 from konvene.log.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
@@ -15,7 +16,6 @@ from konvene.log.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from konvene.log.memory_disk import MemoryDisk
 from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import AbortedTransaction, Origin, Producers

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from konvene.codec import batches as rb
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
+from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import DamagedLog, LogOffline
-from konvene.log.memory_disk import MemoryDisk, PowerCut
 from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.recovery import Recovered

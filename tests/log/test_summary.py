@@ -13,8 +13,8 @@ from konvene.log import directory as directories
 from konvene.log import summary
 from konvene.log.config import LogConfig
 from konvene.log.directory import CLEAN_MARK, Identity, LogDirectory, TopicPartition
-from konvene.log.files import RealDisk
-from konvene.log.memory_disk import MemoryDisk, PowerCut
+from konvene.log.disk.files import RealDisk
+from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.partition import PartitionLog
 
 NOW = 1_760_000_000_000

@@ -38,22 +38,25 @@ CHECKS: dict[str, dict[int, tuple[str, ...]]] = {
     },
     "tests": {
         1: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/groups", "tests/records",
-            "tests/broker/test_coordinator.py"),
-        2: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/broker", "tests/log"),
+            "tests/runtime"),
+        2: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/broker", "tests/runtime",
+            "tests/log"),
     },
 }  # fmt: skip
 """By name and level: what Python is called with. `sim` is the proof, `tests` what unit tests find."""
 
 LIVES = (
     "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging",
-    "tests/groups/streams/test_promises_core.py", "tests/groups/streams/test_nothing_is_stranded.py",
-    "tests/groups/streams/test_racks.py", "tests/groups/assignors/test_task_racks.py",
-    "tests/groups/assignors/test_task_spread.py", "tests/groups/assignors/test_highly_available.py",
-    "tests/groups/assignors/test_highly_available_promises.py", "tests/groups/assignors/test_progress.py",
+    "tests/groups/streams/test_invariants.py", "tests/groups/streams/test_nothing_is_stranded.py",
+    "tests/groups/streams/test_racks.py", "tests/groups/assignors/tasks/test_racks.py",
+    "tests/groups/assignors/tasks/test_spread.py", "tests/groups/assignors/highly_available/test_assignor.py",
+    "tests/groups/assignors/highly_available/test_invariants.py", "tests/groups/assignors/tasks/test_lags.py",
     "tests/groups/streams/test_warmups.py", "tests/groups/streams/test_reports.py",
-    "tests/groups/streams/test_topology_updates.py", "tests/groups/streams/test_topology_rolls.py",
-    "tests/groups/streams/test_migration_example.py", "tests/groups/streams/test_classic_again.py",
-    "tests/groups/streams/test_conversion_midway.py", "tests/groups/streams/test_ends.py",
+    "tests/groups/streams/topology/test_updates.py", "tests/groups/streams/topology/test_rolls.py",
+    "tests/groups/streams/classic/test_migration_example.py",
+    "tests/groups/streams/classic/test_back_to_classic.py",
+    "tests/groups/streams/classic/test_conversion_midway.py",
+    "tests/groups/streams/classic/test_changelog_ends.py",
 )  # fmt: skip
 """Level 4, whatever the check: random lives of the core, held against the simulator's promises; and tests of
 racks, warm-ups and changes of the protocol, which no promise of these looks at."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutant import BROKER, CONSUMER, Mutant
+from tests.mutation.mutant import CONSUMER, Mutant
 
 
 def _row(
@@ -17,25 +17,25 @@ def _row(
 
 STEPS = (
     _row(
-        "granted-while-somebody-has-it", "current.py", ("M1", "KAFKA-16147"),
+        "granted-while-somebody-has-it", "groups/consumer/current_assignment.py", ("M1", "KAFKA-16147"),
         "A partition is given to a member before the one that has it has given it up.",
         "        return its_own or target.owner_epoch(topic, partition) == NOBODY\n",
         "        return True\n",
     ),
     _row(
-        "keep-alive-confirms-a-revocation", "current.py", ("M6", "kfake-ac7d0fb8"),
+        "keep-alive-confirms-a-revocation", "groups/consumer/current_assignment.py", ("M6", "kfake-ac7d0fb8"),
         "A heartbeat that does not say what its member owns counts as if it owned nothing.",
         "    if owned is None:\n        return True\n    return any(",
         "    if owned is None:\n        return False\n    return any(",
     ),
     _row(
-        "any-report-confirms-a-revocation", "current.py", ("M6",),
+        "any-report-confirms-a-revocation", "groups/consumer/current_assignment.py", ("M6",),
         "A heartbeat that still names what was to be given up confirms it.",
         "            if _holds_any(owned, current.pending_revocation):\n",
         "            if owned is None:\n",
     ),
     _row(
-        "what-waits-is-never-given", "current.py", ("L1", "kfake-007d8635"),
+        "what-waits-is-never-given", "groups/consumer/current_assignment.py", ("L1", "kfake-007d8635"),
         "A member that waits for a partition does not get it when it is free.",
         "        case MemberState.UNRELEASED_PARTITIONS:\n            return _reconciled(current, target, owned, current.epoch)\n",
         "        case MemberState.UNRELEASED_PARTITIONS:\n            return current\n",
@@ -47,7 +47,7 @@ STEPS = (
         "    if current == member.current and current.state.value != 1:\n        return member\n",
     ),
     _row(
-        "revocation-has-no-end", "step.py", ("L4",),
+        "revocation-has-no-end", "groups/consumer/decision.py", ("L4",),
         "A member that never gives up what it has to is waited for for ever.",
         "                self.arm(key, member.rebalance_timeout_ms)\n",
         "                self.timers.append(Disarm(key))\n",
@@ -59,7 +59,7 @@ STEPS = (
         "                if partition in held:\n",
     ),
     _row(
-        "epochs-rise-by-two", "step.py", ("M12",),
+        "epochs-rise-by-two", "groups/consumer/decision.py", ("M12",),
         "One change moves the group's epoch twice.",
         "        self.epoch += 1\n",
         "        self.epoch += 2\n",
@@ -167,7 +167,7 @@ TARGETS = (
         "",
     ),
     _row(
-        "expressions-see-everything", BROKER + "group_work.py", ("M15", "KAFKA-19147"),
+        "expressions-see-everything", "broker/groups/background_work.py", ("M15", "KAFKA-19147"),
         "An expression matches topics that may not be described.",
         "        if asked is allows or asked(",
         "        if asked is asked or asked(",
@@ -206,7 +206,7 @@ STATIC = (
         "    current = replace(member.current, epoch=LEAVE_STATIC, assigned={}, pending_revocation={})\n",
     ),
     _row(
-        "back-without-a-target", "step.py", ("M13", "M8"),
+        "back-without-a-target", "groups/consumer/decision.py", ("M13", "M8"),
         "A static member that is back under another id is meant to have nothing.",
         "self.group.targets.get(old.member_id, {})",
         "{}",
@@ -221,7 +221,7 @@ STATIC = (
 
 MIGRATION = (
     Mutant(
-        "downgraded-above-the-limit", "groups/conversion.py", ("MG5", "KAFKA-16861"),
+        "downgraded-above-the-limit", "groups/modern/conversion.py", ("MG5", "KAFKA-16861"),
         "A group becomes a classic one that is larger than classic groups may be.",
         " and left + replaced <= most\n",
         "\n",
@@ -230,44 +230,44 @@ MIGRATION = (
     _row(
         "last-one-leaves-and-nothing-happens", "leave.py", ("MG4",),
         "The last member of the new protocol leaves, and the group does not become a classic one.",
-        "    if convert.may_downgrade(group, members, step.context):\n",
+        "    if conversion.may_downgrade(group, members, step.context):\n",
         "    if not members:\n",
     ),
     _row(
-        "last-one-is-replaced-and-nothing-happens", "classic.py", ("MG4", "KAFKA-17317"),
+        "last-one-is-replaced-and-nothing-happens", "groups/consumer/classic_members.py", ("MG4", "KAFKA-17317"),
         "The last member of the new protocol is back with the classic one, and the group stays what it was.",
-        "    downgrade = holder is not None and convert",
-        "    downgrade = holder is not None and request.group_id == \"\" and convert",
+        "    downgrade = holder is not None and conversion",
+        "    downgrade = holder is not None and request.group_id == \"\" and conversion",
     ),
     _row(
-        "downgrade-leaves-records", "convert.py", ("MG4", "KAFKA-21117"),
+        "downgrade-leaves-records", "groups/consumer/conversion.py", ("MG4", "KAFKA-21117"),
         "The records of the consumer group stay in the log when it has become a classic one.",
         "    step.records += log.group_tombstones(group, replaced)\n",
         "",
     ),
     Mutant(
-        "upgrade-tells-nobody", "groups/conversion.py", ("G12", "MG1"),
+        "upgrade-tells-nobody", "groups/modern/conversion.py", ("G12", "MG1"),
         "Members that wait for a join when the group is upgraded wait for ever.",
         "            step.reply(member.join_waiter, join_refused(again, member.member_id))\n",
         "            continue\n",
         level=3,
     ),
     _row(
-        "classic-member-is-not-told-to-revoke", "classic.py", ("MG2",),
+        "classic-member-is-not-told-to-revoke", "groups/consumer/classic_members.py", ("MG2",),
         "A classic member that has to give something up is not told to rejoin.",
         "        or current.state is MemberState.UNREVOKED_PARTITIONS\n",
         "",
-        "ClassicMembersAreServed, in a conversation (tests/sim/test_promises_consumer.py): in the moment between a "
+        "ClassicMembersAreServed, in a conversation (tests/sim/invariants/test_consumer.py): in the moment between a "
         "change of its subscription and the next target it has to be heard, and seeds do not come there.",
     ),
     _row(
-        "classic-members-alone-are-forgotten", "classic.py", ("MG2", "L1"),
+        "classic-members-alone-are-forgotten", "groups/consumer/classic_members.py", ("MG2", "L1"),
         "Classic members who are left alone where nobody may downgrade never hear of the new epoch.",
         "(step.epoch if _is_alone(group) else group.assignment_epoch)",
         "group.assignment_epoch",
     ),
     _row(
-        "expression-of-the-former-self", "classic.py", ("MG1", "KAFKA-19720"),
+        "expression-of-the-former-self", "groups/consumer/classic_members.py", ("MG1", "KAFKA-19720"),
         "A static member that is back with the classic protocol still reads by its expression.",
         "        said.topics,\n        \"\",\n        old.assignor,\n",
         "        said.topics,\n        old.regex,\n        old.assignor,\n",

@@ -243,7 +243,7 @@ SESSIONS = (
     ),
     Mutant(
         "synced-members-have-no-session",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G11", "L4"),
         "A session that ran out while its member waited in SyncGroup is not begun again with the answer.",
         "                self.reply(waiter, self.assignment_response(member))\n"
@@ -252,7 +252,7 @@ SESSIONS = (
     ),
     Mutant(
         "refused-syncs-have-no-session",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G11", "L4"),
         "The same for members whose SyncGroup is cut off by the next rebalance.",
         "                self.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))\n"
@@ -261,7 +261,7 @@ SESSIONS = (
     ),
     Mutant(
         "joined-members-have-no-session",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G11", "L4"),
         "A member that dies right after its JoinGroup was answered stays for five minutes, or for ever.",
         "            self.arm_session(answered)\n",
@@ -277,7 +277,7 @@ SESSIONS = (
     ),
     Mutant(
         "members-stay-new",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G11",),
         "Members of a generation are taken for new ones, and removed while they wait for the next.",
         "                group.put(replace(answered, is_new=False))\n",
@@ -293,7 +293,7 @@ SESSIONS = (
     ),
     Mutant(
         "session-is-as-long-as-a-rebalance",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("L4",),
         "A dead member keeps its partitions for its rebalance timeout instead of its session timeout.",
         "        self.arm(session_key(self.group.group_id, member.member_id), member.session_timeout_ms)\n",
@@ -301,7 +301,7 @@ SESSIONS = (
     ),
     Mutant(
         "removed-session-runs-on",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G11", "KAFKA-16663"),
         "The timer of a member that left is left behind.",
         "        self.disarm(session_key(self.group.group_id, member.member_id))\n",
@@ -309,7 +309,7 @@ SESSIONS = (
     ),
     Mutant(
         "session-of-the-late-runs-on",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G11", "KAFKA-16663"),
         "The timer of a member that did not rejoin in time is left behind.",
         "            self.disarm(session_key(group.group_id, member.member_id))\n",
@@ -355,7 +355,7 @@ ROOM = (
 LEAVING = (
     Mutant(
         "leaver-is-not-answered",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G12",),
         "A member that is removed while it waits in JoinGroup is never answered.",
         "        self.answer_join(member, join_refused(Errors.UNKNOWN_MEMBER_ID))\n",
@@ -363,7 +363,7 @@ LEAVING = (
     ),
     Mutant(
         "leaver-in-sync-is-not-answered",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G12",),
         "A member that is removed while it waits in SyncGroup is never answered.",
         "        if member.sync_waiter is not None:\n"

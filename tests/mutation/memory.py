@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutant import BROKER, CLASSIC, GROUPS, Mutant
+from tests.mutation.mutant import CLASSIC, GROUPS, Mutant
 
 WRITING = (
     Mutant(
         "stable-is-not-written-down",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G1", "C3"),
         "After a restart of the coordinator the group is in an older generation than its members.",
         "        group.state = State.STABLE\n        self.records.append(log.to_record(group))\n",
@@ -18,7 +18,7 @@ WRITING = (
     ),
     Mutant(
         "stable-is-written-too-early",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G1", "C3"),
         "The record of a stable group has its members without their assignments.",
         "        group = self.group\n"
@@ -46,7 +46,7 @@ WRITING = (
     ),
     Mutant(
         "empty-is-not-written-down",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G1",),
         "After a restart the members of an empty group are back, until their sessions end.",
         "            self.move(State.EMPTY)\n            self.records.append(log.to_record(group))\n",
@@ -54,7 +54,7 @@ WRITING = (
     ),
     Mutant(
         "empty-since-is-written-too-early",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G1", "O5"),
         "The log says that the group was empty since its last rebalance began: its offsets expire too early.",
         "            self.move(State.EMPTY)\n            self.records.append(log.to_record(group))\n",
@@ -189,7 +189,7 @@ LOADING = (
     ),
     Mutant(
         "run-of-commits-has-one-leader-epoch",
-        BROKER + "group_log.py",
+        "broker/groups/record_serde.py",
         ("G2", "Redpanda#17260"),
         "Of commits that are loaded at one stroke all have the first one's leader epoch.",
         "(offset, epoch, told.metadata, time, -1, told.topic_id))\n",
@@ -197,7 +197,7 @@ LOADING = (
     ),
     Mutant(
         "run-of-commits-has-one-metadata",
-        BROKER + "group_log.py",
+        "broker/groups/record_serde.py",
         ("G2", "O2"),
         "Of commits that are loaded at one stroke all have the first one's metadata.",
         "            alike = (own_size, front, length, kind, text, tail)\n"
@@ -210,7 +210,7 @@ LOADING = (
 DECIDING = (
     Mutant(
         "decides-on-the-group-itself",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G5",),
         "A decision changes the group at once, also if the request is then refused or its append fails.",
         "        self.group = group.copy()\n",

@@ -142,7 +142,7 @@ EXPIRY = (
     ),
     Mutant(
         "subscription-of-the-last-generation-rules",
-        "groups/classic/step.py",
+        "groups/classic/decision.py",
         ("O5",),
         "Offsets are protected by what members read one generation ago.",
         "        group.protocol = group.vote()\n        group.subscribed = topics_of_generation(group)\n",

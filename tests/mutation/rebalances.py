@@ -10,7 +10,7 @@ from tests.mutation.mutant import CLASSIC, Mutant
 GENERATIONS = (
     Mutant(
         "empty-group-keeps-its-generation",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C1",),
         "The last member goes, and the generation is still the one that it was in.",
         "        group.generation += 1\n",
@@ -69,7 +69,7 @@ GENERATIONS = (
 LEADERS = (
     Mutant(
         "absent-leader-leads",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C1", "L3"),
         "A static leader that did not rejoin still leads: nobody computes the assignment.",
         "        if leader is not None and leader.join_waiter is not None:\n",
@@ -104,7 +104,7 @@ WAITING = (
     ),
     Mutant(
         "late-static-members-are-out",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("ST4", "KAFKA-8220"),
         "A static member that does not rejoin in time is removed, though its session goes on.",
         "if m.join_waiter is None and m.instance_id is None]:\n",
@@ -112,7 +112,7 @@ WAITING = (
     ),
     Mutant(
         "nobody-came-and-nobody-looks-again",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C4", "L3", "G11"),
         "Only static members are left and none rejoined in time: the rebalance never ends.",
         "            self.arm(join_key(group.group_id), group.rebalance_timeout_ms)\n            return\n",
@@ -120,7 +120,7 @@ WAITING = (
     ),
     Mutant(
         "expired-member-leaves-the-rebalance-waiting",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C4", "KAFKA-9752"),
         "The last member missing is gone, all others are in, and the rebalance waits until its time is up.",
         "        elif self.group.state is State.PREPARING_REBALANCE and self.group.all_joined:\n"
@@ -129,7 +129,7 @@ WAITING = (
     ),
     Mutant(
         "join-timer-runs-on",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G11", "KAFKA-16663"),
         "The timer of a rebalance that completed is left behind, and may cut the next one short.",
         "        self.disarm(join_key(group.group_id))\n",
@@ -137,7 +137,7 @@ WAITING = (
     ),
     Mutant(
         "join-timer-forgotten",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C4", "G11"),
         "A rebalance waits for ever for a member that keeps up its heartbeats and does not rejoin.",
         "        else:\n            self.arm(join_key(group.group_id), group.rebalance_timeout_ms)\n",
@@ -145,7 +145,7 @@ WAITING = (
     ),
     Mutant(
         "first-rebalance-does-not-wait",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("L5",),
         "group.initial.rebalance.delay.ms counts for nothing: members that start together come one by one.",
         "        if group.state is State.PREPARING_REBALANCE and not group.was_empty and group.all_joined:\n",
@@ -161,7 +161,7 @@ WAITING = (
     ),
     Mutant(
         "rejoining-member-is-not-counted",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C4", "L3"),
         "All members have rejoined, and the generation is made only when the time is up.",
         "            self.start_rebalance()\n        else:\n            self.go_on()\n",
@@ -207,7 +207,7 @@ PROTOCOLS = (
 SYNCING = (
     Mutant(
         "nobody-is-waited-for-in-sync",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C4", "KAFKA-12890"),
         "A leader that keeps up its heartbeats and never hands in the assignment blocks its group for ever.",
         "        group.pending_syncs.update(group.members)\n",
@@ -215,7 +215,7 @@ SYNCING = (
     ),
     Mutant(
         "sync-timer-forgotten",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C4", "G11", "KAFKA-12890"),
         "As above: no timer watches over CompletingRebalance.",
         "        self.arm(sync_key(group.group_id), group.rebalance_timeout_ms)\n",
@@ -231,7 +231,7 @@ SYNCING = (
     ),
     Mutant(
         "sync-timer-runs-on",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G11", "KAFKA-16663"),
         "All have their assignment, and the timer that watched over it is left behind.",
         "        self.group.pending_syncs.discard(member_id)\n"
@@ -241,7 +241,7 @@ SYNCING = (
     ),
     Mutant(
         "who-synced-is-still-waited-for",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C4", "G11"),
         "Members that asked for their assignment are removed for not having asked.",
         "        self.group.pending_syncs.discard(member_id)\n        if not self.group",
@@ -257,7 +257,7 @@ SYNCING = (
     ),
     Mutant(
         "forgotten-member-keeps-what-it-had",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C3",),
         "A member that the leader gives nothing keeps the partitions that it had, beside their new owner.",
         '            assigned = assignments.get(member.member_id, b"")\n',
@@ -273,7 +273,7 @@ SYNCING = (
     ),
     Mutant(
         "assignment-is-answered-twice",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G12",),
         "A SyncGroup that was answered is kept as one to be answered, and is, by the next rebalance.",
         "            member = replace(member, assignment=assigned, sync_waiter=None)\n",
@@ -281,7 +281,7 @@ SYNCING = (
     ),
     Mutant(
         "assignment-of-the-first-only",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G12", "L3"),
         "Members whose SyncGroup came before the leader's are not answered when it comes.",
         "            if waiter is not None:\n                self.reply(waiter, self.assignment_response(member))\n",
@@ -315,7 +315,7 @@ SYNCING = (
     ),
     Mutant(
         "cut-off-syncs-are-not-answered",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("G12",),
         "A rebalance begins while members wait in SyncGroup, and they are never answered.",
         "            self._refuse_syncs()\n",
@@ -323,7 +323,7 @@ SYNCING = (
     ),
     Mutant(
         "everybody-hears-of-everybody",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         ("C1",),
         "Followers are given the list of members as only the leader is.",
         "            members=self._everyone() if leads else (),\n",
@@ -342,7 +342,7 @@ STORIES = (
     ),
     Mutant(
         "stories-pile-up",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         (),
         "A rebalance is told with the causes of all those before it.",
         "        group.story = None\n",
@@ -350,7 +350,7 @@ STORIES = (
     ),
     Mutant(
         "last-one-out-is-not-told",
-        CLASSIC + "step.py",
+        "groups/classic/decision.py",
         (),
         "The generation in which a group became empty is missing in its history.",
         "            self.tell(State.EMPTY)\n",

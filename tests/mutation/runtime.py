@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutant import BROKER, GROUPS, Mutant
+from tests.mutation.mutant import GROUPS, Mutant
 
 RUNTIME = (
     Mutant(
         "reply-before-it-is-durable",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("G6",),
         "A member is told of a generation that a power cut takes back.",
         "        if not self._held and held.offset <= self._journal.synced_offset:\n",
@@ -18,7 +18,7 @@ RUNTIME = (
     ),
     Mutant(
         "reading-overtakes-writing",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("G6",),
         "OffsetFetch tells of a commit that is not durable yet.",
         "            if outcome.records or outcome.soft_records or outcome.ending is not None or self._held:\n",
@@ -26,7 +26,7 @@ RUNTIME = (
     ),
     Mutant(
         "replayed-before-it-is-appended",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("G5", "G3"),
         "A batch that does not fit, or cannot be written, is in the state and not in the log.",
         "        base = end = self._journal.end_offset\n        if outcome.records or outcome.ending is not None:\n",
@@ -37,7 +37,7 @@ RUNTIME = (
     ),
     Mutant(
         "failed-and-never-loaded-again",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("L7",),
         "One append that failed ends the coordinator of these groups until the broker is restarted.",
         "        if self._journal.online:\n            self.load()\n",
@@ -45,7 +45,7 @@ RUNTIME = (
     ),
     Mutant(
         "who-waits-is-not-told-of-the-failure",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("G12",),
         "A coordinator fails, and the requests that waited for it hang.",
         "        for answer in waiting.values():\n            answer.resolve(self._lost)\n",
@@ -53,7 +53,7 @@ RUNTIME = (
     ),
     Mutant(
         "timers-outlive-the-failure",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("G11",),
         "Timers of the state before a failure ring in the state after it.",
         "        self._timers.clear()\n",
@@ -61,7 +61,7 @@ RUNTIME = (
     ),
     Mutant(
         "serves-while-it-loads",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("G7", "KAFKA-16030"),
         "Requests are decided on a state that is not read to its end.",
         '        if self.state != "active":\n            busy =',
@@ -69,7 +69,7 @@ RUNTIME = (
     ),
     Mutant(
         "loading-sends-away",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("L7",),
         "While a coordinator reads its log clients are sent to look for another one, which there is not.",
         '            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._lost\n',
@@ -77,7 +77,7 @@ RUNTIME = (
     ),
     Mutant(
         "loaded-without-timers",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("G11", "L4"),
         "After a restart members that are gone keep their partitions for ever.",
         "        self._set_timers(outcome.timers)\n        why: tuple[Explained, ...] = ()\n",
@@ -87,7 +87,7 @@ RUNTIME = (
     ),
     Mutant(
         "appended-during-a-sync",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("G12",),
         "What was appended during a sync waits for an answer until somebody else writes.",
         "                if all(held.may_wait for held in self._held):\n                    if self._held or",
@@ -95,7 +95,7 @@ RUNTIME = (
     ),
     Mutant(
         "sooner-is-not-seen",
-        BROKER + "timers.py",
+        "runtime/timers.py",
         ("L4", "C4"),
         "A timer that is set again to an earlier time rings at the later one.",
         "        if before is None or deadline < before:\n",
@@ -103,7 +103,7 @@ RUNTIME = (
     ),
     Mutant(
         "later-is-never",
-        BROKER + "timers.py",
+        "runtime/timers.py",
         ("L4",),
         "A session that was prolonged once never ends.",
         "            if deadline > now:\n"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutant import BROKER, DELIVERY, SHARE, SHARE_STATE, Mutant
+from tests.mutation.mutant import DELIVERY, SHARE, SHARE_STATE, Mutant
 
 DELIVERIES = (
     Mutant(
@@ -110,7 +110,7 @@ DELIVERIES = (
 
 COORDINATORS = (
     Mutant(
-        "older-state-epoch-writes", SHARE_STATE + "rules.py", ("SH9",),
+        "older-state-epoch-writes", "share_state/transitions.py", ("SH9",),
         "Who delivers from a state that was replaced overwrites the new one.",
         "    if known is None or state_epoch >= known.highest_state_epoch:\n        return None\n",
         "    if known is None or state_epoch >= 0:\n        return None\n",
@@ -118,32 +118,32 @@ COORDINATORS = (
         would_be_caught_by="offsets that are altered while a write is under way: no fault of the simulator does it",
     ),
     Mutant(
-        "write-keeps-the-old-start", SHARE_STATE + "rules.py", ("SH4", "SH6"),
+        "write-keeps-the-old-start", "share_state/transitions.py", ("SH4", "SH6"),
         "A write that moves the start is answered and does not move it.",
         "    start_offset = max(start_offset, known.start_offset)\n", "    start_offset = known.start_offset\n",
         level=7,
     ),
     Mutant(
-        "start-goes-back", SHARE_STATE + "rules.py", ("SH4",),
+        "start-goes-back", "share_state/transitions.py", ("SH4",),
         "A write that comes late takes the start back.",
         "    start_offset = max(start_offset, known.start_offset)\n", "    start_offset = min(start_offset, known.start_offset) if start_offset >= 0 else known.start_offset\n",
         level=7,
     ),
     Mutant(
-        "snapshot-forgets-batches", SHARE_STATE + "rules.py", ("SH6", "SH10"),
+        "snapshot-forgets-batches", "share_state/transitions.py", ("SH6", "SH10"),
         "A snapshot has the batches of the last write alone.",
         "        batches=combine(known.batches, told.batches, told.start_offset),\n        create_timestamp",
         "        batches=told.batches,\n        create_timestamp",
         level=7,
     ),
     Mutant(
-        "no-snapshot-is-due", SHARE_STATE + "rules.py", ("SH10",),
+        "no-snapshot-is-due", "share_state/transitions.py", ("SH10",),
         "The log of share state grows for ever.",
         "    if known.updates < shard.updates_per_snapshot:\n", "    if known.updates <= shard.updates_per_snapshot:\n",
         level=7,
     ),
     Mutant(
-        "uninitialized-is-read", SHARE_STATE + "rules.py", ("SH11",),
+        "uninitialized-is-read", "share_state/transitions.py", ("SH11",),
         "Who reads a share partition that has not begun is told that there is nothing, and begins where it likes.",
         "        return _told(context, StateAnswer(Errors.INVALID_REQUEST, READ_UNINITIALIZED))\n",
         "        return _told(context, StateAnswer())\n",
@@ -158,7 +158,7 @@ COORDINATORS = (
         level=7,
     ),
     Mutant(
-        "topics-that-are-gone-are-kept", SHARE_STATE + "keeping.py", ("SH13",),
+        "topics-that-are-gone-are-kept", "share_state/pruning.py", ("SH13",),
         "State of deleted topics stays for ever.",
         "    return _forget(shard, [key for key in shard.states if key.topic_id in news.topic_ids], context)\n",
         "    return _forget(shard, [key for key in shard.states if key.topic_id in news.topic_ids][1:], context)\n",
@@ -200,14 +200,14 @@ GROUPS_THAT_SHARE = (
         level=7,
     ),
     Mutant(
-        "written-is-not-waited-for", BROKER + "share_partition.py", ("SH6",),
+        "written-is-not-waited-for", "broker/shares/share_partition.py", ("SH6",),
         "A member is told that its acknowledgement is kept before it is.",
         "            self._write(change, answer)\n        return answer\n",
         "            self._write(change, None)\n            answer.resolve(FINE)\n        return answer\n",
         level=7,
     ),
     Mutant(
-        "lost-connections-keep-records", BROKER + "sharing.py", ("SH12",),
+        "lost-connections-keep-records", "broker/shares/share_partitions.py", ("SH12",),
         "What a member had when it left its group stays locked.",
         "        self.sessions.remove(group_id, member_id)\n        for served in self.of_group(group_id):\n            served.release(member_id)\n",
         "        self.sessions.remove(group_id, member_id)\n",
@@ -230,27 +230,27 @@ WHAT_ADMINISTRATORS_ASK = (
         level=7,
     ),
     Mutant(
-        "altered-offsets-stay", SHARE_STATE + "rules.py", ("SH7",),
+        "altered-offsets-stay", "share_state/transitions.py", ("SH7",),
         "An offset is altered, the administrator told so, and the group goes on where it was.",
         "        start_offset=start_offset,\n        delivery_complete_count=UNKNOWN_COUNT if",
         "        start_offset=start_offset if known is None else known.start_offset,\n        delivery_complete_count=UNKNOWN_COUNT if",
         level=7,
     ),
     Mutant(
-        "altered-state-keeps-its-records", SHARE_STATE + "rules.py", ("SH7", "SH10"),
+        "altered-state-keeps-its-records", "share_state/transitions.py", ("SH7", "SH10"),
         "What was acknowledged before its offset was altered is not given out again.",
         "        batches=(),\n        create_timestamp=context.now_ms,\n", "        batches=() if known is None else known.batches,\n        create_timestamp=context.now_ms,\n",
         level=7,
     ),
     Mutant(
-        "reads-what-is-not-decided", BROKER + "share_partition.py", ("TX4",),
+        "reads-what-is-not-decided", "broker/shares/share_partition.py", ("TX4",),
         "A group that reads what is committed is given records of transactions that are open.",
         "        return self.partition.log.last_stable_offset(end) if self.core.terms.read_committed else end\n",
         "        return end\n",
         level=7,
     ),
     Mutant(
-        "aborted-is-not-looked-for", BROKER + "share_partition.py", ("TX4",),
+        "aborted-is-not-looked-for", "broker/shares/share_partition.py", ("TX4",),
         "A group that reads what is committed is given what was aborted.",
         "        if self.core.terms.read_committed and partition_log.aborted:\n", "        if not self.core.terms.read_committed and partition_log.aborted:\n",
         level=7,
@@ -268,7 +268,7 @@ WHAT_ADMINISTRATORS_ASK = (
         level=7,
     ),
     Mutant(
-        "cut-at-the-newest-snapshot", SHARE_STATE + "keeping.py", ("SH10",),
+        "cut-at-the-newest-snapshot", "share_state/pruning.py", ("SH10",),
         "The log of share state is cut where the last snapshot is, and the others go.",
         "        first = min(self._offsets.values(), default=self._deleted_at)\n",
         "        first = max(self._offsets.values(), default=self._deleted_at)\n",

@@ -83,7 +83,7 @@ FILES = (
 ANSWERS = (
     Mutant(
         "journal-takes-written-for-synced",
-        BROKER + "journal.py",
+        "runtime/journal.py",
         ("G6",),
         "Answers of coordinators leave when their records are written; a power cut takes them back.",
         "        return self._partition.synced_offset if self._durable else self._partition.end_offset\n",
@@ -101,7 +101,7 @@ ANSWERS = (
     ),
     Mutant(
         "readers-overtake-the-disk",
-        BROKER + "partitions.py",
+        "broker/storage/partitions.py",
         ("O2",),
         "Consumers read and commit what a power cut takes back, and never read what takes its place.",
         "        return self.log.synced_offset if self._shows_synced else self.log.end_offset\n",
@@ -110,7 +110,7 @@ ANSWERS = (
     ),
     Mutant(
         "remembered-heartbeat-moves-no-session",
-        BROKER + "coordinator.py",
+        "runtime/coordinator.py",
         ("L4", "L5"),
         "A heartbeat answered from memory does not count, and its member loses its session.",
         "        self._set_timers(known.timers)\n        return True\n",
@@ -128,7 +128,7 @@ ANSWERS = (
     ),
     Mutant(
         "gone-connections-are-counted",
-        BROKER + "connection.py",
+        "broker/net/connection.py",
         ("G11",),
         "A connection that is gone stays in the broker's books, until it lets nobody in any more.",
         "            del self._broker.connections[self]\n            self._broker.admission.leave(self._host)\n",
@@ -137,7 +137,7 @@ ANSWERS = (
     ),
     Mutant(
         "what-came-ahead-is-forgotten",
-        BROKER + "connection.py",
+        "broker/net/connection.py",
         ("G12",),
         "A request that was read while another one was answered is answered only when more bytes come.",
         "        self._busy = False\n        if self._ahead and not self._going:\n            self._go_on()\n\n    def _broken",

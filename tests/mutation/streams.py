@@ -11,70 +11,68 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-FOLDER = "groups/streams/"
-
 
 def _row(name: str, file: str, ids: tuple[str, ...], breaks: str, old: str, new: str) -> Mutant:
-    return Mutant(name, FOLDER + file, ids, breaks, old, new, level=4)
+    return Mutant(name, file, ids, breaks, old, new, level=4)
 
 
 TASKS = (
     _row(
-        "task-is-run-while-another-runs-it", "current.py", ("T1",),
+        "task-is-run-while-another-runs-it", "groups/streams/current_assignment.py", ("T1",),
         "A member is given a task to run before the one that runs it has given it up.",
         "            return not (taken or others_here(Role.STANDBY) or others_here(Role.WARMUP))\n",
         "            return not (others_here(Role.STANDBY) or others_here(Role.WARMUP))\n",
     ),
     _row(
-        "active-beside-a-standby-of-the-process", "current.py", ("T2",),
+        "active-beside-a-standby-of-the-process", "groups/streams/current_assignment.py", ("T2",),
         "A member runs a task whose state another member of its process still has as a standby.",
         "            return not (taken or others_here(Role.STANDBY) or others_here(Role.WARMUP))\n",
         "            return not taken\n",
     ),
     _row(
-        "standby-beside-an-active-of-the-process", "current.py", ("T2",),
+        "standby-beside-an-active-of-the-process", "groups/streams/current_assignment.py", ("T2",),
         "A member gets a standby of a task that another member of its process still runs.",
         "            return not (others_here(Role.ACTIVE) or here(Role.STANDBY) or others_here(Role.WARMUP))\n",
         "            return not (here(Role.STANDBY) or others_here(Role.WARMUP))\n",
     ),
     _row(
-        "standby-beside-a-standby-of-the-process", "current.py", ("T2",),
+        "standby-beside-a-standby-of-the-process", "groups/streams/current_assignment.py", ("T2",),
         "Two members of one process have a standby of the same task.",
         "            return not (others_here(Role.ACTIVE) or here(Role.STANDBY) or others_here(Role.WARMUP))\n",
         "            return not others_here(Role.ACTIVE)\n",
     ),
     _row(
-        "promoted-standby-is-revoked", "current.py", ("M5", "T3"),
+        "promoted-standby-is-revoked", "groups/streams/current_assignment.py", ("M5", "T3"),
         "A standby that is to become active has to be given up first, and its state is lost.",
         "    revoked.difference_update(promoted)\n",
         "",
     ),
     _row(
-        "keep-alive-confirms-tasks", "current.py", ("M6",),
+        "keep-alive-confirms-tasks", "groups/streams/current_assignment.py", ("M6",),
         "A heartbeat that does not say what its member has counts as if it had nothing.",
         "    if owned is None:\n        return True\n    return any(",
         "    if owned is None:\n        return False\n    return any(",
     ),
     _row(
-        "any-report-confirms-tasks", "current.py", ("M6",),
+        "any-report-confirms-tasks", "groups/streams/current_assignment.py", ("M6",),
         "A heartbeat that still names what was to be given up confirms it.",
         "            if _still_has(owned, current.pending_revocation):\n",
         "            if owned is None:\n",
     ),
     _row(
-        "tasks-that-wait-are-never-given", "current.py", ("L1",),
+        "tasks-that-wait-are-never-given", "groups/streams/current_assignment.py", ("L1",),
         "A member that waits for a task does not get it when it is free.",
         "        case MemberState.UNRELEASED_TASKS:\n            return _reconciled(current, target, owned, current.epoch)\n",
         "        case MemberState.UNRELEASED_TASKS:\n            return current\n",
     ),
     _row(
-        "task-epochs-begin-anew", "current.py", ("O1",),
+        "task-epochs-begin-anew", "groups/streams/current_assignment.py", ("O1",),
         "A task that a member keeps counts from its newest epoch, and its late commits are refused.",
         "            epochs[partition] = since.get(subtopology, {}).get(partition, epoch)\n",
         "            epochs[partition] = epoch\n",
     ),
     _row(
-        "some-roles-are-left-unsaid", "validate.py", ("M6",),
+        "some-roles-are-left-unsaid", "groups/streams/validate.py", ("M6",),
         "A heartbeat that says what its member runs, and nothing of its copies, is not refused.",
         "         lambda r: _when(_some_null(r))),\n",
         "         lambda r: None),\n",
@@ -83,55 +81,55 @@ TASKS = (
 
 EPOCHS = (
     _row(
-        "streams-epoch-rises-by-two", "step.py", ("T13",),
+        "streams-epoch-rises-by-two", "groups/streams/decision.py", ("T13",),
         "One change moves the group's epoch twice.",
         "        self.epoch += 1\n",
         "        self.epoch += 2\n",
     ),
     _row(
-        "static-member-that-is-back-moves-the-epoch", "heartbeat.py", ("T13", "KAFKA-20169"),
+        "static-member-that-is-back-moves-the-epoch", "groups/streams/heartbeat.py", ("T13", "KAFKA-20169"),
         "A static member's new host or timeout starts a rebalance.",
         "    if request.instance_id is not None and not rests_on:\n",
         "    if request.instance_id is None and not rests_on:\n",
     ),
     _row(
-        "settings-of-targets-are-not-seen", "basis.py", ("T13",),
+        "settings-of-targets-are-not-seen", "groups/streams/epoch_bumps.py", ("T13",),
         "More standbys are configured, and nobody gets one until somebody joins.",
         "    if step.assignment_configs != step.group.assignment_configs and not changed:\n",
         "    if step.assignment_configs != step.assignment_configs and not changed:\n",
     ),
     _row(
-        "topics-that-changed-are-not-seen", "resolving.py", ("T13", "T10", "KAFKA-19521"),
+        "topics-that-changed-are-not-seen", "groups/streams/topology/resolution.py", ("T13", "T10", "KAFKA-19521"),
         "A source that was deleted, or has grown, is not seen before members come or go.",
         "    if before is not None and step.soft.seen is context.topics and not replaced:\n",
         "    if before is not None and not replaced:\n",
     ),
     _row(
-        "state-rests-on-heartbeats", "resolving.py", ("T10", "KAFKA-19661"),
+        "state-rests-on-heartbeats", "groups/streams/topology/resolution.py", ("T10", "KAFKA-19661"),
         "That the topology was found ready is not in the log, and the group is NotReady after a restart.",
         "        step.validated_topology_epoch = topology.epoch if configured.is_ready else -1\n",
         "        step.validated_topology_epoch = before\n",
     ),
     _row(
-        "empty-streams-group-is-assigning", "leave.py", ("M9", "KAFKA-20442"),
+        "empty-streams-group-is-assigning", "groups/streams/leave.py", ("M9", "KAFKA-20442"),
         "When the last member is gone the group's epoch is ahead of its assignment's for ever.",
         "        step.assignment_epoch = step.epoch\n        step.record(log.assignment_record(group.group_id, step.epoch, 0))\n",
         "",
     ),
     _row(
-        "streams-member-ahead-is-accepted", "heartbeat.py", ("M10",),
+        "streams-member-ahead-is-accepted", "groups/streams/heartbeat.py", ("M10",),
         "A member may be at an epoch that the coordinator has not reached, as after a lost log.",
         "    if epoch in (JOIN, current.epoch):\n        return\n    if epoch == current.previous_epoch",
         "    if epoch == JOIN or epoch >= current.epoch:\n        return\n    if epoch == current.previous_epoch",
     ),
     _row(
-        "previous-streams-epoch-has-anything", "heartbeat.py", ("M10",),
+        "previous-streams-epoch-has-anything", "groups/streams/heartbeat.py", ("M10",),
         "A member at its last epoch is accepted although it has what it was not given.",
         "    if epoch == current.previous_epoch < current.epoch and _is_subset(owned, current):\n",
         "    if epoch == current.previous_epoch < current.epoch:\n",
     ),
     _row(
-        "fenced-streams-member-cannot-come-back", "heartbeat.py", ("M10", "KAFKA-19233"),
+        "fenced-streams-member-cannot-come-back", "groups/streams/heartbeat.py", ("M10", "KAFKA-19233"),
         "A member that the group still knows is fenced when it joins again with epoch 0.",
         "    if epoch in (JOIN, current.epoch):\n        return\n    if epoch == current.previous_epoch",
         "    if epoch == current.epoch:\n        return\n    if epoch == current.previous_epoch",
@@ -140,49 +138,49 @@ EPOCHS = (
 
 TARGETS = (
     _row(
-        "tasks-while-topics-are-missing", "targets.py", ("T10",),
+        "tasks-while-topics-are-missing", "groups/streams/targets.py", ("T10",),
         "Tasks are assigned while internal topics are still missing.",
         "    if not configured.is_ready or step.topology is None:\n",
         "    if not configured.tasks or step.topology is None:\n",
     ),
     _row(
-        "standbys-of-what-has-no-state", "racks.py", ("T7",),
+        "standbys-of-what-has-no-state", "groups/streams/racks.py", ("T7",),
         "Tasks without state have standbys.",
         "Subtopology(count, topology.is_stateful(name), ",
         "Subtopology(count, True, ",
     ),
     _row(
-        "no-second-target-of-tasks", "targets.py", ("L1",),
+        "no-second-target-of-tasks", "groups/streams/targets.py", ("L1",),
         "After its first target a group gets no other.",
         "    return last_ms == 0 or not waits or step.replaces_topology\n",
         "    return last_ms == 0 or step.replaces_topology\n",
     ),
     _row(
-        "the-delay-has-no-end", "targets.py", ("L1",),
+        "the-delay-has-no-end", "groups/streams/targets.py", ("L1",),
         "The first target of a group is put off for ever.",
         "    step.remember(delayed=False)\n    configured =",
         "    configured =",
     ),
     _row(
-        "late-target-of-who-was-replaced", "targets.py", ("T1", "T12"),
+        "late-target-of-who-was-replaced", "groups/streams/targets.py", ("T1", "T12"),
         "A target comes that was computed while a static member came back: its new id is given nothing.",
         " or not given.keys() <= group.members.keys():",
         ":",
     ),
     _row(
-        "unknown-target-is-waited-for", "targets.py", ("L1",),
+        "unknown-target-is-waited-for", "groups/streams/targets.py", ("L1",),
         "A target that could not be computed is waited for for ever.",
         "    step.remember(computing=0)\n    if isinstance(given, GroupError)",
         "    if isinstance(given, GroupError)",
     ),
     _row(
-        "topology-is-replaced", "validate.py", ("T8",),
+        "topology-is-replaced", "groups/streams/validate.py", ("T8",),
         "Who joins with another topology of the same epoch runs it, and the others what they had.",
         "    if mode == KAFKA:\n        raise GroupError(Errors.INVALID_REQUEST, \"Topology updates are not supported yet.\")\n",
         "    if mode == KAFKA:\n        return Topology.from_request(sent)\n",
     ),
     _row(
-        "strange-tasks-are-accepted", "validate.py", ("T12",),
+        "strange-tasks-are-accepted", "groups/streams/validate.py", ("T12",),
         "A member may own tasks that there are not.",
         "        if not 0 <= partition < count:\n",
         "        if not 0 <= partition:\n",
@@ -191,49 +189,49 @@ TARGETS = (
 
 TOLD = (
     _row(
-        "lost-answer-is-lost-for-good", "heartbeat.py", ("M10", "L1"),
+        "lost-answer-is-lost-for-good", "groups/streams/heartbeat.py", ("M10", "L1"),
         "A member that lost an answer is not told its tasks again, and nobody runs them.",
         "request.member_epoch == JOIN or moved or _lost_an_answer(request, owned, old)\n",
         "request.member_epoch == JOIN or moved\n",
     ),
     _row(
-        "endpoints-are-told-when-they-change", "heartbeat.py", ("T14", "KAFKA-19256"),
+        "endpoints-are-told-when-they-change", "groups/streams/heartbeat.py", ("T14", "KAFKA-19256"),
         "Who comes later, or lost an answer, never hears where tasks are.",
         "    if endpoint_epoch != request.endpoint_information_epoch:\n",
         "    if endpoint_epoch != step.soft.endpoint_epoch:\n",
     ),
     _row(
-        "moved-tasks-keep-their-endpoint", "heartbeat.py", ("T14",),
+        "moved-tasks-keep-their-endpoint", "groups/streams/heartbeat.py", ("T14",),
         "Tasks move, and who knew where they were is not told.",
         "    if old.user_endpoint != new.user_endpoint or (moved and new.user_endpoint is not None):\n",
         "    if old.user_endpoint != new.user_endpoint:\n",
     ),
     _row(
-        "endpoints-of-who-was-before", "endpoints.py", ("T14",),
+        "endpoints-of-who-was-before", "groups/streams/endpoints.py", ("T14",),
         "What was told of a member's endpoint is told again when its tasks are others.",
         "        if last is None or last[0] is not member or last[1] is not configured or last[2] is not topics:\n",
         "        if last is None or last[1] is not configured or last[2] is not topics:\n",
     ),
     _row(
-        "shutdown-is-forgotten", "heartbeat.py", ("T16",),
+        "shutdown-is-forgotten", "groups/streams/heartbeat.py", ("T16",),
         "A member asks for a shutdown, and nobody hears of it.",
         "    if step.soft.shutdown is not None:\n        detail = (",
         "    if step.soft.shutdown == member.member_id:\n        detail = (",
     ),
     _row(
-        "shutdown-outlives-its-members", "leave.py", ("T16",),
+        "shutdown-outlives-its-members", "groups/streams/leave.py", ("T16",),
         "An application that was shut down cannot be started again: its first member is told to go.",
         "        step.remember(shutdown=None)\n",
         "",
     ),
     _row(
-        "topics-are-asked-for-always", "heartbeat.py", ("T11",),
+        "topics-are-asked-for-always", "groups/streams/heartbeat.py", ("T11",),
         "Internal topics are not asked for while they are missing.",
         "    if configured.missing:\n        step.effects",
         "    if not configured.missing:\n        step.effects",
     ),
     _row(
-        "offsets-of-who-is-gone", "step.py", ("T13", "G11"),
+        "offsets-of-who-is-gone", "groups/streams/decision.py", ("T13", "G11"),
         "What a member reported of its tasks is kept when it is gone.",
         "        self.gone.add(member.member_id)\n        self.report(member.member_id, None)\n",
         "        self.gone.add(member.member_id)\n",
@@ -242,56 +240,59 @@ TOLD = (
 
 STATIC = (
     _row(
-        "streams-instance-id-is-taken-over", "heartbeat.py", ("M13",),
+        "streams-instance-id-is-taken-over", "groups/streams/heartbeat.py", ("M13",),
         "A second member with an instance id that is in use takes the place of the first one.",
         "    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:\n        if holder.member_id",
         "    if holder.current.epoch < LEAVE_STATIC and holder.classic is None:\n        if holder.member_id",
     ),
     _row(
-        "away-and-without-its-tasks", "leave.py", ("M13",),
+        "away-and-without-its-tasks", "groups/streams/leave.py", ("M13",),
         "What a static member has is not kept for it while it is away.",
         "assigned=replace(has, active=since), pending_revocation=NONE_HELD",
         "assigned=NONE_HELD, pending_revocation=NONE_HELD",
     ),
     _row(
-        "back-and-meant-to-have-nothing", "step.py", ("M13",),
+        "back-and-meant-to-have-nothing", "groups/streams/decision.py", ("M13",),
         "A static member that is back under another id is meant to have nothing.",
         "log.target_record(group_id, member_id, self.group.target_of(old.member_id))",
         "log.target_record(group_id, member_id, self.group.target_of(member_id))",
     ),
     _row(
-        "fenced-streams-member-leaves-its-timers", "leave.py", ("G11",),
+        "fenced-streams-member-leaves-its-timers", "groups/streams/leave.py", ("G11",),
         "A member that is out leaves its timers.",
         "        step.remove(member)\n        step.disarm_all(member.member_id)\n",
         "        step.remove(member)\n",
     ),
     _row(
-        "revocation-of-tasks-has-no-end", "step.py", ("L4",),
+        "revocation-of-tasks-has-no-end", "groups/streams/decision.py", ("L4",),
         "A member that never gives up what it has to is waited for for ever.",
         "            self.arm(key, member.rebalance_timeout_ms)\n",
         "            self.timers.append(Disarm(key))\n",
     ),
     _row(
-        "silent-streams-member-after-a-restart", "leave.py", ("L4",),
+        "silent-streams-member-after-a-restart", "groups/streams/leave.py", ("L4",),
         "After a restart nobody counts the time of a member that has to give something up.",
         "        if owes and member.current.epoch >= 0 and member.classic is None:\n",
         "        if owes and member.current.epoch < 0 and member.classic is None:\n",
     ),
     _row(
-        "older-streams-commit-is-stale", "commits.py", ("O1", "KAFKA-20066"),
+        "older-streams-commit-is-stale", "groups/streams/commits.py", ("O1", "KAFKA-20066"),
         "A commit that was on its way while the epoch moved is refused.",
         "    if epoch > member.current.epoch:\n",
         "    if epoch != member.current.epoch:\n",
     ),
     _row(
-        "classic-records-stay", "heartbeat.py", ("G8", "MG4", "KAFKA-20254"),
+        "classic-records-stay", "groups/streams/heartbeat.py", ("G8", "MG4", "KAFKA-20254"),
         "The record of the classic group that gave way stays in the log.",
         "        step.let_go_of_classic(known)\n",
         "",
     ),
 )  # fmt: skip
 
-PROGRESS, HIGHLY_AVAILABLE = "../assignors/progress.py", "../assignors/highly_available_group.py"
+PROGRESS, HIGHLY_AVAILABLE = (
+    "groups/assignors/tasks/lags.py",
+    "groups/assignors/highly_available/indexed_group.py",
+)
 
 WARMUPS = (
     _row(
@@ -325,43 +326,43 @@ WARMUPS = (
         "return self.progress.has_caught_up(self.ids[process], self.keys[task], 2 * self.acceptable + 50)\n",
     ),
     _row(
-        "caught-up-and-nothing-follows", "warmups.py", ("T5", "T13"),
+        "caught-up-and-nothing-follows", "groups/streams/warmups.py", ("T5", "T13"),
         "A warm-up has caught up, and no epoch moves: it stands there for ever.",
         "    return bool(news)\n",
         "    return False\n",
     ),
     _row(
-        "epochs-move-while-it-warms-up", "warmups.py", ("T13", "L5"),
+        "epochs-move-while-it-warms-up", "groups/streams/warmups.py", ("T13", "L5"),
         "Each report of a warm-up moves the epoch, however far it is behind.",
         "            if progress.has_caught_up(member.process_id, task, acceptable_lag):\n",
         "            if progress.lag(member.process_id, task) is not None:\n",
     ),
     _row(
-        "waited-for-in-vain", "warmups.py", ("T13", "L1"),
+        "waited-for-in-vain", "groups/streams/warmups.py", ("T13", "L1"),
         "A member that turns out not to report keeps its warm-up for ever.",
         "    if not said.reports:\n        yield from",
         "    if said is None:\n        yield from",
     ),
     _row(
-        "unheard-is-silent", "warmups.py", ("T13",),
+        "unheard-is-silent", "groups/streams/warmups.py", ("T13",),
         "After a restart of the coordinator nobody counts as one that reports, and tasks go over cold.",
         "UNHEARD = Reported(reports=True)\n",
         "UNHEARD = Reported(reports=False)\n",
     ),
     _row(
-        "null-as-one-joins-is-a-report", "warmups.py", ("T13",),
+        "null-as-one-joins-is-a-report", "groups/streams/warmups.py", ("T13",),
         "A member that says nothing of offsets as it joins is waited for.",
         "        return may and request.task_offsets is not None\n",
         "        return may\n",
     ),
     _row(
-        "first-ends-stay", "warmups.py", ("T5",),
+        "first-ends-stay", "groups/streams/warmups.py", ("T5",),
         "What a member says later of the ends of changelogs is not taken.",
         "        before.end_offsets if ends is None else _offsets(ends),\n",
         "        before.end_offsets or _offsets(ends or ()),\n",
     ),
     _row(
-        "reports-without-a-time", "warmups.py", ("T5",),
+        "reports-without-a-time", "groups/streams/warmups.py", ("T5",),
         "Of two members of a process that report nobody knows who did so later.",
         "        step.context.now_ms,\n        reports,\n",
         "        before.reported_ms,\n        reports,\n",
@@ -370,26 +371,26 @@ WARMUPS = (
 
 ROLLS = (
     _row(
-        "topology-two-epochs-on", "validate.py", ("T8",),
+        "topology-two-epochs-on", "groups/streams/validate.py", ("T8",),
         "A topology is taken whose epoch is not the next one.",
         "    if sent.epoch == current.epoch + 1:\n",
         "    if sent.epoch > current.epoch:\n",
     ),
     _row(
-        "another-topology-of-the-same-epoch", "validate.py", ("T8",),
+        "another-topology-of-the-same-epoch", "groups/streams/validate.py", ("T8",),
         "A topology of the group's epoch takes its place although it is another one.",
         "    if sent.epoch == current.epoch + 1:\n",
         "    if sent.epoch - current.epoch in (0, 1):\n",
     ),
     _row(
-        "next-topology-is-not-in-the-log", "heartbeat.py", ("T8", "G1"),
+        "next-topology-is-not-in-the-log", "groups/streams/heartbeat.py", ("T8", "G1"),
         "A group has its next topology until its coordinator is loaded anew.",
         "            step.record(log.topology_record(group.group_id, record_value(request.topology)))\n",
         "            if group.topology is None:\n"
         "                step.record(log.topology_record(group.group_id, record_value(request.topology)))\n",
     ),
     _row(
-        "who-is-behind-gets-tasks-of-the-next", "targets.py", ("T9",),
+        "who-is-behind-gets-tasks-of-the-next", "groups/streams/targets.py", ("T9",),
         "A member with an older topology is given tasks like anybody else.",
         "    if not stale or step.topology is None:\n        return given\n",
         "    if stale or step.topology is None:\n        return given\n",

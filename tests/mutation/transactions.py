@@ -5,81 +5,81 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutant import BROKER, GROUPS, OFFSETS, TRANSACTIONS, Mutant
+from tests.mutation.mutant import GROUPS, OFFSETS, TRANSACTIONS, Mutant
 
 COORDINATOR = (
     Mutant(
-        "older-epoch-ends-the-transaction", TRANSACTIONS + "end.py", ("TX4", "TX5"),
+        "older-epoch-ends-the-transaction", "transactions/end_txn.py", ("TX4", "TX5"),
         "A producer that was fenced commits the transaction of the one that followed it.",
         "    if transaction.producer_epoch != request.producer_epoch:\n        raise TransactionError(Errors.PRODUCER_FENCED)\n    if transaction.is_ending:\n",
         "    if transaction.is_ending:\n",
         level=5,
     ),
     Mutant(
-        "end-is-answered-while-it-ends", TRANSACTIONS + "end.py", ("TX3",),
+        "end-is-answered-while-it-ends", "transactions/end_txn.py", ("TX3",),
         "A second EndTxn is answered NONE while the markers of the first one are on their way.",
         "    if transaction.is_ending:\n        raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)\n    reply = Reply",
         "    if transaction.is_ending:\n        return Outcome((Reply(context.waiter, EndTxnResponse()),))\n    reply = Reply",
         level=5,
     ),
     Mutant(
-        "abort-is-a-commit", TRANSACTIONS + "end.py", ("TX1", "TX3"),
+        "abort-is-a-commit", "transactions/end_txn.py", ("TX1", "TX3"),
         "What a client of the older generation aborts is committed.",
         "        return _written(prepared_at_its_epoch(transaction, request.committed, context), context, reply)\n",
         "        return _written(prepared_at_its_epoch(transaction, True, context), context, reply)\n",
         level=5,
     ),
     Mutant(
-        "commit-of-what-was-aborted", TRANSACTIONS + "end.py", ("TX3",),
+        "commit-of-what-was-aborted", "transactions/end_txn.py", ("TX3",),
         "A commit that is asked for again is answered NONE though the transaction was aborted meanwhile.",
         "    if transaction.state is (COMPLETE_COMMIT if request.committed else COMPLETE_ABORT):\n        return Outcome((reply,))\n",
         "    if transaction.state in (COMPLETE_COMMIT, COMPLETE_ABORT):\n        return Outcome((reply,))\n",
         level=5,
     ),
     Mutant(
-        "epoch-is-not-raised-by-an-end", TRANSACTIONS + "end.py", ("TX3", "TX4"),
+        "epoch-is-not-raised-by-an-end", "transactions/end_txn.py", ("TX3", "TX4"),
         "Two transactions of the newer generation have the same epoch: a late write of one is taken for the other's.",
         "    epoch = transaction.producer_epoch + 1\n    if epoch > LAST_EPOCH",
         "    epoch = transaction.producer_epoch\n    if epoch > LAST_EPOCH",
         level=5,
     ),
     Mutant(
-        "retry-of-an-end-is-another-end", TRANSACTIONS + "end.py", ("TX3", "TX4"),
+        "retry-of-an-end-is-another-end", "transactions/end_txn.py", ("TX3", "TX4"),
         "An EndTxn that is asked again because its answer was lost is answered PRODUCER_FENCED.",
         "    is_retry = is_rotated or transaction.producer_epoch == request.producer_epoch + 1\n",
         "    is_retry = is_rotated\n",
         level=5,
     ),
     Mutant(
-        "rotated-producer-keeps-its-epoch", TRANSACTIONS + "end.py", ("TX4",),
+        "rotated-producer-keeps-its-epoch", "transactions/end_txn.py", ("TX4",),
         "A producer id that takes over from a used up one begins at the last epoch there is.",
         "        producer_epoch=0 if rotates else transaction.producer_epoch,\n",
         "        producer_epoch=transaction.producer_epoch,\n",
         level=5,
     ),
     Mutant(
-        "markers-of-the-other-kind", TRANSACTIONS + "end.py", ("TX1", "TX3"),
+        "markers-of-the-other-kind", "transactions/end_txn.py", ("TX1", "TX3"),
         "Markers say abort where the coordinator decided to commit.",
         "            transaction.state is PREPARE_COMMIT, transaction.client_transaction_version,\n",
         "            transaction.state is PREPARE_ABORT, transaction.client_transaction_version,\n",
         level=5,
     ),
     Mutant(
-        "markers-for-one-partition", TRANSACTIONS + "end.py", ("TX3", "TX6"),
+        "markers-for-one-partition", "transactions/end_txn.py", ("TX3", "TX6"),
         "Only one partition of a transaction is told of its end; readers of the others wait for ever.",
         "            sorted_partitions(transaction),\n",
         "            sorted_partitions(transaction)[:1],\n",
         level=5,
     ),
     Mutant(
-        "complete-when-decided", TRANSACTIONS + "end.py", ("TX3", "TX6"),
+        "complete-when-decided", "transactions/end_txn.py", ("TX3", "TX6"),
         "A transaction is complete in the log before a single marker is written.",
         "    return written((prepared,), context, (reply,), (markers(prepared),))\n",
         "    return written((completed(prepared, context.now_ms),), context, (reply,), (markers(prepared),))\n",
         level=5,
     ),
     Mutant(
-        "partitions-of-the-last-transaction", TRANSACTIONS + "end.py", ("TX3",),
+        "partitions-of-the-last-transaction", "transactions/end_txn.py", ("TX3",),
         "The next transaction begins with the partitions of the last one, and sends them markers.",
         "        next_producer_id=NO_PRODUCER_ID,\n        partitions=frozenset(),\n        last_update_ms=now_ms,\n",
         "        next_producer_id=NO_PRODUCER_ID,\n        last_update_ms=now_ms,\n",
@@ -109,35 +109,35 @@ COORDINATOR = (
         would_be_caught_by="a client of the older generation that asks for the end while a write of its own is under way; all others have another epoch by then",
     ),
     Mutant(
-        "same-epoch-for-who-follows", TRANSACTIONS + "init.py", ("TX4", "TX5"),
+        "same-epoch-for-who-follows", "transactions/init_producer_id.py", ("TX4", "TX5"),
         "Two processes with one transactional id have the same epoch: neither is fenced.",
         "    if expected is None:\n        return epoch + 1, NO_EPOCH\n",
         "    if expected is None:\n        return max(epoch, 0), NO_EPOCH\n",
         level=5,
     ),
     Mutant(
-        "open-transaction-is-taken-over", TRANSACTIONS + "init.py", ("TX3", "TX6"),
+        "open-transaction-is-taken-over", "transactions/init_producer_id.py", ("TX3", "TX6"),
         "A producer that begins again does not abort what its former life left open.",
         "    if transaction.state is ONGOING:\n        next_id",
         "    if transaction.state is ONGOING and expected is not None:\n        next_id",
         level=5,
     ),
     Mutant(
-        "zombie-goes-on", TRANSACTIONS + "init.py", ("TX4", "TX5"),
+        "zombie-goes-on", "transactions/init_producer_id.py", ("TX4", "TX5"),
         "A producer that was followed asks for its next epoch and is given one, so it fences its successor.",
         "    if expected == transaction.last_producer_epoch:\n        return epoch, expected\n    raise TransactionError(Errors.PRODUCER_FENCED)\n",
         "    return epoch, expected\n",
         level=5,
     ),
     Mutant(
-        "id-in-use-while-it-ends", TRANSACTIONS + "init.py", ("TX3", "TX6"),
+        "id-in-use-while-it-ends", "transactions/init_producer_id.py", ("TX3", "TX6"),
         "A producer is given its epoch while the markers of the last one's end are on their way.",
         "    if transaction.is_ending:\n        raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)\n    if expected",
         "    if expected",
         level=5,
     ),
     Mutant(
-        "used-up-epochs-go-on", TRANSACTIONS + "init.py", ("TX4",),
+        "used-up-epochs-go-on", "transactions/init_producer_id.py", ("TX4",),
         "A producer is given the one epoch that nobody can fence.",
         "    if transaction.is_exhausted and expected in (None, transaction.producer_epoch):\n",
         "    if transaction.producer_epoch >= 32767 and expected in (None, transaction.producer_epoch):\n",
@@ -166,7 +166,7 @@ COORDINATOR = (
         level=5,
     ),
     Mutant(
-        "times-out-without-fencing", TRANSACTIONS + "end.py", ("TX4", "TX6"),
+        "times-out-without-fencing", "transactions/end_txn.py", ("TX4", "TX6"),
         "A producer whose transaction took too long writes on, at the same epoch, into the next one.",
         "        producer_epoch=min(transaction.producer_epoch + 1, LAST_EPOCH),\n",
         "        producer_epoch=transaction.producer_epoch,\n",
@@ -291,7 +291,7 @@ OFFSETS_IN_TRANSACTIONS = (
 
 OF_A_BROKER = (
     Mutant(
-        "marker-is-not-tried-again", BROKER + "transactions.py", ("TX6",),
+        "marker-is-not-tried-again", "broker/transactions/coordinators.py", ("TX6",),
         "A partition that is loading when a transaction ends is never told; its readers wait for ever.",
         "        if answer in NOT_READY:\n            self._later(place)\n            return\n",
         "",
@@ -299,7 +299,7 @@ OF_A_BROKER = (
         would_be_caught_by="a coordinator of groups that reads its log again while a transaction ends, and the broker lives on",
     ),
     Mutant(
-        "complete-before-the-last-marker", BROKER + "transactions.py", ("TX6", "TX1"),
+        "complete-before-the-last-marker", "broker/transactions/coordinators.py", ("TX6", "TX1"),
         "A transaction is complete when its first marker is written; the next one is taken for a part of it.",
         "        del self._missing[place]\n        if not self._missing:\n            self._done(self)\n",
         "        del self._missing[place]\n        self._missing.clear()\n        self._done(self)\n",
@@ -307,21 +307,21 @@ OF_A_BROKER = (
         would_be_caught_by="a broker that dies between two markers, and a coordinator that read Complete",
     ),
     Mutant(
-        "groups-are-told-commit", BROKER + "transactions.py", ("TX1", "TX2"),
+        "groups-are-told-commit", "broker/transactions/coordinators.py", ("TX1", "TX2"),
         "Every marker says commit, whatever was decided: what was aborted is in the output.",
         "            markers.producer_id, markers.producer_epoch, coordinator_epoch, markers.committed,\n",
         "            markers.producer_id, markers.producer_epoch, coordinator_epoch, True,\n",
         level=6,
     ),
     Mutant(
-        "offsets-have-no-marker", BROKER + "transactions.py", ("O3", "TX1"),
+        "offsets-have-no-marker", "broker/transactions/coordinators.py", ("O3", "TX1"),
         "The offsets of a transaction stay pending when it ends.",
         "        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):\n",
         "        if topic == OFFSETS_TOPIC:\n            self._written(place)\n            return\n        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):\n",
         level=6,
     ),
     Mutant(
-        "nobody-hears-that-it-is-complete", BROKER + "transactions.py", ("TX6",),
+        "nobody-hears-that-it-is-complete", "broker/transactions/coordinators.py", ("TX6",),
         "The coordinator is never told that the markers are written: no next transaction begins.",
         "        delivery.coordinator.inform(told)\n",
         "        assert told\n",

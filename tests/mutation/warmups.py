@@ -12,67 +12,66 @@ from tests.mutation.mutant import Mutant
 
 
 def _row(name: str, file: str, ids: tuple[str, ...], breaks: str, old: str, new: str) -> Mutant:
-    file = f"groups/assignors/highly_available_{file}.py"
     return Mutant(name, file, ids, breaks, old, new, level=4)
 
 
 WARMUPS = (
     _row(
-        "tasks-go-to-who-is-behind", "actives", ("T1",),
+        "tasks-go-to-who-is-behind", "groups/assignors/highly_available/active_tasks.py", ("T1",),
         "A task with state moves to a process that has some of its state, however far behind it is.",
         "            if taking[to] and group.has_caught_up(to, task)\n",
         "            if taking[to]\n",
     ),
     _row(
-        "more-warm-up-than-may", "actives", ("T13",),
+        "more-warm-up-than-may", "groups/assignors/highly_available/active_tasks.py", ("T13",),
         "All tasks that are to move warm up at once, and restoring takes all the disks have.",
         "        self.warmups[task] = to\n        self.budget -= 1\n        return True\n",
         "        self.warmups[task] = to\n        return True\n",
     ),
     _row(
-        "silent-members-are-waited-for", "group", ("L1",),
+        "silent-members-are-waited-for", "groups/assignors/highly_available/indexed_group.py", ("L1",),
         "A member that never says how far it is warms tasks up, and is given none of them.",
         "        self.waits = [self.warmups > 0 and any(self.reports[m] for m in some) for some in self.members_of]\n",
         "        self.waits = [self.warmups > 0 for some in self.members_of]\n",
     ),
     _row(
-        "warmup-of-a-silent-thread", "seats", ("L1",),
+        "warmup-of-a-silent-thread", "groups/assignors/highly_available/members.py", ("L1",),
         "A task warms up at a member that does not report, and nobody hears that it has caught up.",
         "    return found if found == NOBODY or group.reports[found] or not is_warm else NOBODY\n",
         "    return found\n",
     ),
     _row(
-        "warmup-that-has-caught-up-goes-on", "actives", ("T7",),
+        "warmup-that-has-caught-up-goes-on", "groups/assignors/highly_available/active_tasks.py", ("T7",),
         "A warm-up that has caught up stays one, holds its place, and the epoch rises again and again.",
         "            if copy.warms_up and copy.process != at[task] and group.reports[copy.member]\n            and not group.has_caught_up(copy.process, task)\n",
         "            if copy.warms_up and copy.process != at[task] and group.reports[copy.member]\n",
     ),
     _row(
-        "failover-to-who-is-not-the-furthest", "actives", ("L1",),
+        "failover-to-who-is-not-the-furthest", "groups/assignors/highly_available/active_tasks.py", ("L1",),
         "A task whose process died goes to any process with state of it.",
         "            return self._best(task, [p for p in told if group.far(p, task) == furthest])\n",
         "            return self._best(task, [p for p in told if group.far(p, task) >= furthest])\n",
     ),
     _row(
-        "busy-owners-look-behind", "group", ("L1",),
+        "busy-owners-look-behind", "groups/assignors/highly_available/indexed_group.py", ("L1",),
         "An owner is measured by the latest end that anybody told, and loses its task while it is busy.",
         "        end = of.task_end_offsets.get(name, {}).get(partition)\n",
         "        end = self.progress.ends.get((name, partition))\n",
     ),
     _row(
-        "standby-beside-its-warmup", "copies", ("T7",),
+        "standby-beside-its-warmup", "groups/assignors/highly_available/standbys.py", ("T7",),
         "A standby that warms up to take over is replaced by another one, which restores in vain.",
         "            wanted = group.standbys - len(kept) - (taken[1] != NOBODY)\n",
         "            wanted = group.standbys - len(kept)\n",
     ),
     _row(
-        "plans-change-with-each-answer", "actives", ("L1",),
+        "plans-change-with-each-answer", "groups/assignors/highly_available/active_tasks.py", ("L1",),
         "What warms up is left for what is further on, again and again.",
         "        for _, task, to in under_way:\n            self._warm_up(task, to)\n",
         "",
     ),
     _row(
-        "standbys-move-before-they-are-warm", "copies", ("T7",),
+        "standbys-move-before-they-are-warm", "groups/assignors/highly_available/standbys.py", ("T7",),
         "A standby moves to an emptier process at once, and until that has restored there is none.",
         "                to = queue.first(limit, taken, group.waits)\n            else:\n                return False\n            at_once = bool(ready)\n",
         "                to = queue.first(limit, taken, group.waits)\n            else:\n                return False\n            at_once = True\n",

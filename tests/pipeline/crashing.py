@@ -20,13 +20,13 @@ from typing import Any
 from tests.pipeline import streaming
 from tests.pipeline.segments import all_files, cleaned, log, records_of, sums_of, write
 
-from konvene.pipeline import warehouse as warehouses
-from konvene.pipeline.build import build
 from konvene.pipeline.engine import Local
-from konvene.pipeline.ingest import ingest
-from konvene.pipeline.resume import HOME
-from konvene.pipeline.stream import step
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.gold.build import build
+from konvene.pipeline.gold.resume import HOME
+from konvene.pipeline.ingest.ingest import ingest
+from konvene.pipeline.spark.stream import step
+from konvene.pipeline.warehouse import warehouse as warehouses
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 PATCHED = ("replace", "link", "unlink", "fsync", "rmdir")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from konvene.codec.batches import Record, build
-from konvene.pipeline import read
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import Warehouse
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import GROUP_RECORDS, encode_record
 from konvene.records.coordinator import Record as Coordinated

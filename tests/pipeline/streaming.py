@@ -9,17 +9,17 @@ from typing import Any
 from tests.pipeline.reduce.playing import Played
 from tests.pipeline.segments import Record, write
 
-from konvene.pipeline import read
-from konvene.pipeline.build import build
 from konvene.pipeline.engine import Local
-from konvene.pipeline.files import Partition
-from konvene.pipeline.gold import GOLD_OF
-from konvene.pipeline.ingest import ingest
+from konvene.pipeline.gold.build import build
+from konvene.pipeline.gold.worker import GOLD_OF
+from konvene.pipeline.ingest.ingest import ingest
 from konvene.pipeline.sources.decode import reading
+from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.limits import Limit
 from konvene.pipeline.sources.plan import Files, Slice
-from konvene.pipeline.stream import step
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.spark.stream import step
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import Warehouse
 from konvene.records.audit import RebalanceKey
 from konvene.records.coordinator import AUDIT_RECORDS, encode_record
 from konvene.records.coordinator import Record as Coordinated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.pipeline.session import CONF, cores, retrying, settings
+from konvene.pipeline.spark.session import CONF, cores, retrying, settings
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bench.truth import KINDS, SETS, Score, measure
 
-from konvene.sim.run import Run
+from konvene.sim.runs.run import Run
 
 SEEDS = range(3)
 

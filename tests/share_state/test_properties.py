@@ -22,7 +22,7 @@ from tests.share_state.asking import KEY, ORDERS, OTHER, TOPICS, Asked, decoded
 from konvene.errors import Errors
 from konvene.shard.image import Topics
 from konvene.share_state.combine import is_row
-from konvene.share_state.keeping import COLD, ORPHANS, PRUNE
+from konvene.share_state.pruning import COLD, ORPHANS, PRUNE
 from konvene.share_state.requests import (
     Answer,
     Delete,

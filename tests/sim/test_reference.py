@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from konvene.sim.chaos import STRIKE
-from konvene.sim.faults import ALL_FAULTS, ALL_KNOBS
 from konvene.sim.reference import ELSEWHERE, promise_rows, render_reference
+from konvene.sim.world.fault_actions import STRIKE
+from konvene.sim.world.faults import ALL_FAULTS, ALL_KNOBS
 
 ROOT = Path(__file__).parents[2]
 SIM = ROOT / "src" / "konvene" / "sim"
@@ -20,7 +20,7 @@ def test_the_page_is_what_the_tables_render() -> None:
 
 
 def test_every_promise_that_can_be_broken_is_told() -> None:
-    """Those that no class of `sim.promises` looks after are raised by name somewhere in the first level."""
+    """Those that no class of `sim.invariants` looks after are raised by name somewhere in the first level."""
     raised = set()
     for name in ("calm", "oracle", "run", "shell", "world", "transactions/ledger", "transactions/shell",
                  "share/ledger", "share/node", "share/shell"):  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 from tests.testing.wire import RawMember, committed, talk
 
 from konvene.client import Connection, KafkaError
-from konvene.client.streams_membership import StreamsMembership
-from konvene.client.streams_tasks import InternalTopic, Subtopology, Topology
+from konvene.client.streams.membership import StreamsMembership
+from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
 from konvene.errors import Errors
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.testing import Konvene, TasksView, broker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.broker.frames import Route, routes
-from konvene.broker.router import HANDLERS
+from konvene.broker.net.frames import Route, routes
+from konvene.broker.net.router import HANDLERS
 from konvene.codec.compile import decode
 from konvene.errors import Errors
 from konvene.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic

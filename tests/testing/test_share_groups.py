@@ -18,7 +18,7 @@ from konvene.client import (
     Subtopology,
     Topology,
 )
-from konvene.client.admin import GROUP_CONFIG
+from konvene.client.admin.admin import GROUP_CONFIG
 from konvene.testing import Konvene
 
 LONG_S = 30

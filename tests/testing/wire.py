@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from konvene.client import Connection
-from konvene.client.protocol import (
+from konvene.client.consumer.protocol import (
     Assigned,
     Partition,
     Subscription,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.transactions.asking import FIRST_ID, NEW, OLD, OUT, TIMEOUT_MS, Asked
-from tests.transactions.test_init import put
+from tests.transactions.test_init_producer_id import put
 
 from konvene.errors import Errors
 from konvene.shard.contract import NOTHING, Effect

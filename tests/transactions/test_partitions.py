@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.transactions.asking import FIRST_ID, NEW, OLD, OUT, Asked, add_request, topics_of
-from tests.transactions.test_init import put
+from tests.transactions.test_init_producer_id import put
 
 from konvene.codec.hashes import group_partition
 from konvene.codec.uuid import ZERO_UUID

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.transactions.asking import FIRST_ID, NEW, OLD, OUT, Asked, add_request, end_request
-from tests.transactions.test_init import put
+from tests.transactions.test_init_producer_id import put
 
 from konvene.codec.schema import Struct
 from konvene.errors import Errors

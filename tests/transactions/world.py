@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from tests.groups.transacting import UNSTABLE, Place, txn_commit_request
+from tests.groups.offsets.transacting import UNSTABLE, Place, txn_commit_request
 
 from konvene.codec import batches as rb
 from konvene.codec.compile import decode, encode

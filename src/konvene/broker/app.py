@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene import __version__
-from konvene.broker.assignors import SETTING as ASSIGNORS
-from konvene.broker.assignors import TASK_SETTING as TASK_ASSIGNORS
-from konvene.broker.assignors import load_assignors, load_task_assignors
-from konvene.broker.doors import SYSTEM
+from konvene.broker.groups.assignors import SETTING as ASSIGNORS
+from konvene.broker.groups.assignors import TASK_SETTING as TASK_ASSIGNORS
+from konvene.broker.groups.assignors import load_assignors, load_task_assignors
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError
 from konvene.log.directory import META_NAME, Identity, LogDirectory
+from konvene.log.disk.files import RealDisk
 from konvene.log.errors import LogError
-from konvene.log.files import RealDisk
+from konvene.runtime.environment import SYSTEM
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -121,10 +121,10 @@ def _offered(config: BrokerConfig, more: Sequence[str]) -> list[tuple[str, str]]
 def _can_be_measured(config: BrokerConfig) -> None:
     """Metrics that are asked for can be served."""
     if config["konvene.metrics.port"] >= 0:
-        from konvene.broker.metrics import page
+        from konvene.broker.metrics import exposition
 
-        if not page.is_installed():
-            raise CannotStart(page.MISSING)
+        if not exposition.is_installed():
+            raise CannotStart(exposition.MISSING)
 
 
 def _chosen(config: BrokerConfig, address: Address, path: Path, *, by_option: bool) -> list[tuple[str, str]]:
@@ -240,7 +240,7 @@ async def _main(
     progress: Progress | None,
 ) -> None:
     from konvene.broker.broker import Broker
-    from konvene.broker.server import Server
+    from konvene.broker.net.listener import Server
 
     loop = asyncio.get_running_loop()
     directory = open_directory(path, config["node.id"])

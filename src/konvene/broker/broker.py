@@ -13,31 +13,27 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from konvene.broker.admission import Admission
-from konvene.broker.archive import Archive
-from konvene.broker.assignors import load_assignors, offered_task_assignors
-from konvene.broker.audit import Audit
-from konvene.broker.cleaning import Cleaning
-from konvene.broker.coordinator import Call, Coordinator
-from konvene.broker.disk_threads import DiskThreads
-from konvene.broker.doors import SYSTEM, Doors
-from konvene.broker.fetch_sessions import FetchSessions
-from konvene.broker.frames import Route, routes
-from konvene.broker.groups import Groups
-from konvene.broker.hanging import end_hanging, has_open
-from konvene.broker.holding import Holding
-from konvene.broker.intake import Intake
-from konvene.broker.journal import Journal
-from konvene.broker.journal_contract import Speech, one_by_one
-from konvene.broker.partitions import Partition, Partitions, log_config
-from konvene.broker.remembered import Remembered
-from konvene.broker.retention import retain_all
-from konvene.broker.router import HANDLERS, UNADVERTISED
-from konvene.broker.share_states import ShareStates
-from konvene.broker.sharing import Sharing
-from konvene.broker.telemetry import Telemetry
-from konvene.broker.transactions import Transactions
-from konvene.broker.turns import Turns
+from konvene.broker.groups.assignors import load_assignors, offered_task_assignors
+from konvene.broker.groups.audit import Audit
+from konvene.broker.groups.coordinators import Groups
+from konvene.broker.net.admission import Admission
+from konvene.broker.net.client_metrics import Telemetry
+from konvene.broker.net.fetch_sessions import FetchSessions
+from konvene.broker.net.frame_buffers import Intake
+from konvene.broker.net.frames import Route, routes
+from konvene.broker.net.heartbeat_purgatory import Holding
+from konvene.broker.net.request_scheduler import Turns
+from konvene.broker.net.response_cache import Remembered
+from konvene.broker.net.router import HANDLERS, UNADVERTISED
+from konvene.broker.shares.share_partitions import Sharing
+from konvene.broker.shares.state_coordinators import ShareStates
+from konvene.broker.storage.archive import Archive
+from konvene.broker.storage.cleaner import Cleaning
+from konvene.broker.storage.disk_threads import DiskThreads
+from konvene.broker.storage.partitions import Partition, Partitions, log_config
+from konvene.broker.storage.retention import retain_all
+from konvene.broker.transactions.coordinators import Transactions
+from konvene.broker.transactions.hanging import end_hanging, has_open
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import FEATURES_CHANGED, SUPPORTED
@@ -55,7 +51,7 @@ from konvene.configs import BrokerConfig
 from konvene.configs.effective import topic_values
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
-from konvene.groups.intervals import RESPONSIVE
+from konvene.groups.heartbeat_intervals import RESPONSIVE
 from konvene.log.config import LogConfig
 from konvene.log.directory import LogDirectory, TopicPartition
 from konvene.log.errors import DamagedLog, LogError
@@ -71,12 +67,16 @@ from konvene.messages.api_versions import (
 from konvene.messages.broker_registration import BrokerRegistrationRequest
 from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from konvene.records.cluster_log import decode_cluster_record, encode_cluster_record
+from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.environment import SYSTEM, Doors
+from konvene.runtime.journal import Journal
+from konvene.runtime.ports import Speech, one_by_one
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topics
 
 if TYPE_CHECKING:
-    from konvene.broker.connection import Connection
     from konvene.broker.metrics.meter import Meter
+    from konvene.broker.net.connection import Connection
 
 log = logging.getLogger("konvene.broker")
 

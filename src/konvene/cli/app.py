@@ -17,26 +17,26 @@ from konvene import __version__
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
     "groups": (
-        "groups",
+        "groups.command",
         "List, describe and delete groups, move their offsets, and tell why they rebalanced.",
     ),
     "topics": ("topics", "List, create, describe, alter and delete topics."),
     "configs": ("configs", "Describe and alter the settings of topics, brokers and groups."),
     "produce": ("produce", "Write lines from standard input to a topic."),
     "consume": ("consume", "Read records from topics and print them."),
-    "transactions": ("transactions", "List and describe transactions, and end those that hang."),
-    "log": ("log", "Show, verify, clean and repair the files of a log, ours or Apache Kafka's."),
+    "transactions": ("transactions.command", "List and describe transactions, and end those that hang."),
+    "log": ("log.command", "Show, verify, clean and repair the files of a log, ours or Apache Kafka's."),
     "wire": ("wire", "Turn messages and records from bytes into JSON and back."),
     "sim": (
-        "sim",
+        "sim.command",
         "Run groups under faults from a seed, replay and shrink what went wrong, and try settings out.",
     ),
     "explain": (
-        "explain",
+        "explain.command",
         "Tell from logs why groups rebalanced, what it cost, and what would help.",
     ),
     "migrate": (
-        "migrate",
+        "migrate.command",
         "Rehearse how groups change between the classic, the consumer and the streams protocol.",
     ),
     "completion": ("completion", "Print the script that completes commands in your shell."),

@@ -18,7 +18,7 @@ from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import print_json, text_of
 
 if TYPE_CHECKING:
-    from konvene.client.admin import Admin, ConfigEntry
+    from konvene.client.admin.admin import Admin, ConfigEntry
 
 
 class Kind(NamedTuple):
@@ -66,7 +66,7 @@ def describe(
     wanted = _entity(kind, name, default)
 
     async def job() -> None:
-        from konvene.client.admin import Admin
+        from konvene.client.admin.admin import Admin
 
         async with connect() as cluster:
             admin = Admin(cluster)
@@ -130,7 +130,7 @@ def alter(
         raise click.UsageError("Give --add-config or --delete-config (or both).")
 
     async def job() -> None:
-        from konvene.client.admin import Admin
+        from konvene.client.admin.admin import Admin
 
         async with connect() as cluster:
             admin = Admin(cluster)
@@ -191,7 +191,7 @@ def _settings(text: str) -> dict[str, str | None]:
 
 
 def _properties(path: Path) -> dict[str, str]:
-    from konvene.client.settings import read_properties
+    from konvene.client.net.settings import read_properties
 
     try:
         return read_properties(path.read_text("utf-8"))

@@ -22,10 +22,10 @@ from konvene.cli.output import note
 from konvene.cli.produce import parse_properties
 
 if TYPE_CHECKING:
-    from konvene.client.cluster import Cluster
-    from konvene.client.consumer import Consumed, Consumer
-    from konvene.client.consumer_settings import ConsumerSettings
-    from konvene.client.share_consumer import ShareRecord
+    from konvene.client.consumer.consumer import Consumed, Consumer
+    from konvene.client.consumer.settings import ConsumerSettings
+    from konvene.client.net.cluster import Cluster
+    from konvene.client.share.consumer import ShareRecord
 
 PROPERTIES = {
     "print.timestamp": "false", "print.partition": "false", "print.offset": "false",
@@ -106,7 +106,7 @@ def consume(
     printer = JsonPrinter() if as_json else LinePrinter(parse_properties(properties, PROPERTIES))
     _check_topics(given)
     if given["share_group"] is not None:
-        from konvene.cli.consume_share import consume_share
+        from konvene.cli.share_consume import consume_share
 
         consume_share(connect, printer, given, settings)
         return
@@ -128,7 +128,7 @@ def consume(
 
 def _settings(words: Sequence[str]) -> ConsumerSettings:
     """`--consumer-property`, repeated; a note of each that changes nothing."""
-    from konvene.client.consumer_settings import consumer_settings
+    from konvene.client.consumer.settings import consumer_settings
     from konvene.client.errors import Misconfigured
 
     try:
@@ -187,9 +187,9 @@ def _check(given: Mapping[str, Any], chosen: ConsumerSettings) -> None:
 
 async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: ConsumerSettings) -> Consumer:
     """A consumer that stands where it should start."""
-    from konvene.client.cluster import TopicPartition
-    from konvene.client.consumer import Consumer
-    from konvene.client.fetch import EARLIEST, LATEST
+    from konvene.client.consumer.consumer import Consumer
+    from konvene.client.consumer.fetch import EARLIEST, LATEST
+    from konvene.client.net.cluster import TopicPartition
 
     made = Consumer(cluster, given["group"], **_arguments(given, chosen))
     if given["include"] is not None and made.group_protocol == "consumer":
@@ -219,8 +219,8 @@ async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: Consumer
 
 def _arguments(given: Mapping[str, Any], chosen: ConsumerSettings) -> dict[str, Any]:
     """What `Consumer` is made with: what the settings say, and over it what the options say."""
-    from konvene.client.fetch import READ_COMMITTED, READ_UNCOMMITTED
-    from konvene.client.member import MemberSettings
+    from konvene.client.consumer.classic_member import MemberSettings
+    from konvene.client.consumer.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
     usual = {
         "auto_offset_reset": "earliest" if given["from_beginning"] else "latest",
@@ -259,7 +259,7 @@ async def _read(
     """Print until `most` records are out or none came for `timeout_ms`."""
     import asyncio
 
-    from konvene.client.cluster import TopicPartition
+    from konvene.client.net.cluster import TopicPartition
 
     loop = asyncio.get_running_loop()
     last = loop.time()

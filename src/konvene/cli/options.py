@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from konvene.client.cluster import Cluster
+    from konvene.client.net.cluster import Cluster
 
 __all__ = ["Failure", "cluster_options", "fail", "fail_all", "failure_of", "json_option", "run"]
 
@@ -82,8 +82,8 @@ def cluster_options(command: F) -> F:
         *args: Any, bootstrap_server: str, command_config: Path | None, timeout: int | None, **kwargs: Any
     ) -> Any:
         def connect(client_id: str = "") -> Cluster:
-            from konvene.client.cluster import Cluster
-            from konvene.client.settings import ClientSettings, load_command_config
+            from konvene.client.net.cluster import Cluster
+            from konvene.client.net.settings import ClientSettings, load_command_config
 
             settings = load_command_config(command_config) if command_config else ClientSettings()
             if client_id and settings.client_id == ClientSettings().client_id:

@@ -18,7 +18,7 @@ from konvene.cli.output import note, print_json
 if TYPE_CHECKING:
     import asyncio
 
-    from konvene.client.producer import Produced, Producer
+    from konvene.client.producer.producer import Produced, Producer
 
 PROPERTIES = {
     "parse.key": "false", "key.separator": "\t", "parse.headers": "false", "headers.delimiter": "\t",
@@ -94,8 +94,8 @@ def produce(
     shape = LineShape.of(settings)
 
     async def job() -> None:
-        from konvene.client.producer import Producer
-        from konvene.client.transactional_producer import TransactionalProducer
+        from konvene.client.producer.producer import Producer
+        from konvene.client.producer.transactional import TransactionalProducer
         from konvene.codec.compression import Compression
 
         compression = Compression[compression_codec.upper()]

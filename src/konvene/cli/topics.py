@@ -12,8 +12,8 @@ from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import note, print_json
 
 if TYPE_CHECKING:
-    from konvene.client.admin import ConfigEntry
-    from konvene.client.cluster import Topic
+    from konvene.client.admin.admin import ConfigEntry
+    from konvene.client.net.cluster import Topic
 
 
 @click.group()
@@ -33,7 +33,7 @@ def list_(connect: Connect, as_json: bool, pattern: str | None, exclude_internal
     """List the names of topics."""
 
     async def job() -> None:
-        from konvene.client.admin import Admin
+        from konvene.client.admin.admin import Admin
 
         async with connect() as cluster:
             found = _matching(await Admin(cluster).list_topics(), pattern, exclude_internal)
@@ -67,7 +67,7 @@ def create(
         settings[name.strip()] = value.strip()
 
     async def job() -> None:
-        from konvene.client.admin import Admin
+        from konvene.client.admin.admin import Admin
         from konvene.client.errors import KafkaError
 
         created = True
@@ -103,7 +103,7 @@ def describe(
     """Show the partitions, leaders, replicas and settings of topics."""
 
     async def job() -> None:
-        from konvene.client.admin import TOPIC, Admin
+        from konvene.client.admin.admin import TOPIC, Admin
 
         async with connect() as cluster:
             admin = Admin(cluster)
@@ -132,7 +132,7 @@ def alter(connect: Connect, as_json: bool, pattern: str, partitions: int, if_exi
     """Give topics more partitions. Keys then go to other partitions than before."""
 
     async def job() -> None:
-        from konvene.client.admin import Admin
+        from konvene.client.admin.admin import Admin
 
         async with connect() as cluster:
             admin = Admin(cluster)
@@ -159,7 +159,7 @@ def delete(connect: Connect, as_json: bool, pattern: str, if_exists: bool) -> No
     """Delete topics. What they hold is gone."""
 
     async def job() -> None:
-        from konvene.client.admin import Admin
+        from konvene.client.admin.admin import Admin
 
         async with connect() as cluster:
             admin = Admin(cluster)

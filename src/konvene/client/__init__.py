@@ -16,24 +16,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from konvene.client.admin import Admin
-    from konvene.client.cluster import Cluster, TopicPartition
-    from konvene.client.connection import Connection
-    from konvene.client.consumer import Consumer
-    from konvene.client.consumer_member import ConsumerMember
+    from konvene.client.admin.admin import Admin
+    from konvene.client.admin.group_state import GroupState, GroupType
+    from konvene.client.consumer.classic_member import Member, MemberSettings
+    from konvene.client.consumer.consumer import Consumer
+    from konvene.client.consumer.modern_member import ConsumerMember
     from konvene.client.errors import ClientError, KafkaError, ProducerFenced, TransactionFailed, WokenUp
-    from konvene.client.group_state import GroupState, GroupType
-    from konvene.client.member import Member, MemberSettings
-    from konvene.client.producer import Producer
-    from konvene.client.settings import ClientSettings
-    from konvene.client.share_consumer import ShareConsumer, ShareRecord
-    from konvene.client.share_member import ShareMember
-    from konvene.client.share_session import AcknowledgeType, FetchTerms
-    from konvene.client.streams_member import StreamsMember
-    from konvene.client.streams_settings import StreamsMemberSettings
-    from konvene.client.streams_tasks import Assignment, InternalTopic, Role, Subtopology, Task, Topology
-    from konvene.client.transaction_offsets import ConsumerGroupMetadata
-    from konvene.client.transactional_producer import TransactionalProducer
+    from konvene.client.net.cluster import Cluster, TopicPartition
+    from konvene.client.net.connection import Connection
+    from konvene.client.net.settings import ClientSettings
+    from konvene.client.producer.producer import Producer
+    from konvene.client.producer.transaction_offsets import ConsumerGroupMetadata
+    from konvene.client.producer.transactional import TransactionalProducer
+    from konvene.client.share.consumer import ShareConsumer, ShareRecord
+    from konvene.client.share.member import ShareMember
+    from konvene.client.share.session import AcknowledgeType, FetchTerms
+    from konvene.client.streams.member import StreamsMember
+    from konvene.client.streams.settings import StreamsMemberSettings
+    from konvene.client.streams.tasks import Assignment, InternalTopic, Role, Subtopology, Task, Topology
 
 __all__ = [
     "AcknowledgeType", "Admin", "Assignment", "ClientError", "ClientSettings", "Cluster", "Connection",
@@ -44,18 +44,18 @@ __all__ = [
 ]  # fmt: skip
 
 _FILES = {
-    "AcknowledgeType": "share_session", "Admin": "admin", "Assignment": "streams_tasks",
-    "ClientError": "errors", "ClientSettings": "settings", "Cluster": "cluster",
-    "Connection": "connection", "Consumer": "consumer",
-    "ConsumerGroupMetadata": "transaction_offsets", "ConsumerMember": "consumer_member",
-    "FetchTerms": "share_session", "GroupState": "group_state", "GroupType": "group_state",
-    "InternalTopic": "streams_tasks", "KafkaError": "errors", "Member": "member",
-    "MemberSettings": "member", "Producer": "producer", "ProducerFenced": "errors",
-    "Role": "streams_tasks", "ShareConsumer": "share_consumer", "ShareMember": "share_member",
-    "ShareRecord": "share_consumer", "StreamsMember": "streams_member",
-    "StreamsMemberSettings": "streams_settings", "Subtopology": "streams_tasks",
-    "Task": "streams_tasks", "TopicPartition": "cluster", "Topology": "streams_tasks",
-    "TransactionFailed": "errors", "TransactionalProducer": "transactional_producer",
+    "AcknowledgeType": "share.session", "Admin": "admin.admin", "Assignment": "streams.tasks",
+    "ClientError": "errors", "ClientSettings": "net.settings", "Cluster": "net.cluster",
+    "Connection": "net.connection", "Consumer": "consumer.consumer",
+    "ConsumerGroupMetadata": "producer.transaction_offsets", "ConsumerMember": "consumer.modern_member",
+    "FetchTerms": "share.session", "GroupState": "admin.group_state", "GroupType": "admin.group_state",
+    "InternalTopic": "streams.tasks", "KafkaError": "errors", "Member": "consumer.classic_member",
+    "MemberSettings": "consumer.classic_member", "Producer": "producer.producer", "ProducerFenced": "errors",
+    "Role": "streams.tasks", "ShareConsumer": "share.consumer", "ShareMember": "share.member",
+    "ShareRecord": "share.consumer", "StreamsMember": "streams.member",
+    "StreamsMemberSettings": "streams.settings", "Subtopology": "streams.tasks",
+    "Task": "streams.tasks", "TopicPartition": "net.cluster", "Topology": "streams.tasks",
+    "TransactionFailed": "errors", "TransactionalProducer": "producer.transactional",
     "WokenUp": "errors",
 }  # fmt: skip
 

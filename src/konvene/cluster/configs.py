@@ -22,7 +22,7 @@ from konvene.configs.alter import (
     validate_group,
     validate_topic,
 )
-from konvene.configs.broker import BROKER
+from konvene.configs.broker.table import BROKER
 from konvene.configs.group import GROUP
 from konvene.configs.setting import Setting
 from konvene.configs.topic import TOPIC

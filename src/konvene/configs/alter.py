@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from konvene.configs.broker import BROKER, PLUGIN_PREFIXES, REMOVED
+from konvene.configs.broker.table import BROKER, PLUGIN_PREFIXES, REMOVED
 from konvene.configs.checks import conflicts, wrong_cleaners
 from konvene.configs.config import CLAMPED, BrokerConfig, base_name, nearest_names
 from konvene.configs.effective import limits, task_assignors_on_offer, topic_values

@@ -16,7 +16,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from konvene.configs.broker import BROKER, LISTENER, PLUGIN_PREFIXES, REMOVED, SINGLE_COPY
+from konvene.configs.broker.table import BROKER, LISTENER, PLUGIN_PREFIXES, REMOVED, SINGLE_COPY
 from konvene.configs.checks import conflicts
 from konvene.configs.errors import ConfigError, ConflictingConfigs, ManyConfigErrors, UnknownConfig
 from konvene.configs.properties import Entry, read_properties

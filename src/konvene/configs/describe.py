@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import dropwhile
 from typing import Any, NamedTuple
 
-from konvene.configs.broker import BROKER
+from konvene.configs.broker.table import BROKER
 from konvene.configs.config import BrokerConfig, Source, base_name
 from konvene.configs.effective import group_defaults, topic_values
 from konvene.configs.group import GROUP, LIMITS, WARMUPS

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from konvene.configs.broker import BROKER
+from konvene.configs.broker.table import BROKER
 from konvene.configs.config import BrokerConfig, Source
 from konvene.configs.group import GROUP, HEARTBEATING, LIMITS, TASK_ASSIGNORS
 from konvene.configs.setting import Setting

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from konvene.configs.broker import BROKER_TABLES
+from konvene.configs.broker.table import BROKER_TABLES
 from konvene.configs.group import GROUP, LIMITS
 from konvene.configs.setting import Setting
 from konvene.configs.topic import TOPIC

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from konvene.codec.batches import BatchHeader
-from konvene.delivery.cells import NO_LOCK
 from konvene.delivery.contract import Acquired, RecordState
+from konvene.delivery.runs import NO_LOCK
 from konvene.delivery.window import Window
 
 Range = tuple[int, int]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from konvene.delivery.cells import Cell, Decided
 from konvene.delivery.contract import (
     Acknowledged,
     AcknowledgeType,
@@ -17,6 +16,7 @@ from konvene.delivery.contract import (
     RecordState,
     Terms,
 )
+from konvene.delivery.runs import Cell, Decided
 from konvene.delivery.window import Window
 from konvene.errors import Errors
 

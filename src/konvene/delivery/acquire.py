@@ -16,8 +16,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from konvene.codec.batches import BatchHeader
-from konvene.delivery.cells import NO_LOCK, Batch, Cell
 from konvene.delivery.contract import Acquired, AcquireMode, RecordState, Terms
+from konvene.delivery.runs import NO_LOCK, Batch, Cell
 from konvene.delivery.window import Window
 
 AVAILABLE, ACQUIRED, ARCHIVED = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVED

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from konvene.delivery.acknowledge import DELIVERED_TOO_OFTEN, REJECTED, give_up
-from konvene.delivery.cells import Cell, Decided
 from konvene.delivery.contract import DeadLetter, RecordState
+from konvene.delivery.runs import Cell, Decided
 from konvene.delivery.window import Window
 from konvene.share_state.requests import StateBatch
 

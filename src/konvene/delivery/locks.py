@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from konvene.delivery.cells import NO_LOCK, Cell
+from konvene.delivery.runs import NO_LOCK, Cell
 
 FEW = 64
 

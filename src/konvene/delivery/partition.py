@@ -22,7 +22,6 @@ from konvene.codec.batches import BatchHeader
 from konvene.delivery.aborted import aborted_ranges, archive, without
 from konvene.delivery.acknowledge import DELIVERED_TOO_OFTEN, RENEW, acknowledge, give_up, given_back
 from konvene.delivery.acquire import Acquisition, pass_over_missing
-from konvene.delivery.cells import LAPSED, NO_LOCK, Cell, Decided
 from konvene.delivery.contract import (
     Acknowledged,
     Acquired,
@@ -35,6 +34,7 @@ from konvene.delivery.contract import (
 )
 from konvene.delivery.counts import Counts
 from konvene.delivery.loading import loaded, unfinished
+from konvene.delivery.runs import LAPSED, NO_LOCK, Cell, Decided
 from konvene.delivery.views import in_flight, in_flight_batches
 from konvene.delivery.window import Window
 from konvene.errors import Errors

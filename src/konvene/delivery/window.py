@@ -13,9 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from konvene.delivery.cells import NO_LOCK, NOBODY, Batch, Cell, Decided
 from konvene.delivery.contract import RecordState
 from konvene.delivery.locks import Locks
+from konvene.delivery.runs import NO_LOCK, NOBODY, Batch, Cell, Decided
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED

@@ -14,12 +14,12 @@ from konvene.errors import Errors
 from konvene.groups import views
 from konvene.groups.classic import expiry, log
 from konvene.groups.classic import heartbeat as classic_heartbeat
+from konvene.groups.classic.decision import Step, join_refused, session_key
 from konvene.groups.classic.group import ClassicGroup, GroupIs
 from konvene.groups.classic.join import join
 from konvene.groups.classic.leave import leave
-from konvene.groups.classic.step import Step, join_refused, session_key
 from konvene.groups.classic.sync import sync
-from konvene.groups.consumer import classic as classic_members
+from konvene.groups.consumer import classic_members
 from konvene.groups.consumer import heartbeat as consumer_heartbeat
 from konvene.groups.consumer import leave as consumer_leave
 from konvene.groups.consumer import log as consumer_log
@@ -30,9 +30,10 @@ from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.subscriptions import resolved
 from konvene.groups.consumer.targets import computed
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
-from konvene.groups.epoch_group import Settled
-from konvene.groups.kinds import Group, tombstones
-from konvene.groups.kinds import timers as disarmed
+from konvene.groups.group_type import Group, tombstones
+from konvene.groups.group_type import timers as disarmed
+from konvene.groups.modern.group import Settled
+from konvene.groups.modern.rebalance_trace import SoftIs, take
 from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
@@ -44,27 +45,26 @@ from konvene.groups.offsets.transactional import commit_in_transaction, end_tran
 from konvene.groups.share import initialize as share_partitions
 from konvene.groups.share import leave as share_leave
 from konvene.groups.share import log as share_log
+from konvene.groups.share.decision import Step as ShareStep
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.handlers import HANDLERS as SHARE_HANDLERS
 from konvene.groups.share.handlers import known as share_group
 from konvene.groups.share.heartbeat import same_again as share_again
-from konvene.groups.share.step import Step as ShareStep
 from konvene.groups.share.targets import computed as share_computed
-from konvene.groups.story import SoftIs, take
-from konvene.groups.streams import classic as streams_classic
-from konvene.groups.streams import descriptions
 from konvene.groups.streams import heartbeat as streams_heartbeat
 from konvene.groups.streams import leave as streams_leave
 from konvene.groups.streams import log as streams_log
+from konvene.groups.streams.classic import members as streams_classic
+from konvene.groups.streams.classic.changelog_ends import EndsFound, ends_found
 from konvene.groups.streams.commits import check_fetcher as check_streams_fetcher
+from konvene.groups.streams.decision import Step as StreamsStep
 from konvene.groups.streams.describe import described as streams_group_described
-from konvene.groups.streams.ends import EndsFound, ends_found
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.resolving import refresh_due
-from konvene.groups.streams.resolving import resolved as streams_resolved
-from konvene.groups.streams.step import Step as StreamsStep
 from konvene.groups.streams.targets import computed as tasks_computed
-from konvene.groups.streams.work import TopicsNotCreated, not_created
+from konvene.groups.streams.topology import descriptions
+from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, not_created
+from konvene.groups.streams.topology.resolution import refresh_due
+from konvene.groups.streams.topology.resolution import resolved as streams_resolved
 from konvene.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

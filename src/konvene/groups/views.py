@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
-from konvene.groups.kinds import TYPES, Group, is_empty, protocol_type, tombstones
+from konvene.groups.group_type import TYPES, Group, is_empty, protocol_type, tombstones
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, forget
 from konvene.groups.offsets.pending import PendingOffsets
 from konvene.groups.share.group import ShareGroup

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from konvene.log.disk.files import Disk
 from konvene.log.errors import DamagedLog
-from konvene.log.files import Disk
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"

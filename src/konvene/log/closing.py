@@ -7,7 +7,7 @@ business of `partition`; what the directory writes down of all its logs together
 
 from __future__ import annotations
 
-from konvene.log.cleaner.completing import remove_drafts
+from konvene.log.cleaner.recovery import remove_drafts
 from konvene.log.partition import PartitionLog
 from konvene.log.segment import segment_name
 

@@ -34,8 +34,8 @@ from konvene.log.checkpoints import (
 )
 from konvene.log.closing import forget_written, is_written_down, write_down
 from konvene.log.config import LogConfig
+from konvene.log.disk.files import Disk, Lock, make_directory, replace
 from konvene.log.errors import DamagedLog, LogError, LogGone, LogOffline, WrongDirectory
-from konvene.log.files import Disk, Lock, make_directory, replace
 from konvene.log.opening import open_log
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.recovery import Recovered

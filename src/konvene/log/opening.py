@@ -1,7 +1,7 @@
 """How the log of one partition comes back: from its files to a `PartitionLog` that may be written.
 
 The steps, in order: clear away what an interrupted deletion left; end what an interrupted cleaning began
-(`cleaner.completing`); find the segments; find where the log ends (after a clean close from the indexes,
+(`cleaner.recovery`); find the segments; find where the log ends (after a clean close from the indexes,
 otherwise by reading everything from the recovery point on with checksums); cut a torn tail; read the leader
 epochs; rebuild the producers from the newest snapshot that can be trusted and the batches behind it.
 
@@ -15,12 +15,12 @@ from itertools import pairwise
 
 from konvene.codec.batches import NO_PRODUCER_ID, BatchHeader
 from konvene.codec.errors import CodecError, Malformed
-from konvene.log.cleaner.completing import complete, is_interrupted
+from konvene.log.cleaner.recovery import complete, is_interrupted
 from konvene.log.config import LogConfig
+from konvene.log.disk.files import Disk
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import DamagedLog
-from konvene.log.files import Disk
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted
 from konvene.log.recovery import OnBatch, Recovered, ScanEnd, refuse_unless_torn, scan

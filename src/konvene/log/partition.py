@@ -43,8 +43,9 @@ from konvene.codec.batches import (
 )
 from konvene.codec.compression import Buffer
 from konvene.codec.errors import CodecError
-from konvene.log.cleaner.completing import remove_drafts
+from konvene.log.cleaner.recovery import remove_drafts
 from konvene.log.config import LogConfig
+from konvene.log.disk.files import Disk, replace
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import (
@@ -55,7 +56,6 @@ from konvene.log.errors import (
     OffsetOutOfRange,
     RecordListTooLarge,
 )
-from konvene.log.files import Disk, replace
 from konvene.log.producers import AbortedTransaction, Origin, Producers
 from konvene.log.segment import Segment
 from konvene.log.truncating import truncate

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from konvene.codec.batches import HEADER_SIZE, MAGIC, BatchHeader, check, read_header
 from konvene.codec.errors import CodecError
+from konvene.log.disk.files import File
 from konvene.log.errors import DamagedLog
-from konvene.log.files import File
 from konvene.log.segment import CHUNK_BYTES, Segment
 
 

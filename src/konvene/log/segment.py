@@ -17,8 +17,8 @@ from crc32c import crc32c
 from konvene.codec.batches import HEADER_SIZE, NO_TIMESTAMP, PREFIX_SIZE, BatchHeader, read_header
 from konvene.codec.compression import Buffer
 from konvene.codec.errors import CodecError
+from konvene.log.disk.files import Disk, File, replace
 from konvene.log.errors import DamagedLog
-from konvene.log.files import Disk, File, replace
 from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
 from konvene.log.producers import AbortedTransaction, read_aborted, write_aborted
 

@@ -24,7 +24,7 @@ from konvene.log.producers import Producers
 from konvene.log.segment import Segment
 
 if TYPE_CHECKING:
-    from konvene.log.files import Disk
+    from konvene.log.disk.files import Disk
     from konvene.log.partition import PartitionLog
 
 NAME = ".konvene_summary"

@@ -27,7 +27,7 @@ class StreamsNote(Struct):
 
 
 class PlacementNote(Struct):
-    """What a target costs (`groups.assignors.task_racks.Cost`), and the tags by which."""
+    """What a target costs (`groups.assignors.tasks.racks.Cost`), and the tags by which."""
 
     rack_aware_assignment_tags: tuple[str, ...] = array(string, "0+")
     actives_outside: int = int32("0+")

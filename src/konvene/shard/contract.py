@@ -1,6 +1,6 @@
 """The nouns of the contract between a pure core and the shell that runs it.
 
-The shell's laws, which `broker.coordinator` keeps and every other runner must:
+The shell's laws, which `runtime.coordinator` keeps and every other runner must:
 
 1. An outcome's records are one atomic batch. They are appended, replayed, and only when they are durable do
    its replies leave. A reply of an outcome without records waits for what was appended before it.
@@ -67,7 +67,7 @@ class Context(NamedTuple):
     assignors: Mapping[str, Any] = NO_ASSIGNORS
     """The server-side assignors on offer by name (`groups.assignors.Assignor`), the default first."""
     task_assignors: Mapping[str, Any] = NO_ASSIGNORS
-    """The same for streams groups (`groups.assignors.tasks.TaskAssignor`)."""
+    """The same for streams groups (`groups.assignors.tasks.contract.TaskAssignor`)."""
     principal: str = "User:ANONYMOUS"
     """On whose behalf, as Kafka writes it. Nobody has another name yet."""
     members: int = 0

@@ -18,7 +18,7 @@ from konvene.codec.schema import Struct
 from konvene.records.coordinator import Record
 from konvene.records.share_state import ShareSnapshotKey, ShareUpdateKey
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
-from konvene.share_state import keeping, requests, rules
+from konvene.share_state import pruning, requests, transitions
 from konvene.share_state.requests import SharePartitionKey
 from konvene.share_state.state import At, SharePartitionState, after_snapshot, after_update
 
@@ -33,7 +33,7 @@ class ShareStateShard:
     def __init__(self, updates_per_snapshot: int = UPDATES_PER_SNAPSHOT) -> None:
         self.updates_per_snapshot = updates_per_snapshot
         self.states: dict[SharePartitionKey, SharePartitionState] = {}
-        self.snapshots = keeping.Snapshots()
+        self.snapshots = pruning.Snapshots()
         self.passed_over = 0
         """Records of a kind that is not known, or that say nothing."""
 
@@ -61,7 +61,7 @@ class ShareStateShard:
 
     def load(self, context: Context) -> Outcome:
         """After a restart: go on with keeping the log short."""
-        return keeping.begin(self, context)
+        return pruning.begin(self, context)
 
     def same_again(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
         """Nothing is asked again and again; see `shard.contract`."""
@@ -73,18 +73,18 @@ class ShareStateShard:
 
 
 HANDLERS: dict[type, Callable[[ShareStateShard, Any, Context], Outcome]] = {
-    requests.Write: rules.write,
-    requests.Read: rules.read,
-    requests.ReadSummary: rules.read_summary,
-    requests.Initialize: rules.initialize,
-    requests.Delete: rules.delete,
-    requests.TopicsDeleted: keeping.topics_deleted,
+    requests.Write: transitions.write,
+    requests.Read: transitions.read,
+    requests.ReadSummary: transitions.read_summary,
+    requests.Initialize: transitions.initialize,
+    requests.Delete: transitions.delete,
+    requests.TopicsDeleted: pruning.topics_deleted,
 }
 
 TIMERS: dict[tuple[str], Callable[[ShareStateShard, Context], Outcome]] = {
-    keeping.COLD: keeping.snapshot_cold,
-    keeping.PRUNE: keeping.prune,
-    keeping.ORPHANS: keeping.forget_orphans,
+    pruning.COLD: pruning.snapshot_cold,
+    pruning.PRUNE: pruning.prune,
+    pruning.ORPHANS: pruning.forget_orphans,
 }
 
 

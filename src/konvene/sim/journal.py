@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-from konvene.broker.journal_contract import AppendRefused, Pair, RecordTooLarge, Speech
 from konvene.codec.batches import BatchHeader, EndMarker, Record, build, read_header
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
@@ -18,8 +17,9 @@ from konvene.log.errors import Refused
 from konvene.log.producers import Origin, Producers
 from konvene.records.commits import decode_group_record, encode_group_record
 from konvene.records.transactional import InTransaction, TransactionEnded
+from konvene.runtime.ports import AppendRefused, Pair, RecordTooLarge, Speech
 from konvene.shard.contract import Ending, Producer
-from konvene.sim.agenda import Pause
+from konvene.sim.event_queue import Pause
 
 
 class Batch(NamedTuple):

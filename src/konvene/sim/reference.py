@@ -1,7 +1,7 @@
 """What the simulator does and looks at, as rows: for `konvene sim promises` and for the reference page.
 
 `python -m konvene.sim.reference FILE` writes the page; a test compares the one in the repository with it.
-What is promised per event stands in the docstrings of `sim.promises`; the few promises that are looked at
+What is promised per event stands in the docstrings of `sim.invariants`; the few promises that are looked at
 elsewhere, by the oracle or when it is calm, are rows here.
 """
 
@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from konvene.sim.faults import ALL_FAULTS, ALL_KNOBS
+from konvene.sim.invariants import classes_of
 from konvene.sim.members import kinds, shares, transacts
-from konvene.sim.promises import classes_of
-from konvene.sim.share.promises import PROMISES as OF_SHARE_STATE
-from konvene.sim.transactions.promises import PROMISES as OF_TRANSACTIONS
+from konvene.sim.share.invariants import PROMISES as OF_SHARE_STATE
+from konvene.sim.transactions.invariants import PROMISES as OF_TRANSACTIONS
+from konvene.sim.world.faults import ALL_FAULTS, ALL_KNOBS
 
 __all__ = ["ELSEWHERE", "promise_rows", "render_reference"]
 

@@ -14,19 +14,19 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, Unpack
 
-from konvene.broker.coordinator import Call
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages import BY_NAME
+from konvene.runtime.coordinator import Call
 from konvene.testing.fault import Fault, Happening, Matched
+from konvene.testing.journal_faults import APPENDS, Append
 from konvene.testing.refusal import can_be_refused
 from konvene.testing.rules import Action, After, Match, Matching, Rule, Side, Verb
 from konvene.testing.script import read_script
-from konvene.testing.tap import APPENDS, Append
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.testing.asked import Asked
+    from konvene.testing.request_header import Asked
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.client.protocol import read_assignment
+from konvene.client.consumer.protocol import read_assignment
 from konvene.cluster.names import AUDIT_TOPIC
 from konvene.codec import batches
 from konvene.codec.errors import CodecError
@@ -20,10 +20,10 @@ from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.history import describe
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.assignors import assignor_of
-from konvene.groups.streams.current import Role
+from konvene.groups.streams.current_assignment import Role
 from konvene.groups.streams.group import Member as StreamsMember
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.topology import sources
+from konvene.groups.streams.topology.topology import sources
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, decode_record
 from konvene.shard.contract import Context
@@ -173,7 +173,7 @@ def look(broker: Broker, name: str) -> GroupView:
     if isinstance(group, StreamsGroup):
         return _streams(broker, group, offsets)
     if isinstance(group, ShareGroup):
-        from konvene.testing.group_share import share_view
+        from konvene.testing.share_group import share_view
 
         return share_view(broker, group)
     members = tuple(_member(m, group.protocol_type) for m in group.members.values())

@@ -19,20 +19,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from konvene.client import Admin, ClientSettings, Cluster, Producer, TopicPartition
-from konvene.client.consumer import Consumed
-from konvene.client.fetch import read_partition
-from konvene.client.groups import GroupListing
-from konvene.client.producer import Produced
+from konvene.client.admin.groups import GroupListing
+from konvene.client.consumer.consumer import Consumed
+from konvene.client.consumer.fetch import read_partition
+from konvene.client.producer.producer import Produced
 from konvene.groups.classic.group import State
-from konvene.log.files import Disk, RealDisk
-from konvene.log.memory_disk import MemoryDisk
+from konvene.log.disk.files import Disk, RealDisk
+from konvene.log.disk.memory import MemoryDisk
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from konvene.testing import logged
-from konvene.testing.asked import OWN_CLIENT
+from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, history, look
 from konvene.testing.node import HOST, Node
+from konvene.testing.request_header import OWN_CLIENT
 from konvene.testing.thread import LoopThread
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Konvene:
             self._reserved.bind((HOST, 0))
             self.port = self._reserved.getsockname()[1]
         thread = LoopThread()
-        logged.listen(thread.ident, self.log)
+        captured_logs.listen(thread.ident, self.log)
         self._thread = thread
         try:
             self._node = thread.call(self._begin())
@@ -157,7 +157,7 @@ class Konvene:
         self._node = None
         if self._thread is not None:
             self._thread.close()
-            logged.forget(self._thread.ident)
+            captured_logs.forget(self._thread.ident)
             self._thread = None
 
     # --- asking ---

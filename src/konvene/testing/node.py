@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.broker import Broker
-from konvene.broker.disk_threads import DiskThreads, tell
-from konvene.broker.doors import SYSTEM, Doors
-from konvene.broker.server import Server
+from konvene.broker.net.listener import Server
+from konvene.broker.storage.disk_threads import DiskThreads, tell
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.log.directory import META_NAME, Identity, LogDirectory
-from konvene.log.files import Disk
-from konvene.log.memory_disk import MemoryDisk
-from konvene.testing.gate import Gate
-from konvene.testing.tap import Tap
+from konvene.log.disk.files import Disk
+from konvene.log.disk.memory import MemoryDisk
+from konvene.runtime.environment import SYSTEM, Doors
+from konvene.testing.fault_proxy import Gate
+from konvene.testing.journal_faults import Tap
 
 if TYPE_CHECKING:
     from konvene.testing.faults import Faults

@@ -323,7 +323,7 @@ def _coordinator(words: _Words) -> Do:
 def _of_the_next(words: _Words) -> str | None:
     if not words.starts_with("of", "the", "next"):
         return None
-    from konvene.testing.tap import APPENDS
+    from konvene.testing.journal_faults import APPENDS
 
     api = _api(words)
     if api not in APPENDS:

@@ -17,19 +17,19 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from konvene.broker.doors import Doors
 from konvene.client import Admin, ClientSettings, Cluster, Producer, TopicPartition
-from konvene.client.consumer import Consumed
-from konvene.client.fetch import read_partition
+from konvene.client.consumer.consumer import Consumed
+from konvene.client.consumer.fetch import read_partition
 from konvene.groups.classic.group import State
-from konvene.log.files import Disk
-from konvene.log.memory_disk import MemoryDisk
+from konvene.log.disk.files import Disk
+from konvene.log.disk.memory import MemoryDisk
+from konvene.runtime.environment import Doors
 from konvene.sim.machine.loop import SimLoop
-from konvene.testing import logged
-from konvene.testing.asked import OWN_CLIENT
+from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, history, look
 from konvene.testing.node import Node
+from konvene.testing.request_header import OWN_CLIENT
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -98,11 +98,11 @@ class VirtualKonvene:
         """What a coroutine function returns, called without arguments beside the broker.
 
         Raises `konvene.sim.machine.loop.Deadlock` where everybody waits for what will never come."""
-        logged.listen(threading.get_ident(), self.log)
+        captured_logs.listen(threading.get_ident(), self.log)
         try:
             return self.loop.run_until_complete(self.loop.spawn(TEST, self._run(main)))  # type: ignore[no-any-return]
         finally:
-            logged.forget(threading.get_ident())
+            captured_logs.forget(threading.get_ident())
 
     async def _run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if not self._lives:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from konvene.records.coordinator import Record
 from konvene.records.transactions import TransactionLogKey
 from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome
-from konvene.transactions.end import fenced, markers, needs_next_id
+from konvene.transactions.decision import written
+from konvene.transactions.end_txn import fenced, markers, needs_next_id
 from konvene.transactions.markers import FETCH_PRODUCER_ID, ProducerIdFetched
 from konvene.transactions.state import AT_REST, NO_PRODUCER_ID, NO_TIMEOUT_MS, ONGOING, Transaction
-from konvene.transactions.step import written
 
 if TYPE_CHECKING:
     from konvene.transactions.shard import TransactionShard

@@ -27,9 +27,9 @@ from konvene.messages.add_partitions_to_txn import (
 )
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import TransactionError
-from konvene.transactions.end import EPOCH_BUMP
+from konvene.transactions.decision import as_records_are, check_it_can_be_written, told, written
+from konvene.transactions.end_txn import EPOCH_BUMP
 from konvene.transactions.state import AT_REST, COMPLETE, ONGOING, Partition, Transaction
-from konvene.transactions.step import as_records_are, check_it_can_be_written, told, written
 
 if TYPE_CHECKING:
     from konvene.transactions.shard import TransactionShard

@@ -20,8 +20,8 @@ from konvene.messages.list_transactions import ListTransactionsRequest
 from konvene.records.coordinator import Record, RecordOfVersion0
 from konvene.records.transactions import TransactionLogKey, TransactionLogValue
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
-from konvene.transactions import init
-from konvene.transactions.end import FIRST_WITH_EPOCH_BUMP, end_txn, markers, markers_written
+from konvene.transactions import init_producer_id
+from konvene.transactions.end_txn import FIRST_WITH_EPOCH_BUMP, end_txn, markers, markers_written
 from konvene.transactions.expiry import (
     EXPIRED,
     TIMED_OUT,
@@ -108,12 +108,12 @@ def _ends_the_last_epoch(shard: TransactionShard, request: EndTxnRequest, api_ve
 
 
 NEEDS_PRODUCER_ID: dict[type, Callable[[TransactionShard, Any, int], bool]] = {
-    InitProducerIdRequest: lambda shard, request, version: init.needs_producer_id(shard, request),
+    InitProducerIdRequest: lambda shard, request, version: init_producer_id.needs_producer_id(shard, request),
     EndTxnRequest: _ends_the_last_epoch,
 }
 
 HANDLERS: dict[type, Callable[[TransactionShard, Any, Context], Outcome]] = {
-    InitProducerIdRequest: init.init_producer_id,
+    InitProducerIdRequest: init_producer_id.init_producer_id,
     AddPartitionsToTxnRequest: add_partitions,
     AddOffsetsToTxnRequest: add_offsets,
     EndTxnRequest: end_txn,

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.groups.streams import user_data_rows as rows
-from tests.groups.streams.user_data_rows import ENDPOINTS, VALUES, VECTORS, Row, damaged, vectors
+from tests.groups.streams.classic import user_data_rows as rows
+from tests.groups.streams.classic.user_data_rows import ENDPOINTS, VALUES, VECTORS, Row, damaged, vectors
 
-from konvene.groups.streams.user_data import (
+from konvene.groups.streams.classic.user_data import (
     UserDataError,
     read_assignment_info,
     read_subscription_info,

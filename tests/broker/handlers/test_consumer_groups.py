@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from tests.broker.handlers.asking import Asking, told
 
-from konvene.broker.coordinator import Call, Coordinator
-from konvene.broker.frames import routes
-from konvene.broker.router import HANDLERS as FILES
+from konvene.broker.net.frames import routes
+from konvene.broker.net.router import HANDLERS as FILES
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups import shard
@@ -36,6 +35,7 @@ from konvene.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from konvene.runtime.coordinator import Call, Coordinator
 from konvene.shard.contract import Arm, Context, Outcome, Reply
 
 NO, NONE = Errors.UNSUPPORTED_VERSION, Errors.NONE

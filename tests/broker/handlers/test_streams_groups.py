@@ -8,13 +8,12 @@ from typing import Any
 
 from tests.broker.handlers.asking import Asking, told
 
-from konvene.broker.authorizer import Operation, ResourceType
-from konvene.broker.coordinator import Call
+from konvene.broker.groups.internal_topics import InternalTopics
 from konvene.broker.handlers import streams_group_heartbeat
-from konvene.broker.internal_topics import InternalTopics
+from konvene.broker.net.authorizer import Operation, ResourceType
 from konvene.errors import Errors
-from konvene.groups.streams.configure import InternalTopic
-from konvene.groups.streams.work import TopicsNotCreated, TopicsToCreate
+from konvene.groups.streams.topology.configure import InternalTopic
+from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, TopicsToCreate
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -29,6 +28,7 @@ from konvene.messages.streams_group_topology_description_update import (
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
+from konvene.runtime.coordinator import Call
 
 AT_ONCE = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
 KEPT = {**AT_ONCE, "konvene.streams.topology.description.enable": "true"}

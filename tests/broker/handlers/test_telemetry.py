@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.broker.hostile.wire import Target, started
 
-from konvene.broker.telemetry import MOST_REMEMBERED, PUSH_INTERVAL_MS, REMEMBERED_MS, Telemetry
+from konvene.broker.net.client_metrics import MOST_REMEMBERED, PUSH_INTERVAL_MS, REMEMBERED_MS, Telemetry
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors

@@ -5,8 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.broker.compacted import SETTINGS, T, cleaned, create, damage, fill, found, the_partition, until
 from tests.broker.metrics.scraping import Samples, measured, scrape, value
+from tests.broker.storage.compacted import (
+    SETTINGS,
+    T,
+    cleaned,
+    create,
+    damage,
+    fill,
+    found,
+    the_partition,
+    until,
+)
 
 from konvene.broker.broker import Broker
 from konvene.log.cleaner.contract import Stats

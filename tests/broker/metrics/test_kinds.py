@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.broker.metrics.kinds import KINDS, MOVES, Moved, begins, counts_in_kafka, ends, moved
+from konvene.broker.metrics.group_types import KINDS, MOVES, Moved, begins, counts_in_kafka, ends, moved
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import ClassicGroup, Member
 from konvene.groups.classic.subscriptions import write_assignment
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.log import member_tombstones, target_record
-from konvene.groups.kinds import TYPES
-from konvene.groups.streams.current import MemberAssignment
+from konvene.groups.group_type import TYPES
+from konvene.groups.streams.current_assignment import MemberAssignment
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.log import target_record as streams_target
 from konvene.records.audit import RebalanceValue

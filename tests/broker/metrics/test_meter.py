@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.metrics.kinds import Moved
+from konvene.broker.metrics.group_types import Moved
+from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter, error_finder, log_label, told_interval
-from konvene.broker.metrics.tallies import OTHER
-from konvene.broker.remembered import Known
-from konvene.broker.router import HANDLERS
+from konvene.broker.net.response_cache import Known
+from konvene.broker.net.router import HANDLERS
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages import API_KEYS

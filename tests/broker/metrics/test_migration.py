@@ -8,22 +8,22 @@ from typing import Any
 
 from tests.broker.handlers.asking import Asking
 from tests.broker.metrics.scraping import measured, scrape, value
-from tests.broker.test_share_groups import ready
-from tests.groups.streams.threads import Thread
+from tests.broker.shares.test_groups import ready
+from tests.groups.streams.classic.threads import Thread
 
-from konvene.broker.metrics.census import Census
+from konvene.broker.metrics.group_gauges import Census
+from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter
-from konvene.broker.metrics.tallies import OTHER
 from konvene.errors import Errors
-from konvene.groups.classic.side import ClassicSide
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import Member as ConsumerMember
+from konvene.groups.modern.classic_member import ClassicSide
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.messages.sync_group import SyncGroupRequestAssignment
-from konvene.sim.scenario_streams import topology_of
+from konvene.sim.transcript.streams_commands import topology_of
 
 METRIC = "konvene_group_classic_members"
 SETTINGS = {

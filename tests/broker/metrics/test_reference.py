@@ -9,9 +9,9 @@ import pytest
 
 from konvene.broker.metrics.meter import OF_OFFSETS
 from konvene.broker.metrics.reference import BOUNDS, render_reference
-from konvene.broker.metrics.rows import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric
-from konvene.broker.metrics.share_rows import OURS_OF_DELIVERIES
-from konvene.broker.metrics.table import METRICS
+from konvene.broker.metrics.tables.all_metrics import METRICS
+from konvene.broker.metrics.tables.broker import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric
+from konvene.broker.metrics.tables.shares import OURS_OF_DELIVERIES
 
 ROOT = Path(__file__).parents[3]
 ATTRIBUTES = {

@@ -202,7 +202,7 @@ def test_a_page_that_cannot_be_made_is_an_error_and_no_end(
 
     async def ask(port: int) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("konvene.broker.metrics.page.lines", lambda _: 1 / 0)
+            patch.setattr("konvene.broker.metrics.exposition.lines", lambda _: 1 / 0)
             head, _ = await get(port)
         assert head.startswith("HTTP/1.1 500 Internal Server Error")
 

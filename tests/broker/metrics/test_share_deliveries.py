@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.broker.handlers.asking import Asking, told
-from tests.broker.test_share_fetch import (
+from tests.broker.shares.test_fetch import (
     ACCEPT,
     GROUP,
     QUICK,
@@ -17,9 +17,9 @@ from tests.broker.test_share_fetch import (
     joined,
 )
 
-from konvene.broker.metrics.census import taken
-from konvene.broker.metrics.rows import Seen
-from konvene.broker.metrics.table import read_all
+from konvene.broker.metrics.group_gauges import taken
+from konvene.broker.metrics.tables.all_metrics import read_all
+from konvene.broker.metrics.tables.broker import Seen
 
 Page = dict[tuple[str, ...], float]
 

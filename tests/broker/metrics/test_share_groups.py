@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.broker.handlers.asking import Asking
 from tests.broker.metrics.scraping import measured, scrape, value
-from tests.broker.test_share_groups import AT_ONCE, beats, joined, ready
+from tests.broker.shares.test_groups import AT_ONCE, beats, joined, ready
 
 KAFKAS = "kafka_server_group_coordinator_metrics_"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.broker.handlers.asking import Asking
 from tests.broker.metrics.scraping import Samples, measured, scrape
-from tests.broker.test_share_groups import ready
+from tests.broker.shares.test_groups import ready
 
 from konvene.errors import Errors
 from konvene.messages.streams_group_heartbeat import KeyValue, StreamsGroupHeartbeatRequest
-from konvene.sim.scenario_streams import topology_of
+from konvene.sim.transcript.streams_commands import topology_of
 
 PLACEMENT = "konvene_streams_group_placement_cost"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.broker.metrics.tallies import LONGEST_LABEL, OTHER, Buckets, GroupLabels, Paced
+from konvene.broker.metrics.instruments import LONGEST_LABEL, OTHER, Buckets, GroupLabels, Paced
 
 
 def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed() -> None:

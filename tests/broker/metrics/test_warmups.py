@@ -6,22 +6,22 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.broker.lines import Line
 from tests.broker.metrics.scraping import scrape, value
 from tests.broker.metrics.test_whole import living
+from tests.broker.net.raw_connections import Line
 
-from konvene.broker.metrics.census import Census
-from konvene.broker.metrics.kinds import Moved, moved
+from konvene.broker.metrics.group_gauges import Census
+from konvene.broker.metrics.group_types import Moved, moved
+from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter
-from konvene.broker.metrics.tallies import OTHER
 from konvene.broker.metrics.warmups import Warming, stale_members, warming
-from konvene.groups.assignors.tasks import MemberAssignment
-from konvene.groups.streams.current import Current, Held
+from konvene.groups.assignors.tasks.contract import MemberAssignment
+from konvene.groups.streams.current_assignment import Current, Held
 from konvene.groups.streams.group import Member, Reported, StreamsGroup
 from konvene.groups.streams.log import target_record
-from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.topology.topology import Topology
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
-from konvene.sim.scenario_streams import topology_of
+from konvene.sim.transcript.streams_commands import topology_of
 
 AT_ONCE = {
     "group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0",

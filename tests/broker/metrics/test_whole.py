@@ -10,17 +10,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.broker.holds import held
-from tests.broker.lines import Line, joining, staying, until
+from tests.broker.groups.test_audit import live_and_leave, rows
 from tests.broker.metrics.scraping import Samples, measured, scrape, value
+from tests.broker.net.holds import held
+from tests.broker.net.raw_connections import Line, joining, staying, until
 from tests.broker.running import running
-from tests.broker.test_audit import live_and_leave, rows
 
 from konvene.broker.broker import Broker
-from konvene.broker.coordinator import Call
-from konvene.broker.metrics.kinds import STABLE, begins, ends
+from konvene.broker.metrics.group_types import STABLE, begins, ends
+from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter
-from konvene.broker.metrics.tallies import OTHER
 from konvene.client import Admin, Cluster, Consumer, TopicPartition
 from konvene.cluster.names import AUDIT_TOPIC
 from konvene.errors import Errors
@@ -32,6 +31,7 @@ from konvene.messages.streams_group_heartbeat import (
     Subtopology,
     Topology,
 )
+from konvene.runtime.coordinator import Call
 
 KAFKAS = "kafka_server_group_coordinator_metrics_"
 SOON = {"konvene.heartbeat.policy": "responsive", "group.consumer.assignment.interval.ms": "0"}

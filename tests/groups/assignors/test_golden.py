@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.groups.assignors.golden import Case, cases, kafkas_members, kafkas_topics, kept, moved, sizes
 
-from konvene.groups.assignors import GroupAssignment, SubscriptionType, range, uniform, uniform_mixed
+from konvene.groups.assignors import GroupAssignment, SubscriptionType, range
+from konvene.groups.assignors.uniform import assignor, heterogeneous
 
 ALIKE, MIXED = SubscriptionType.HOMOGENEOUS, SubscriptionType.HETEROGENEOUS
 
@@ -31,7 +32,7 @@ def test_uniform_is_kafkas_in_kafkas_order(case: Case) -> None:
     order = kafkas_members(case.spec.members)
     subscribed = case.spec.members[order[0]].subscribed
     topics = kafkas_topics(topic for topic in case.spec.topics if topic in subscribed)
-    given = uniform.assign_alike(case.spec, order, topics)
+    given = assignor.assign_alike(case.spec, order, topics)
     assert (case.number in OF_TOO_MANY_OTHERS) == (plain(case.output) != plain(given))
     assert sizes(case.output) == sizes(given)
 
@@ -39,12 +40,12 @@ def test_uniform_is_kafkas_in_kafkas_order(case: Case) -> None:
 @pytest.mark.parametrize("case", cases("uniform", MIXED), ids=repr)
 def test_uniform_of_a_mixed_group_is_kafkas_in_kafkas_order(case: Case) -> None:
     order = kafkas_members(case.spec.members)
-    assert plain(case.output) == plain(uniform_mixed.as_kafka(case.spec, order).answer())
+    assert plain(case.output) == plain(heterogeneous.as_kafka(case.spec, order).answer())
 
 
 @pytest.mark.parametrize("case", cases("uniform", ALIKE), ids=repr)
 def test_uniform_is_as_good_in_our_order(case: Case) -> None:
-    given = uniform.assign(case.spec)
+    given = assignor.assign(case.spec)
     assert sizes(case.output) == sizes(given)
     assert case.figures["moved"] == moved(case.spec, given)
     assert case.figures["kept"] == kept(case.spec, given)
@@ -53,7 +54,7 @@ def test_uniform_is_as_good_in_our_order(case: Case) -> None:
 @pytest.mark.parametrize("case", cases("uniform", MIXED), ids=repr)
 def test_uniform_of_a_mixed_group_is_no_worse_in_our_order(case: Case) -> None:
     """Never less balanced; and no more moves, but for cases that are named, where it is more balanced."""
-    given = uniform.assign(case.spec)
+    given = assignor.assign(case.spec)
     more = moved(case.spec, given) - case.figures["moved"]
     assert sizes(given) <= sizes(case.output)
     assert max(sizes(given)) - min(sizes(given)) <= case.figures["spread"]

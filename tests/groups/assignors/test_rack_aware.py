@@ -9,7 +9,8 @@ from hypothesis import given as whenever
 from tests.groups.assignors.golden import cases, moved, near, sizes
 from tests.groups.assignors.groups import TOPICS, groups, having, with_member
 
-from konvene.groups.assignors import GroupAssignment, GroupSpec, MemberSpec, TopicSpec, rack_aware, uniform
+from konvene.groups.assignors import GroupAssignment, GroupSpec, MemberSpec, TopicSpec, rack_aware
+from konvene.groups.assignors.uniform import assignor
 
 ORDERS, PAYMENTS = sorted(TOPICS[:2])
 A, B, C = (frozenset(rack) for rack in "abc")
@@ -29,7 +30,7 @@ def of_orders(given: GroupAssignment) -> dict[str, tuple[int, ...]]:
 def test_everybody_reads_what_is_near() -> None:
     spec = group("abc", (C, B, A, C, B, A))
     assert of_orders(rack_aware.assign(spec)) == {"0a": (2, 5), "1b": (1, 4), "2c": (0, 3)}
-    assert near(spec, uniform.assign(spec)) == 0
+    assert near(spec, assignor.assign(spec)) == 0
 
 
 def test_balance_comes_first() -> None:
@@ -111,7 +112,7 @@ def test_no_balanced_answer_is_nearer(spec: GroupSpec) -> None:
 
 @whenever(groups(racks=False))
 def test_without_racks_it_is_uniform(spec: GroupSpec) -> None:
-    assert rack_aware.assign(spec) == uniform.assign(spec)
+    assert rack_aware.assign(spec) == assignor.assign(spec)
 
 
 def test_nearer_than_kafka_in_its_own_cases() -> None:
@@ -120,6 +121,6 @@ def test_nearer_than_kafka_in_its_own_cases() -> None:
     for case in cases("uniform"):
         given = rack_aware.assign(case.spec)
         assert sizes(given) <= sizes(case.output)
-        assert near(case.spec, given) >= near(case.spec, uniform.assign(case.spec))
+        assert near(case.spec, given) >= near(case.spec, assignor.assign(case.spec))
         ours, theirs = ours + near(case.spec, given), theirs + near(case.spec, case.output)
     assert ours > 1.5 * theirs > 0

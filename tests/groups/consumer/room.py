@@ -17,7 +17,7 @@ from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED, PartitionAssignorError
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.consumer.current import Epochs
+from konvene.groups.consumer.current_assignment import Epochs
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.regex import matching
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved, RegexesToResolve
@@ -31,8 +31,8 @@ from konvene.records.commits import encode_group_record
 from konvene.shard.contract import Arm, Context, Outcome, Rebalance
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
-from konvene.sim.compaction import compacted
 from konvene.sim.journal import Batch, batch_of, replayed
+from konvene.sim.world.compaction import compacted
 
 ORDERS, AUDIT = (Uuid(name.encode().ljust(16, b"-")) for name in ("orders", "audit"))
 

@@ -2,7 +2,7 @@
 
 Some of these were mistakes of clients. It is shown that ours does not make them, against the coordinator
 itself, and what a coordinator does with a client that does. `Reader` is our client's own machine
-(`client.membership`), with an application that takes over what it is told.
+(`client.consumer.membership`), with an application that takes over what it is told.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ import pytest
 from tests.broker.running import running
 from tests.groups.consumer.room import AUDIT, ORDERS, Room, error, kept, plain, topics
 
-from konvene.broker.authorizer import Operation, Resource
-from konvene.broker.coordinator import Call
-from konvene.broker.group_work import resolve
-from konvene.client.connection import Connection
-from konvene.client.membership import Membership, State, Topics, Units
+from konvene.broker.groups.background_work import resolve
+from konvene.broker.net.authorizer import Operation, Resource
+from konvene.client.consumer.membership import Membership, State, Topics, Units
+from konvene.client.net.connection import Connection
 from konvene.configs import BrokerConfig
 from konvene.configs.alter import validate_group
 from konvene.configs.errors import ConfigError
 from konvene.errors import Errors
 from konvene.groups.consumer import log
-from konvene.groups.consumer.current import Current, MemberState
+from konvene.groups.consumer.current_assignment import Current, MemberState
 from konvene.groups.consumer.group import Member
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.consumer.work import RegexesToResolve
@@ -54,6 +53,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.records.commits import encode_group_record
+from konvene.runtime.coordinator import Call
 from konvene.sim.journal import batch_of
 
 NONE, FENCED, UNKNOWN = Errors.NONE, Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID

@@ -12,7 +12,7 @@ from tests.groups.consumer.room import AUDIT, ORDERS, Room, error, kept, plain, 
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.consumer.current import MemberState
+from konvene.groups.consumer.current_assignment import MemberState
 from konvene.groups.consumer.group import ConsumerGroup, State
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.offset_commit import (

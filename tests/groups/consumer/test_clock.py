@@ -6,7 +6,7 @@ it stands in the log. In Kafka a group waits until the clock is where it was.
 
 from __future__ import annotations
 
-from konvene.sim.scenario import Scenario
+from konvene.sim.transcript.scenario import Scenario
 
 AN_HOUR_BACK = "clock -3600000"
 

@@ -13,7 +13,7 @@ from tests.groups.consumer.room import AUDIT, ORDERS, Room, error, kept, plain, 
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
-from konvene.groups.consumer import convert, targets
+from konvene.groups.consumer import conversion, targets
 from konvene.groups.consumer.group import State
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -315,13 +315,13 @@ def test_who_may_be_downgraded(policy: str, size: int, left: list[str], expected
     room.configure({"group.consumer.migration.policy": policy, "group.max.size": str(size)})
     by_name = {"old": old.member_id, "new": "new"}
     leaving = [m for m in room.group.members.values() if m.member_id not in [by_name[who] for who in left]]
-    assert convert.may_downgrade(room.group, leaving, room.context()) is expected
+    assert conversion.may_downgrade(room.group, leaving, room.context()) is expected
 
 
 def test_what_is_gone_is_not_told_to_classic_members() -> None:
     """Partitions by name, sorted, without topics that there are no more."""
     there = topics(orders=6)
-    assert convert.by_name({AUDIT: (1, 0), ORDERS: (5, 3)}, there) == [("orders", (3, 5))]
+    assert conversion.by_name({AUDIT: (1, 0), ORDERS: (5, 3)}, there) == [("orders", (3, 5))]
 
 
 def test_a_heartbeat_may_name_a_topic_more_than_once() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from konvene.codec import batches as rb
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.current import NOBODY, Current, MemberState
+from konvene.groups.consumer.current_assignment import NOBODY, Current, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, State
 from konvene.groups.consumer.log import (
     REPLAYS,
@@ -28,8 +28,8 @@ from konvene.groups.consumer.log import (
 )
 from konvene.records import consumer as rc
 from konvene.records.coordinator import Record
-from konvene.sim.compaction import compacted
 from konvene.sim.journal import Batch, batch_of
+from konvene.sim.world.compaction import compacted
 
 LOG = Path(__file__).parents[2] / "vectors" / "logs" / "consumer"
 

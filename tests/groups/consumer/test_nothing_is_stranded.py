@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.sim.scenario import Scenario
+from konvene.sim.transcript.scenario import Scenario
 
 RANGE = "reads=orders protocols=range"
 

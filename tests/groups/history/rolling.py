@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.groups.history.walking import SUMS, Walk, Walker
-from tests.groups.streams.threads import Thread
+from tests.groups.streams.classic.threads import Thread
 
 from konvene.errors import Errors
 from konvene.groups.classic.subscriptions import write_assignment
-from konvene.groups.streams.user_data import AssignmentInfo, write_assignment_info
+from konvene.groups.streams.classic.user_data import AssignmentInfo, write_assignment_info
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.sync_group import SyncGroupRequestAssignment
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from tests.groups.history.logs import Batch, Entry
 
-from konvene.broker.coordinator import Call, Explained
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
@@ -29,10 +28,11 @@ from konvene.messages.alter_share_group_offsets import (
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.records.audit import RebalanceValue
+from konvene.runtime.coordinator import Call, Explained
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
-from konvene.sim.agenda import Agenda
-from konvene.sim.shell import Shell
+from konvene.sim.event_queue import Agenda
+from konvene.sim.runtime import Shell
 
 OFTEN_ENOUGH_MS = 5_000
 NAMES = ("a", "b", "c")

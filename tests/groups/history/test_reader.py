@@ -6,8 +6,7 @@ from typing import Any
 
 from tests.groups.history.logs import Batch, Entry, told
 
-from konvene.groups.classic.side import ClassicSide
-from konvene.groups.consumer.current import Current, MemberState
+from konvene.groups.consumer.current_assignment import Current, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.log import (
     assignment_record,
@@ -18,6 +17,7 @@ from konvene.groups.consumer.log import (
     member_tombstones,
 )
 from konvene.groups.history import History
+from konvene.groups.modern.classic_member import ClassicSide
 from konvene.groups.streams import log as streams_log
 from konvene.groups.streams.group import Member as StreamsMember
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata

@@ -13,7 +13,7 @@ from tests.groups.history.walking import plain
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.share import log as share
-from konvene.groups.share.current import Current
+from konvene.groups.share.current_assignment import Current
 from konvene.groups.share.group import Member
 from konvene.groups.share.state_topics import Some, StateTopics
 from konvene.records.audit import RebalanceValue

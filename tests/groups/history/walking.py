@@ -13,9 +13,9 @@ from konvene.codec.uuid import Uuid
 from konvene.messages.streams_group_heartbeat import KeyValue, StreamsGroupHeartbeatRequest, TaskOffset
 from konvene.records.audit import RebalanceValue
 from konvene.shard.image import Topic, Topics
-from konvene.sim.event import Event
-from konvene.sim.life import Life
-from konvene.sim.scenario_streams import topology_of
+from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.streams_commands import topology_of
+from konvene.sim.world.event import Event
 
 STATELESS, COUNTS = "0:orders", "0:orders>words|1:<words/4!counts"
 """The second one needs topics that somebody has to make."""

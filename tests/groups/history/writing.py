@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.groups.history.logs import Batch, Entry
 
-from konvene.groups.consumer.current import Current, MemberState
+from konvene.groups.consumer.current_assignment import Current, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
 from konvene.groups.consumer.log import (
     assignment_record,

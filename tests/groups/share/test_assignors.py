@@ -11,8 +11,8 @@ from tests.groups.assignors.golden import sizes, units
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError, checks
 from konvene.groups.assignors import GroupSpec, MemberSpec, PartitionAssignorError, TopicSpec
-from konvene.groups.assignors.share import SHARE_ASSIGNORS, assignor_of
-from konvene.groups.assignors.simple import units_of
+from konvene.groups.assignors.share.simple import units_of
+from konvene.groups.assignors.share.table import SHARE_ASSIGNORS, assignor_of
 from konvene.shard.contract import Context
 
 TOPICS = tuple(Uuid(f"topic-{i}".encode().ljust(16, b".")) for i in range(4))

@@ -11,20 +11,14 @@ from typing import Any
 import pytest
 from tests.groups.assignors.golden import units
 
-from konvene.broker.group_log import read
+from konvene.broker.groups.record_serde import read
 from konvene.codec import batches as rb
 from konvene.codec.uuid import Uuid
-from konvene.groups.assignors import (
-    GroupSpec,
-    MemberAssignment,
-    MemberSpec,
-    SubscriptionType,
-    TopicSpec,
-    simple,
-)
+from konvene.groups.assignors import GroupSpec, MemberAssignment, MemberSpec, SubscriptionType, TopicSpec
+from konvene.groups.assignors.share import simple
 from konvene.groups.shard import GroupShard
 from konvene.groups.share import log
-from konvene.groups.share.current import Current, advance
+from konvene.groups.share.current_assignment import Current, advance
 from konvene.groups.share.group import ShareGroup
 from konvene.records.commits import encode_group_record
 from konvene.records.coordinator import Record

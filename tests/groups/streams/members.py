@@ -14,8 +14,8 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
-from konvene.sim.scenario import Scenario
-from konvene.sim.scenario_streams import ROLES
+from konvene.sim.transcript.scenario import Scenario
+from konvene.sim.transcript.streams_commands import ROLES
 
 Unit = tuple[str, str, int]
 """A role, a subtopology's id, a partition."""

@@ -10,7 +10,7 @@ import pytest
 from tests.groups.streams.members import Play
 
 from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.streams.current import Role
+from konvene.groups.streams.current_assignment import Role
 from konvene.groups.streams.group import State, StreamsGroup
 from konvene.messages.streams_group_heartbeat import Status
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.groups.streams.classic.threads import Thread
 from tests.groups.streams.members import Member
 from tests.groups.streams.restorers import Restorer, Story, rounds
-from tests.groups.streams.threads import Thread
 
-from konvene.groups.streams import classic_tasks
-from konvene.groups.streams.user_data import (
+from konvene.groups.streams.classic import tasks
+from konvene.groups.streams.classic.user_data import (
     AssignmentInfo,
     SubscriptionInfo,
     UserDataError,
@@ -111,7 +111,7 @@ def test_what_everybody_is_told_is_written_once(monkeypatch: pytest.MonkeyPatch)
         written.append(info)
         return write_hosts(info)
 
-    monkeypatch.setattr(classic_tasks, "write_hosts", write)
+    monkeypatch.setattr(tasks, "write_hosts", write)
     before = told(bob)
     for thread in (bob, cid, bob):
         thread.join(story)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from konvene.codec import batches as rb
-from konvene.groups.streams.current import Current, Held, MemberState, Role
+from konvene.groups.streams.current_assignment import Current, Held, MemberState, Role
 from konvene.groups.streams.group import Member, State, StreamsGroup
 from konvene.groups.streams.log import (
     REPLAYS,
@@ -28,8 +28,8 @@ from konvene.groups.streams.log import (
 )
 from konvene.records import streams as rs
 from konvene.records.coordinator import GROUP_RECORDS, Record, encode_record
-from konvene.sim.compaction import compacted
 from konvene.sim.journal import Batch, batch_of
+from konvene.sim.world.compaction import compacted
 
 LOG = Path(__file__).parents[2] / "vectors" / "logs" / "streams"
 

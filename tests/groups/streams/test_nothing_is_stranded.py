@@ -18,7 +18,7 @@ from tests.groups.streams.members import Member, Play
 
 from konvene.errors import Errors
 from konvene.groups.streams.group import State
-from konvene.sim.promises.streams_targets import tasks_of
+from konvene.sim.invariants.streams.targets import tasks_of
 
 ENOUGH = 8
 """Rounds: one to see the topics and one to make them, one to hear of a target, one to give up, one to hear of

@@ -7,14 +7,14 @@ from tests.groups.streams.members import Play
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
-from konvene.groups.assignors import sticky
-from konvene.groups.assignors.task_racks import Cost
-from konvene.groups.assignors.tasks import AssignmentConfigs, TaskAssignor
-from konvene.groups.streams.configure import KAFKA, KIP, Status
+from konvene.groups.assignors.sticky import assignor
+from konvene.groups.assignors.tasks.contract import AssignmentConfigs, TaskAssignor
+from konvene.groups.assignors.tasks.racks import Cost
 from konvene.groups.streams.racks import group_cost, racks_of, spreading
-from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.topology.configure import KAFKA, KIP, Status
+from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.image import Topic, Topics
-from konvene.sim.scenario_streams import topology_of
+from konvene.sim.transcript.streams_commands import topology_of
 
 TAGS = "group.streams.rack.aware.assignment.tags"
 SAYS_WHAT_IS_MISSING = (
@@ -54,13 +54,13 @@ def test_partitions_whose_racks_nobody_knows_say_nothing() -> None:
 
 def test_only_sticky_is_followed_by_an_exchange_and_only_by_the_kip() -> None:
     """Other assignors look at tags, or do not want to."""
-    kafkas, own = TaskAssignor("sticky", sticky.assign), TaskAssignor("sticky", lambda spec, _: {})
+    kafkas, own = TaskAssignor("sticky", assignor.assign), TaskAssignor("sticky", lambda spec, _: {})
     tagged, untagged = AssignmentConfigs(1, ("zone",)), AssignmentConfigs(1)
     assert spreading(kafkas, tagged, KAFKA) is kafkas
     assert spreading(kafkas, untagged, KIP) is kafkas
     assert spreading(own, tagged, KIP) is own
     assert spreading(kafkas, tagged, KIP).name == "sticky"
-    assert spreading(kafkas, tagged, KIP).assign is not sticky.assign
+    assert spreading(kafkas, tagged, KIP).assign is not assignor.assign
 
 
 def zoned(mode: str, **settings: str) -> Play:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.groups.streams.topologies import info, sent, sub, topology, vectors
+from tests.groups.streams.topology.topologies import info, sent, sub, topology, vectors
 
 from konvene.cluster import names
 from konvene.codec.json import from_json
 from konvene.errors import Errors
-from konvene.groups.streams import expressions, validate
-from konvene.groups.streams.configure import KAFKA, KIP, configure
+from konvene.groups.streams import validate
+from konvene.groups.streams.topology import expressions
+from konvene.groups.streams.topology.configure import KAFKA, KIP, configure
 from konvene.groups.streams.validate import (
     RULES,
     check_names,

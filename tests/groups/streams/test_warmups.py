@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from tests.groups.streams.restorers import END, Restorer, Story, causes, restorer, rounds
-from tests.groups.streams.topologies import sub, topology
+from tests.groups.streams.topology.topologies import sub, topology
 
 from konvene.codec.compile import decode, encode
 from konvene.groups.streams.assignors import assignment_configs, read_configs

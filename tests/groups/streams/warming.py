@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from konvene.groups.assignors.progress import Progress
-from konvene.groups.assignors.tasks import GroupAssignment, GroupSpec, MemberAssignment, TopologyDescriber
+from konvene.groups.assignors.tasks.contract import (
+    GroupAssignment,
+    GroupSpec,
+    MemberAssignment,
+    TopologyDescriber,
+)
+from konvene.groups.assignors.tasks.lags import Progress
 
 
 def one_by_one(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:

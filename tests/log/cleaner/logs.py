@@ -7,17 +7,17 @@ from typing import Any
 
 from konvene.codec import batches as rb
 from konvene.codec.batches import BatchHeader
-from konvene.log.cleaner import choosing, swapping
+from konvene.log.cleaner import segment_swap, selection
 from konvene.log.cleaner.contract import CLEANED, Group, Stats, Task
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
-from konvene.log.dump import find
-from konvene.log.files import Disk
+from konvene.log.disk.files import Disk
+from konvene.log.disk.memory import MemoryDisk
 from konvene.log.index import OffsetIndex, TimeIndex
-from konvene.log.memory_disk import MemoryDisk
+from konvene.log.inspect.dump import find
+from konvene.log.inspect.verify import verify
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import AbortedTransaction, write_aborted
-from konvene.log.verify import verify
 
 NOW = 1_760_000_000_000
 T0 = TopicPartition("t", 0)
@@ -76,8 +76,8 @@ def last_values(log: PartitionLog) -> dict[bytes, tuple[int, bytes | None]]:
 
 def task_for(directory: LogDirectory, log: PartitionLog) -> Task:
     """All that may be cleaned now."""
-    seen = choosing.look(log, directory.cleaned_to(T0), log.end_offset, NOW)
-    return choosing.task_of(log, seen, log.end_offset, NOW, 1 << 20)
+    seen = selection.look(log, directory.cleaned_to(T0), log.end_offset, NOW)
+    return selection.task_of(log, seen, log.end_offset, NOW, 1 << 20)
 
 
 def draft(
@@ -138,7 +138,7 @@ def run(directory: LogDirectory, clean: Cleaning) -> list[Batches]:
     log = directory.logs[T0]
     held = [content(log)]
     task = task_for(directory, log)
-    swapping.begin(directory, T0, task)
+    segment_swap.begin(directory, T0, task)
     steps = clean(directory.disk, task)
     while True:
         try:
@@ -147,12 +147,12 @@ def run(directory: LogDirectory, clean: Cleaning) -> list[Batches]:
             stats = end.value
             break
         if isinstance(told, Group):
-            swapping.swap(log, told)
+            segment_swap.swap(log, told)
             held.append(content(log))
-    swapping.finish(log)
+    segment_swap.finish(log)
     directory.note_cleaned(T0, stats.end_offset)
-    swapping.remove_deleted(log, NOW)
-    swapping.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms)
+    segment_swap.remove_deleted(log, NOW)
+    segment_swap.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms)
     return held
 
 

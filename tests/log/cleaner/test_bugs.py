@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from tests.log.cleaner.logs import CONFIG, NOW, T0, last_values, opened, put, run, task_for
 
-from konvene.broker.group_log import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SPEECH
 from konvene.codec.batches import build_simple, read_header
 from konvene.groups.shard import GroupShard
 from konvene.log.cleaner.cleaning import clean
 from konvene.log.directory import LogDirectory
-from konvene.log.memory_disk import MemoryDisk
+from konvene.log.disk.memory import MemoryDisk
 from konvene.log.partition import PartitionLog
 from konvene.records.commits import Committed, OffsetCommitted
-from konvene.sim.cleaned import cleaned
+from konvene.sim.world.cleaner import cleaned
 
 SMALL = replace(CONFIG, segment_bytes=4_000, delete_retention_ms=0)
 

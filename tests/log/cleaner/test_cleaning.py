@@ -18,10 +18,10 @@ from konvene.codec.batches import BatchHeader, Record
 from konvene.log.cleaner import cleaning
 from konvene.log.cleaner.cleaning import CHUNK_BYTES, clean, group_by_size
 from konvene.log.cleaner.contract import CLEANED, Group, LastRecord, Source
+from konvene.log.disk.files import RealDisk
+from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import DamagedLog
-from konvene.log.files import RealDisk
 from konvene.log.index import OffsetIndex, TimeIndex
-from konvene.log.memory_disk import MemoryDisk, PowerCut
 
 
 def cleaned_names(log: Log) -> list[str]:

@@ -34,12 +34,12 @@ from tests.log.cleaner.logs import (
 )
 
 from konvene.codec import batches as rb
-from konvene.log.cleaner import swapping
+from konvene.log.cleaner import segment_swap
 from konvene.log.cleaner.cleaning import clean
 from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP, Group
 from konvene.log.directory import LogDirectory
+from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import LogOffline
-from konvene.log.memory_disk import MemoryDisk, PowerCut
 from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
 
@@ -165,30 +165,30 @@ class Run:
         """As a broker does it. Raises `LogOffline`, and OSError where the cleaning was given up."""
         directory, log = self.directory, self.log
         task = task_for(directory, log)
-        swapping.begin(directory, T0, task)
+        segment_swap.begin(directory, T0, task)
         try:
             steps = self._clean(self.disk, task)
             for told in steps:
                 if isinstance(told, Group):
                     self._exchange(told)
         except OSError:
-            swapping.give_up(log)
+            segment_swap.give_up(log)
             raise
-        swapping.finish(log)
+        segment_swap.finish(log)
         directory.note_cleaned(T0, task.first_uncleanable_offset)
-        swapping.remove_deleted(log, NOW)
-        swapping.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms)
+        segment_swap.remove_deleted(log, NOW)
+        segment_swap.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms)
 
     def _exchange(self, group: Group) -> None:
         log = self.log
         try:
-            swapping.ready(self.disk, PLACE, group)
+            segment_swap.ready(self.disk, PLACE, group)
         except OSError as error:
             log.health.fail("cannot rename", error)
         self.promised += 1
-        assert swapping.put_in_place(log, group)
+        assert segment_swap.put_in_place(log, group)
         self.stages.append(Held.of(log))
-        swapping.settle(log)
+        segment_swap.settle(log)
 
 
 def whole_run(case: Case) -> tuple[list[Held], int, int]:

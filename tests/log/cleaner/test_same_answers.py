@@ -2,7 +2,7 @@
 
 Cleaned up to anywhere, from anywhere on, with their tombstones and without; and read half before and half
 after, as a coordinator does that loads while the cleaner works (KAFKA-19862). Logs of the simulator are held
-to the same wherever it looks at one (`konvene.sim.compaction`).
+to the same wherever it looks at one (`konvene.sim.world.compaction`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.transactions import TRANSACTION_SPEECH
+from konvene.broker.transactions.coordinators import TRANSACTION_SPEECH
 from konvene.codec.batches import batches, read_header
-from konvene.sim.cleaned import cleaned
-from konvene.sim.compaction import read_bytes, seen
+from konvene.sim.world.cleaner import cleaned
+from konvene.sim.world.compaction import read_bytes, seen
 from konvene.transactions.shard import TransactionShard
 
 LOGS = Path(__file__).parents[2] / "vectors" / "logs"

@@ -17,12 +17,12 @@ from tests.log.cleaner.logs import (
     task_for,
 )
 
-from konvene.log.cleaner import swapping
+from konvene.log.cleaner import segment_swap
 from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP
-from konvene.log.dump import Batch, find, walk
-from konvene.log.memory_disk import MemoryDisk
-from konvene.log.repair import carry_out, durable_offsets, plan
-from konvene.log.verify import verify
+from konvene.log.disk.memory import MemoryDisk
+from konvene.log.inspect.dump import Batch, find, walk
+from konvene.log.inspect.repair import carry_out, durable_offsets, plan
+from konvene.log.inspect.verify import verify
 
 
 def filled(records=30):
@@ -36,10 +36,10 @@ def filled(records=30):
 
 def half_done(disk, directory, log):
     """A cleaning that has come to `ready`; what the log holds when it is done."""
-    swapping.begin(directory, T0, task_for(directory, log))
+    segment_swap.begin(directory, T0, task_for(directory, log))
     clean = keeping(last_of_each_key(log), [tuple(bases(log)[:-1])])
     group = next(clean(disk, log.cleaning))
-    swapping.ready(disk, PLACE, group)
+    segment_swap.ready(disk, PLACE, group)
     whole = opened(disk.copy())[1]
     return content(whole)
 

@@ -9,8 +9,8 @@ from konvene.codec.batches import BatchHeader, Record
 from konvene.codec.compression import Compression
 from konvene.log.cleaner.cleaning import SUFFIXES, clean
 from konvene.log.cleaner.contract import CLEANED, Group, LastRecord, Progress, Source, Stats, Task
-from konvene.log.files import Disk
-from konvene.log.memory_disk import MemoryDisk
+from konvene.log.disk.files import Disk
+from konvene.log.disk.memory import MemoryDisk
 from konvene.log.producers import AbortedTransaction, read_aborted, write_aborted
 from konvene.log.segment import segment_name
 

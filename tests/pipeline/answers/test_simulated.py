@@ -16,8 +16,8 @@ from konvene.pipeline.answers.sentences import note, sentence, title
 from konvene.pipeline.answers.summary import summarise
 from konvene.pipeline.answers.timeline import timeline
 from konvene.pipeline.answers.why import tell
-from konvene.pipeline.simulated import tables_of
-from konvene.sim.run import Run
+from konvene.pipeline.sweeps.simulated_log import tables_of
+from konvene.sim.runs.run import Run
 
 KINDS = (("classic",), ("static",), ("consumer",), ("consumer-static",), ("migration",), ("streams",))
 UNTOLD = re.compile(r"None|\bnan\b|  |;;|: ;|, ;|^\W|[^.”)]$|-\d+ (?:partition|task|ms|min)|\{|\}")

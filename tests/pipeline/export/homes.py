@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from konvene.pipeline.parquet import Sink
 from konvene.pipeline.tables import TABLES
-from konvene.pipeline.warehouse import DataFile, Warehouse
+from konvene.pipeline.warehouse.parquet import Sink
+from konvene.pipeline.warehouse.warehouse import DataFile, Warehouse
 
 TABLE = "topic_name"
 

@@ -10,12 +10,12 @@ import pytest
 from tests.pipeline.commit_logs import LOGS
 from tests.pipeline.export.homes import TABLE, add, warehouse
 
-from konvene.pipeline import read
 from konvene.pipeline.engine import Local
 from konvene.pipeline.export import ExportError, MissingExtra, delta
 from konvene.pipeline.export.delta import APPLICATION, export
-from konvene.pipeline.ingest import ingest
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.ingest.ingest import ingest
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 deltalake = pytest.importorskip("deltalake")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from tests.pipeline.reduce.reading import Rows, named
 
-from konvene.broker.coordinator import Explained
 from konvene.pipeline.reduce import PartitionReducer
-from konvene.pipeline.simulated import audit_rows
-from konvene.sim.faults import Options
-from konvene.sim.world import Measure, World
+from konvene.pipeline.sweeps.simulated_log import audit_rows
+from konvene.runtime.coordinator import Explained
+from konvene.sim.world.faults import Options
+from konvene.sim.world.world import Measure, World
 
 CALM = ("compaction", "append.fails", "too.large", "sync.fails")
 """What would lose records, or what was said of them."""

@@ -9,7 +9,7 @@ from tests.groups.history.logs import Batch, Entry
 from tests.pipeline.reduce.reading import golden_rows, reduced
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.current import Current, MemberState
+from konvene.groups.consumer.current_assignment import Current, MemberState
 from konvene.groups.consumer.group import Member
 from konvene.groups.consumer.log import (
     assignment_record,

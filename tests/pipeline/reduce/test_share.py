@@ -12,10 +12,10 @@ from tests.pipeline.reduce.reading import Rows, feed, final, named, names_of, re
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.share import log as share
-from konvene.groups.share.current import Current
+from konvene.groups.share.current_assignment import Current
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.pipeline.reduce import PartitionReducer
-from konvene.pipeline.simulated import audit_rows
+from konvene.pipeline.sweeps.simulated_log import audit_rows
 from konvene.records.coordinator import Record
 
 LIKE_GONE = {"member-left": "member-left|session-expired", "session-expired": "member-left|session-expired"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.pipeline.test_live import delete_records
+from tests.pipeline.sources.test_live import delete_records
 
 from konvene.pipeline.sources.decode import reading
 from konvene.pipeline.sources.plan import Live, Slice

@@ -11,7 +11,7 @@ import pytest
 from bench.coordinator_log import write_log
 
 from konvene.codec.batches import batches
-from konvene.pipeline.files import Partition
+from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.limits import Limit
 from konvene.pipeline.sources.plan import Files, Slice, Wanted
 

@@ -40,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all tests share; tasks are tried again, as in a cluster."""
     from tests.pipeline.spark.cluster import SHORT_LIVED
 
-    from konvene.pipeline.session import build, settings
+    from konvene.pipeline.spark.session import build, settings
 
     java = settings()["spark.driver.extraJavaOptions"]
     folder = tmp_path_factory.mktemp("spark")

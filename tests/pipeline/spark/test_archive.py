@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipeline.ingest.test_archive import cleaned, logs_of, removed
 from tests.pipeline.spark.test_source import read
 from tests.pipeline.streaming import at_once, sums
-from tests.pipeline.test_archive import cleaned, logs_of, removed
 
-from konvene.pipeline import stream as streams
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.spark import stream as streams
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,11 +19,11 @@ from konvene.pipeline.engine import Local
 TASK_BYTES = 20_000
 DRIVER = """
 import json, os, sys, time
-from konvene.pipeline.build import build
+from konvene.pipeline.gold.build import build
 from konvene.pipeline.engine import Spark
-from konvene.pipeline.ingest import ingest
-from konvene.pipeline.session import build as session
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.ingest.ingest import ingest
+from konvene.pipeline.spark.session import build as session
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 master, host, java, logs, folder, task_bytes = sys.argv[1:]
 spark = session(

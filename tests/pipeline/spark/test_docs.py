@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.docs.pages import ROOT, blocks, rows
-from tests.pipeline.test_live import GROUPS, commit
+from tests.pipeline.sources.test_live import GROUPS, commit
 
-from konvene.pipeline.session import settings
+from konvene.pipeline.spark.session import settings
 from konvene.testing import Konvene
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_the_examples_run(
 ) -> None:
     """With logs of Kafka's, a live broker, and the session of these tests in place of one of their own."""
     commit(konvene, GROUPS, 1)
-    monkeypatch.setattr("konvene.pipeline.session.build", lambda *_, **__: spark)
+    monkeypatch.setattr("konvene.pipeline.spark.session.build", lambda *_, **__: spark)
     places = {
         "/var/kafka-logs": str(LOGS), "localhost:9092": konvene.bootstrap, "/data": str(tmp_path),
     }  # fmt: skip

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from konvene.pipeline import read
-from konvene.pipeline.build import build
 from konvene.pipeline.engine import Engine, Local, Spark
-from konvene.pipeline.frames import frames, views
-from konvene.pipeline.ingest import ingest
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.gold.build import build
+from konvene.pipeline.ingest.ingest import ingest
+from konvene.pipeline.spark.frames import frames, views
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

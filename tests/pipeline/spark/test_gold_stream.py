@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.pipeline.reduce.playing import Played
 from tests.pipeline.segments import LOGS, all_files
+from tests.pipeline.sources.test_live import GROUPS, commit
 from tests.pipeline.spark.cluster import SHORT_LIVED
 from tests.pipeline.streaming import at_once, gold_rows, lived, sums
-from tests.pipeline.test_live import GROUPS, commit
 
-from konvene.pipeline import read
-from konvene.pipeline import stream as streams
-from konvene.pipeline.resume import HOME
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.gold.resume import HOME
+from konvene.pipeline.spark import stream as streams
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import Warehouse
 from konvene.testing import Konvene
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def test_a_live_cluster_is_told_of_as_its_files_tell(
 CHILD = """
 import sys
 from konvene.pipeline import stream
-from konvene.pipeline.session import build
+from konvene.pipeline.spark.session import build
 
 home, logs, java = sys.argv[1:]
 spark = build("local[1]", spark_local_dir=home + "/local", spark_driver_extraJavaOptions=java)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.pipeline.test_live import GROUPS, commit
+from tests.pipeline.sources.test_live import GROUPS, commit
 
 from konvene.pipeline.sources.decode import Reading, reading
 from konvene.pipeline.sources.plan import Files, Source
@@ -118,7 +118,7 @@ def test_a_source_of_nothing_has_no_rows(spark: SparkSession, tmp_path: Path) ->
 
 def test_one_may_register_it_as_well(spark: SparkSession) -> None:
     """Where the package that Spark looks for cannot be found."""
-    from konvene.pipeline.register import register
+    from konvene.pipeline.spark.register import register
 
     register(spark)
     assert read(spark, "coordinator_record", LOGS / "consumer").count() == 350

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from bench.coordinator_log import write_log
-from tests.pipeline.test_live import GROUPS, commit
+from tests.pipeline.sources.test_live import GROUPS, commit
 
 from konvene.testing import Konvene
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from konvene.pipeline.engine import Local, Spark
-from konvene.pipeline.sweep import grid, read, sweep
+from konvene.pipeline.sweeps.sweep import grid, read, sweep
 from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
-from konvene.sim.what_if import Plan
+from konvene.sim.runs.what_if import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

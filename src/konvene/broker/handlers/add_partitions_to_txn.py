@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.transactions_call import ask
-from konvene.broker.later import Later
+from konvene.broker.handlers.transaction_requests import ask
 from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.errors import Errors
 from konvene.messages.add_partitions_to_txn import (
@@ -22,10 +21,11 @@ from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from konvene.runtime.deferred import Later
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_BETWEEN_BROKERS = 4
 

@@ -13,7 +13,7 @@ from konvene.messages.alter_configs import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 async def handle(broker: Broker, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:

@@ -17,7 +17,7 @@ from konvene.messages.alter_replica_log_dirs import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(broker: Broker, request: AlterReplicaLogDirsRequest, call: Call) -> AlterReplicaLogDirsResponse:

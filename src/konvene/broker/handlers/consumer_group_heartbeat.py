@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.authorizer import Allows, allows, denied
-from konvene.broker.handlers.groups_call import ask, consumer_groups_are_on
+from konvene.broker.handlers.group_requests import ask, consumer_groups_are_on
+from konvene.broker.net.authorizer import Allows, allows, denied
 from konvene.errors import Errors
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -18,7 +18,7 @@ from konvene.messages.consumer_group_heartbeat import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 CONSUMER_GROUP_HEARTBEAT = 68
 

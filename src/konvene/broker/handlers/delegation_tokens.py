@@ -21,7 +21,7 @@ from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest,
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 NO = Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 NEVER = -1

@@ -9,7 +9,7 @@ from konvene.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsReque
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.partitions import Refused
+from konvene.broker.storage.partitions import Refused
 from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.errors import Errors
 from konvene.messages.delete_records import (
@@ -17,7 +17,7 @@ from konvene.messages.delete_records import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 HIGH_WATERMARK = -1
 

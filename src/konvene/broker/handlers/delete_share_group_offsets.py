@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
-from konvene.broker.handlers.groups_call import WORDS, share_groups_are_on
+from konvene.broker.handlers.group_requests import WORDS, share_groups_are_on
+from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.errors import Errors
 from konvene.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -18,7 +18,7 @@ from konvene.messages.delete_share_group_offsets import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
 

@@ -13,7 +13,7 @@ from konvene.messages.describe_client_quotas import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 USER, CLIENT_ID, IP = "user", "client-id", "ip"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from konvene.errors import Errors
 from konvene.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -14,7 +14,7 @@ from konvene.messages.describe_cluster import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 BROKERS = 1
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.operations import GROUP_OPERATIONS
-from konvene.broker.heartbeat_notes import with_notes
+from konvene.broker.groups.describe_heartbeats import with_notes
+from konvene.broker.handlers.authorized_operations import GROUP_OPERATIONS
 from konvene.errors import Errors
 from konvene.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:

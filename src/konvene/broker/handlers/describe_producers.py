@@ -17,7 +17,7 @@ from konvene.messages.describe_producers import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 NOT_HERE = "This server does not host this topic-partition."
 

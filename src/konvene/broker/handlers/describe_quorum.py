@@ -20,7 +20,7 @@ from konvene.messages.describe_quorum import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_NODES = 2
 THE_ONLY = (TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker import in_flight_notes
-from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
-from konvene.broker.handlers.groups_call import WORDS, share_groups_are_on
+from konvene.broker.handlers.group_requests import WORDS, share_groups_are_on
+from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.shares import describe_in_flight
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
 from konvene.groups.share.work import InitializedPartitions
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 UNKNOWN = -1
 HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
@@ -39,7 +39,7 @@ HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
 async def handle(
     broker: Broker, request: DescribeShareGroupOffsetsRequest, call: Call, *, asked: Allows = allows
 ) -> DescribeShareGroupOffsetsResponse:
-    with_notes = in_flight_notes.wanted(request)
+    with_notes = describe_in_flight.wanted(request)
     groups = [await _group(broker, group, call, asked, with_notes) for group in request.groups]
     return DescribeShareGroupOffsetsResponse(groups=tuple(groups))
 
@@ -123,7 +123,7 @@ async def _partition(
         return told
     told = told.replace(start_offset=known.start_offset, leader_epoch=known.leader_epoch)
     if with_notes:
-        told = told.replace(unknown_tags=in_flight_notes.note(broker, key))
+        told = told.replace(unknown_tags=describe_in_flight.note(broker, key))
     if UNKNOWN in (known.start_offset, known.delivery_complete_count):
         return told
     partition = broker.partitions.get(topic, key.partition)

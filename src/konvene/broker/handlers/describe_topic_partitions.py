@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.operations import TOPIC_OPERATIONS
+from konvene.broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from konvene.cluster.names import INTERNAL_TOPICS, what_is_wrong
 from konvene.errors import Errors
 from konvene.messages.describe_topic_partitions import (
@@ -18,7 +18,7 @@ from konvene.shard.image import Topic
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(

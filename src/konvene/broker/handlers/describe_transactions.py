@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.transactions_call import ask
-from konvene.broker.later import Later
+from konvene.broker.handlers.transaction_requests import ask
 from konvene.errors import Errors
 from konvene.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionState,
 )
+from konvene.runtime.deferred import Later
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 async def handle(

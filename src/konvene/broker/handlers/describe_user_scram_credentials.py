@@ -14,7 +14,7 @@ from konvene.messages.describe_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(

@@ -14,7 +14,7 @@ from konvene.messages.elect_leaders import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.transactions_call import ask
+from konvene.broker.handlers.transaction_requests import ask
 from konvene.errors import Errors
 from konvene.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(broker: Broker, request: EndTxnRequest, call: Call) -> Any:

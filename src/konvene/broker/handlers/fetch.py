@@ -17,9 +17,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.broker.fetch_sessions import MAX_INT, Fetch, Found, Interest, SessionError
-from konvene.broker.later import Later
-from konvene.broker.partitions import Partition, Refused
+from konvene.broker.net.fetch_sessions import MAX_INT, Fetch, Found, Interest, SessionError
+from konvene.broker.storage.partitions import Partition, Refused
 from konvene.codec.batches import batches
 from konvene.errors import Errors
 from konvene.log.errors import LogError
@@ -33,10 +32,11 @@ from konvene.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
+from konvene.runtime.deferred import Later
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_TOPIC_IDS = 13

@@ -14,8 +14,8 @@ from konvene.messages.find_coordinator import Coordinator, FindCoordinatorReques
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
-    from konvene.broker.coordinators import Coordinators
+    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinators import Coordinators
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_KEYS = 4

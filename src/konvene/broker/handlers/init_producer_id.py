@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.transactions_call import ask
+from konvene.broker.handlers.transaction_requests import ask
 from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.groups_call import ask
-from konvene.broker.later import then
+from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from konvene.runtime.deferred import then
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 

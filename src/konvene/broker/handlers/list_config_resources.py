@@ -18,7 +18,7 @@ from konvene.messages.list_config_resources import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_TYPES = 1
 

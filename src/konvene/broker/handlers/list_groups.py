@@ -9,7 +9,7 @@ from konvene.messages.list_groups import ListedGroup, ListGroupsRequest, ListGro
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 async def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from konvene.broker.partitions import Partition, Refused
+from konvene.broker.storage.partitions import Partition, Refused
 from konvene.errors import Errors
 from konvene.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,7 +20,7 @@ from konvene.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_EPOCH = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4

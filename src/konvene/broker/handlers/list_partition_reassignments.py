@@ -11,7 +11,7 @@ from konvene.messages.list_partition_reassignments import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(

@@ -16,7 +16,7 @@ from konvene.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 async def handle(broker: Broker, request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from konvene.cluster.names import INTERNAL_TOPICS, what_is_wrong
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
@@ -20,7 +20,7 @@ from konvene.shard.image import Topic
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WHERE_NULL_IS_ALL = 1
 FIRST_VERSION_WITH_NULL_NAME = 12

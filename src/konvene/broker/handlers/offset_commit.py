@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.groups_call import ask
+from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
 from konvene.groups.offsets.commit import look_up
 from konvene.messages.offset_commit import (
@@ -17,7 +17,7 @@ from konvene.messages.offset_commit import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
     from konvene.shard.image import Topics
 
 

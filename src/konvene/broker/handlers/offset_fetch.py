@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.groups_call import ask
-from konvene.broker.later import Later, then
+from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
 from konvene.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -18,10 +17,11 @@ from konvene.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from konvene.runtime.deferred import Later, then
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_ERROR = 2

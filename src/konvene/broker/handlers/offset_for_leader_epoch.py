@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.partitions import Refused
+from konvene.broker.storage.partitions import Refused
 from konvene.errors import Errors
 from konvene.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -16,7 +16,7 @@ from konvene.messages.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(broker: Broker, request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:

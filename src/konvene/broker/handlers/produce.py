@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker import enlisting
-from konvene.broker.enlisting import Generation, Places, Writer
-from konvene.broker.later import HANG_UP
-from konvene.broker.partitions import Partition, Refused, is_transactional, the_batch
+from konvene.broker.storage.partitions import Partition, Refused, is_transactional, the_batch
+from konvene.broker.transactions import verification
+from konvene.broker.transactions.verification import Generation, Places, Writer
 from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.codec.batches import read_header
 from konvene.codec.uuid import Uuid
@@ -27,10 +26,11 @@ from konvene.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from konvene.runtime.deferred import HANG_UP
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 NO_ACKS, ALL_ACKS = 0, -1
 
@@ -82,7 +82,7 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
         return _finish(request, answers, {})
     state: _State = found, refused, {}, {}
     if ours is not None and ours.unknown:
-        errors = enlisting.ask(broker, ours.writer, list(ours.unknown), ours.generation)
+        errors = verification.ask(broker, ours.writer, list(ours.unknown), ours.generation)
         if not isinstance(errors, dict):
             return _enlisted(broker, request, ours, call, state, errors)
         ours.learn(errors)
@@ -194,15 +194,15 @@ class _Transaction:
     def refused(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:
         """What is told where the coordinator does not have the partition in the transaction."""
         error = self.errors.get((partition.topic, partition.index))
-        return None if error is None else _refused(key, *enlisting.as_told(error, self.generation))
+        return None if error is None else _refused(key, *verification.as_told(error, self.generation))
 
     def append(self, partition: Partition, batch: Buffer, key: Key) -> PartitionProduceResponse:
         """Append a batch to a partition that takes part in the transaction."""
         place = partition.topic, partition.index
         begins = False
-        if is_transactional(batch) and not enlisting.is_open(partition, self.writer):
-            if not enlisting.still(self._broker, self.writer, place):
-                return _refused(key, *enlisting.as_told(Errors.INVALID_TXN_STATE, self.generation))
+        if is_transactional(batch) and not verification.is_open(partition, self.writer):
+            if not verification.still(self._broker, self.writer, place):
+                return _refused(key, *verification.as_told(Errors.INVALID_TXN_STATE, self.generation))
             begins = self.generation is Generation.ADD_PARTITION
         return _append(partition, batch, key, begins=begins)
 
@@ -234,9 +234,9 @@ def _transaction(
         elif writer != ours.writer:
             raise Refused(Errors.INVALID_PRODUCER_ID_MAPPING)
         place = partition.topic, partition.index
-        if enlisting.is_fenced(partition, writer):
+        if verification.is_fenced(partition, writer):
             ours.errors[place] = Errors.INVALID_PRODUCER_EPOCH
-        elif not enlisting.is_open(partition, writer):
+        elif not verification.is_open(partition, writer):
             ours.unknown[place] = None
     return ours
 

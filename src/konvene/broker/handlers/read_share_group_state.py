@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.share_state_call import ask, has_an_empty_topic, is_empty
+from konvene.broker.handlers.share_state_requests import ask, has_an_empty_topic, is_empty
 from konvene.messages.read_share_group_state import (
     PartitionResult,
     ReadShareGroupStateRequest,
@@ -15,7 +15,7 @@ from konvene.share_state.requests import Read
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 async def handle(

@@ -9,7 +9,7 @@ from konvene.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuth
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(broker: Broker, request: SaslAuthenticateRequest, call: Call) -> SaslAuthenticateResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.share_call import (
+from konvene.broker.handlers.share_requests import (
     MOVED,
     Acknowledging,
     Refused,
@@ -13,8 +13,7 @@ from konvene.broker.handlers.share_call import (
     leader_epoch,
     lock_timeout_ms,
 )
-from konvene.broker.later import Later
-from konvene.broker.share_partition import Told
+from konvene.broker.shares.share_partition import Told
 from konvene.delivery.sessions import FINAL_EPOCH, Place, SessionError
 from konvene.messages.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -24,10 +23,11 @@ from konvene.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from konvene.runtime.deferred import Later
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(broker: Broker, request: ShareAcknowledgeRequest, call: Call) -> Any:

@@ -14,8 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.broker.fetch_sessions import MAX_INT
-from konvene.broker.handlers.share_call import (
+from konvene.broker.handlers.share_requests import (
     FIRST_VERSION_WITH_RENEW,
     MOVED,
     Acknowledging,
@@ -24,8 +23,8 @@ from konvene.broker.handlers.share_call import (
     leader_epoch,
     lock_timeout_ms,
 )
-from konvene.broker.later import Later
-from konvene.broker.share_partition import FINE, Served, Told
+from konvene.broker.net.fetch_sessions import MAX_INT
+from konvene.broker.shares.share_partition import FINE, Served, Told
 from konvene.codec.errors import CodecError
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import Acquired, AcquireMode
@@ -41,11 +40,12 @@ from konvene.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from konvene.runtime.deferred import Later
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 log = logging.getLogger("konvene.sharing")
 

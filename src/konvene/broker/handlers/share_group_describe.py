@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.authorizer import Allows, allows
-from konvene.broker.handlers.group_descriptions import Kind, described
-from konvene.broker.handlers.groups_call import share_groups_are_on
-from konvene.broker.heartbeat_notes import with_notes
+from konvene.broker.groups.describe_heartbeats import with_notes
+from konvene.broker.handlers.describe_modern_groups import Kind, described
+from konvene.broker.handlers.group_requests import share_groups_are_on
+from konvene.broker.net.authorizer import Allows, allows
 from konvene.messages.share_group_describe import (
     DescribedGroup,
     ShareGroupDescribeRequest,
@@ -16,7 +16,7 @@ from konvene.messages.share_group_describe import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 async def handle(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.authorizer import Allows, allows, denied
-from konvene.broker.handlers.groups_call import ask, share_groups_are_on
-from konvene.broker.handlers.share_group_room import NO_ROOM, has_room
+from konvene.broker.handlers.group_requests import ask, share_groups_are_on
+from konvene.broker.handlers.share_group_limit import NO_ROOM, has_room
+from konvene.broker.net.authorizer import Allows, allows, denied
 from konvene.errors import Errors
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 SHARE_GROUP_HEARTBEAT = 76
 

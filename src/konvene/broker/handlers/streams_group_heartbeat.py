@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
-from konvene.broker.handlers.groups_call import ask, streams_groups_are_on
+from konvene.broker.handlers.group_requests import ask, streams_groups_are_on
+from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.errors import Errors
 from konvene.groups.streams.validate import check_names, named_topics
 from konvene.messages.streams_group_heartbeat import (
@@ -20,7 +20,7 @@ from konvene.shard.errors import GroupError
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.authorizer import Allows, Operation, Resource, ResourceType, allows
-from konvene.broker.handlers.groups_call import ask, streams_groups_are_on
+from konvene.broker.handlers.group_requests import ask, streams_groups_are_on
+from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.errors import Errors
 from konvene.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
@@ -14,7 +14,7 @@ from konvene.messages.streams_group_topology_description_update import (
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle(

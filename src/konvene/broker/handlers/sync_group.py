@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.groups_call import ask
+from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 FIRST_VERSION_WITH_PROTOCOL = 5

@@ -13,7 +13,7 @@ from konvene.messages.push_telemetry import PushTelemetryRequest, PushTelemetryR
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 
 def handle_get_telemetry_subscriptions(

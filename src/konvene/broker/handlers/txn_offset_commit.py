@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker import enlisting
-from konvene.broker.enlisting import Generation, Places, Writer
-from konvene.broker.handlers.groups_call import ask
-from konvene.broker.later import Later
+from konvene.broker.handlers.group_requests import ask
+from konvene.broker.transactions import verification
+from konvene.broker.transactions.verification import Generation, Places, Writer
 from konvene.cluster.names import OFFSETS_TOPIC
 from konvene.errors import Errors
 from konvene.groups.offsets.transactional import look_up
@@ -22,10 +21,11 @@ from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from konvene.runtime.deferred import Later
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.coordinator import Call
+    from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_LOADING = 2
 FIRST_VERSION_WITH_GENERIC_ERROR = 4
@@ -49,16 +49,16 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> Any:
         return refused(Errors.NOT_COORDINATOR)
     writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
     generation = _generation(call)
-    if enlisting.is_open(partition, writer) or not _is_verified(broker, generation):
+    if verification.is_open(partition, writer) or not _is_verified(broker, generation):
         return ask(broker, request.group_id, request, call, refused)
-    if enlisting.is_fenced(partition, writer):
+    if verification.is_fenced(partition, writer):
         return refused(Errors.INVALID_PRODUCER_EPOCH)
     place = OFFSETS_TOPIC, index
-    errors = enlisting.ask(broker, writer, [place], generation)
+    errors = verification.ask(broker, writer, [place], generation)
 
     def enlisted(errors: Places) -> Any:
         error = Errors(errors[place])
-        if error is Errors.NONE and not enlisting.still(broker, writer, place):
+        if error is Errors.NONE and not verification.still(broker, writer, place):
             error = Errors.INVALID_TXN_STATE
         if error is not Errors.NONE:
             return refused(_as_told(error, generation))

@@ -8,8 +8,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.coordinator import Call
-from konvene.broker.later import Later
 from konvene.cluster.names import OFFSETS_TOPIC
 from konvene.errors import Errors
 from konvene.log.errors import LogError
@@ -21,6 +19,8 @@ from konvene.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from konvene.runtime.coordinator import Call
+from konvene.runtime.deferred import Later
 from konvene.shard.contract import Ending
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from konvene.broker.metrics.costs import Costs
-from konvene.broker.metrics.kinds import KINDS, Moved, begins, counts_in_kafka, ends
-from konvene.broker.metrics.shard import CountedShard
-from konvene.broker.metrics.share_state import CountedShareStates
-from konvene.broker.metrics.tallies import Buckets, GroupLabels, Paced, Spans
+from konvene.broker.metrics.group_shard import CountedShard
+from konvene.broker.metrics.group_types import KINDS, Moved, begins, counts_in_kafka, ends
+from konvene.broker.metrics.instruments import Buckets, GroupLabels, Paced, Spans
+from konvene.broker.metrics.placement_costs import Costs
+from konvene.broker.metrics.share_state_shard import CountedShareStates
 from konvene.cluster.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from konvene.codec.schema import Struct
 from konvene.delivery.counts import Counts
@@ -28,7 +28,7 @@ from konvene.records.audit import RebalanceValue
 from konvene.shard.causes import UNKNOWN
 
 if TYPE_CHECKING:
-    from konvene.broker.remembered import Known
+    from konvene.broker.net.response_cache import Known
     from konvene.groups.shard import GroupShard
 
 REBALANCE_S: Final = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -69,7 +69,7 @@ class Meter:
         self.ended: defaultdict[str, int] = defaultdict(int)
         """Transactions by how they ended: commit or abort. Added to when their markers are written."""
         self.share_writes = Paced()
-        """Records of share state that somebody asked for. Added to by `metrics.share_state`."""
+        """Records of share state that somebody asked for. Added to by `metrics.share_state_shard`."""
         self.share_write_s = Spans()
         """From asking until it is durable. Added to where the answer leaves."""
         self.share_load_s = Spans()

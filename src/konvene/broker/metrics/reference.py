@@ -9,15 +9,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from konvene.broker.metrics.cleaner_rows import (
-    CLEANER_MBEAN,
-    KAFKAS_OF_CLEANER,
-    MANAGER_MBEAN,
-    OURS_OF_CLEANER,
-)
-from konvene.broker.metrics.kinds import KINDS
+from konvene.broker.metrics.group_types import KINDS
 from konvene.broker.metrics.meter import DECISION_S, REBALANCE_S, SYNC_S, TOLD_S
-from konvene.broker.metrics.rows import (
+from konvene.broker.metrics.tables.broker import (
     INSTEAD,
     KAFKAS,
     KAFKAS_OF_SHARE_STATE,
@@ -26,20 +20,27 @@ from konvene.broker.metrics.rows import (
     SHARE_MBEAN,
     Metric,
 )
-from konvene.broker.metrics.share_rows import (
+from konvene.broker.metrics.tables.cleaner import (
+    CLEANER_MBEAN,
+    KAFKAS_OF_CLEANER,
+    MANAGER_MBEAN,
+    OURS_OF_CLEANER,
+)
+from konvene.broker.metrics.tables.placement_costs import OURS_OF_STREAMS
+from konvene.broker.metrics.tables.shares import (
     GROUPS_MBEAN,
     KAFKAS_OF_DELIVERIES,
     OURS_OF_DELIVERIES,
     PARTITIONS_MBEAN,
 )
-from konvene.broker.metrics.streams_rows import OURS_OF_STREAMS
-from konvene.broker.metrics.warmup_rows import OURS_OF_WARMUPS
+from konvene.broker.metrics.tables.warmups import OURS_OF_WARMUPS
 
 __all__ = ["render_reference"]
 
 HEAD = """# Metrics
 
-Every metric that `konvene` serves, rendered from the table in `konvene.broker.metrics.rows`; change it
+Every metric that `konvene` serves, rendered from the table in `konvene.broker.metrics.tables.broker`; change
+it
 there and run `python -m konvene.broker.metrics.reference docs/reference/metrics.md`.
 [Metrics](../metrics.md) tells how to have them.
 """

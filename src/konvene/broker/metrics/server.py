@@ -13,9 +13,9 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from konvene.broker.metrics import page
-from konvene.broker.metrics.census import taken
-from konvene.broker.metrics.rows import Seen
+from konvene.broker.metrics import exposition
+from konvene.broker.metrics.group_gauges import taken
+from konvene.broker.metrics.tables.broker import Seen
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -45,7 +45,7 @@ class MetricsServer:
         self._most_seconds = most_seconds
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[page.Page] | None = None
+        self._looking: asyncio.Task[exposition.Page] | None = None
         self._host = LOOPBACK
         self.port = 0
 
@@ -128,15 +128,15 @@ class MetricsServer:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.get_running_loop().create_task(self._look())
             found = await asyncio.shield(self._looking)
-            body, content_type = await asyncio.to_thread(page.text, found, accept)
+            body, content_type = await asyncio.to_thread(exposition.text, found, accept)
         except Exception:
             log.exception("metrics could not be read")
             return _refused(HTTPStatus.INTERNAL_SERVER_ERROR)
         return HTTPStatus.OK, content_type, body
 
-    async def _look(self) -> page.Page:
+    async def _look(self) -> exposition.Page:
         census = await taken(self._broker, self._meter)
-        return page.lines(Seen(self._broker, self._meter, census))
+        return exposition.lines(Seen(self._broker, self._meter, census))
 
 
 def _accepts(fields: list[str]) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from konvene.groups.assignors.progress import Progress, Task
-from konvene.groups.assignors.tasks import AssignmentMemberSpec
+from konvene.groups.assignors.tasks.contract import AssignmentMemberSpec
+from konvene.groups.assignors.tasks.lags import Progress, Task
 from konvene.groups.streams.group import Member, StreamsGroup
 
 __all__ = ["Warming", "stale_members", "warming"]

@@ -2,7 +2,7 @@
 
 One file, one assignor, one row in the table. `contract` says what it is given and what it gives; the tests in
 `tests/groups/assignors` hold every row to the same promises. Assignors of others are loaded by
-`konvene.broker.assignors`, for finding modules is no business of a core.
+`konvene.broker.groups.assignors`, for finding modules is no business of a core.
 
     name         answer                                                    as Kafka's
     uniform      balanced, sticky                                          same algorithm, members by name
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from konvene.groups.assignors import rack_aware, range, uniform
+from konvene.groups.assignors import rack_aware, range
 from konvene.groups.assignors.contract import (
     Assignor,
     GroupAssignment,
@@ -30,6 +30,7 @@ from konvene.groups.assignors.contract import (
     each_once,
     subscription_type,
 )
+from konvene.groups.assignors.uniform import assignor
 
 __all__ = [
     "ASSIGNORS",
@@ -51,7 +52,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     {
         row.name: row
         for row in (
-            Assignor("uniform", uniform.assign),
+            Assignor("uniform", assignor.assign),
             Assignor("range", range.assign),
             Assignor("rack-aware", rack_aware.assign),
         )

@@ -33,7 +33,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.assignors import uniform
 from konvene.groups.assignors.contract import (
     NOTHING,
     GroupAssignment,
@@ -43,7 +42,8 @@ from konvene.groups.assignors.contract import (
     SubscriptionType,
     partitions_of,
 )
-from konvene.groups.assignors.uniform import Runs
+from konvene.groups.assignors.uniform import assignor
+from konvene.groups.assignors.uniform.assignor import Runs
 
 __all__ = ["assign"]
 
@@ -65,14 +65,14 @@ def assign(spec: GroupSpec) -> GroupAssignment:
     """As balanced as `uniform`, then as near as can be, then as sticky as can be."""
     racks = {member.rack_id for member in spec.members.values()} - {None}
     if not racks or not any(topic.racks for topic in spec.topics.values()):
-        return uniform.assign(spec)
+        return assignor.assign(spec)
     order = sorted(spec.members)
     if spec.subscription_type is SubscriptionType.HOMOGENEOUS:
         return _exchanged(spec, order, _near_first(spec, order), sizes_may_change=True)
-    given = uniform.assign(spec)
+    given = assignor.assign(spec)
     for _ in range(MOST_ROUNDS):
         nearer = _exchanged(spec, order, given, sizes_may_change=False)
-        given = uniform.assign(_having(spec, nearer))
+        given = assignor.assign(_having(spec, nearer))
         if all(given[member] is mine for member, mine in nearer.items()):
             break
     return given
@@ -120,12 +120,12 @@ def _near_first(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
         revoked.extend((topic, (partition,)) for topic, partition in units[quota:])
         return _together(units[:quota])
 
-    settled = uniform.settle(spec, order, counts, cut)
+    settled = assignor.settle(spec, order, counts, cut)
     _deal(spec, settled)
     return settled.given
 
 
-def _deal(spec: GroupSpec, settled: uniform.Settled) -> None:
+def _deal(spec: GroupSpec, settled: assignor.Settled) -> None:
     """First to each what is near to it, of what is near to the fewest; then the rest, to whoever wants it."""
     wanted: dict[str | None, int] = {}
     for member, wants in settled.wanting:

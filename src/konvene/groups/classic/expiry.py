@@ -5,9 +5,9 @@ A key that no longer means anything (the member is gone, the rebalance is over) 
 
 from __future__ import annotations
 
+from konvene.groups.classic.decision import Step, initial_delay_ms, join_key
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.log import REBALANCE_DUE_MS
-from konvene.groups.classic.step import Step, initial_delay_ms, join_key
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Context, Outcome
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from konvene.errors import Errors
+from konvene.groups.classic.decision import session_key
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.classic.step import session_key
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError

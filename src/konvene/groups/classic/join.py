@@ -22,8 +22,8 @@ from dataclasses import replace
 
 from konvene.errors import Errors
 from konvene.groups.classic import log
+from konvene.groups.classic.decision import Step, join_refused, session_key
 from konvene.groups.classic.group import ClassicGroup, Member, Protocols, State
-from konvene.groups.classic.step import Step, join_refused, session_key
 from konvene.groups.classic.subscriptions import read_subscription, topics_of_generation
 from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.sync_group import SyncGroupResponse

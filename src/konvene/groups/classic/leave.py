@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from konvene.errors import Errors
+from konvene.groups.classic.decision import Step, session_key
 from konvene.groups.classic.group import ClassicGroup, Member, State
-from konvene.groups.classic.step import Step, session_key
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from konvene.shard import causes
 from konvene.shard.contract import Context, Outcome, Reply

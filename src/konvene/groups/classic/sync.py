@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from konvene.errors import Errors
+from konvene.groups.classic.decision import Step
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.classic.step import Step
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import GroupError

@@ -14,7 +14,7 @@ from __future__ import annotations
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.epoch_group import known_member
+from konvene.groups.modern.group import known_member
 from konvene.shard.errors import GroupError
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9

@@ -6,7 +6,7 @@ from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
-from konvene.groups.consumer.current import Epochs, Partitions
+from konvene.groups.consumer.current_assignment import Epochs, Partitions
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.leave import consumer_group
 from konvene.groups.consumer.targets import preferred

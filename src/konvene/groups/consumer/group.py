@@ -28,10 +28,10 @@ from functools import lru_cache
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
-from konvene.groups.classic.side import ClassicSide
-from konvene.groups.consumer.current import NOBODY, Current, Partitions
-from konvene.groups.epoch_group import EpochGroup
-from konvene.groups.story import Story
+from konvene.groups.consumer.current_assignment import NOBODY, Current, Partitions
+from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.group import EpochGroup
+from konvene.groups.modern.rebalance_trace import Story
 from konvene.shard.image import Topics
 
 FIRST_EPOCH = 1

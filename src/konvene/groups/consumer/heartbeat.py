@@ -26,15 +26,16 @@ from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
-from konvene.groups.consumer import convert, log
-from konvene.groups.consumer.current import Current, Epochs, Partitions
-from konvene.groups.consumer.follow import follow
+from konvene.groups.consumer import conversion, log
+from konvene.groups.consumer.current_assignment import Current, Epochs, Partitions
+from konvene.groups.consumer.decision import Step, offered, session_key
 from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
+from konvene.groups.consumer.heartbeat_fast_path import follow
 from konvene.groups.consumer.leave import leave
-from konvene.groups.consumer.step import Step, offered, session_key
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import reconcile, retarget
-from konvene.groups.epoch_group import (
+from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.modern.group import (
     LEAVE_STATIC,
     Settled,
     check_room,
@@ -43,7 +44,6 @@ from konvene.groups.epoch_group import (
     static_member,
     unreleased,
 )
-from konvene.groups.intervals import told_interval_ms
 from konvene.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -151,8 +151,8 @@ def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Cont
     if not joins or not isinstance(known, ClassicGroup):
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     if known.state is ClassicState.EMPTY:
-        return convert.replaced_empty(known, context)
-    return convert.upgraded(known, context)
+        return conversion.replaced_empty(known, context)
+    return conversion.upgraded(known, context)
 
 
 def _admit(

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.consumer import convert, log
-from konvene.groups.consumer.current import MemberState
+from konvene.groups.consumer import conversion, log
+from konvene.groups.consumer.current_assignment import MemberState
+from konvene.groups.consumer.decision import Step, session_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.consumer.step import Step, session_key
 from konvene.groups.consumer.subscriptions import hash_of, names_without
-from konvene.groups.conversion import Gone
-from konvene.groups.epoch_group import LEAVE_STATIC, known_member, static_member
-from konvene.groups.intervals import grace_ms
+from konvene.groups.heartbeat_intervals import grace_ms
+from konvene.groups.modern.conversion import Gone
+from konvene.groups.modern.group import LEAVE_STATIC, known_member, static_member
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -80,8 +80,8 @@ def fence(step: Step, gone: Sequence[Gone]) -> Outcome:
     for member, kind, reason in gone:
         step.cause(kind, member, reason=reason)
     members = [member for member, _, _ in gone]
-    if convert.may_downgrade(group, members, step.context):
-        return convert.downgraded(step, members)
+    if conversion.may_downgrade(group, members, step.context):
+        return conversion.downgraded(step, members)
     for member in members:
         step.remove(member)
         step.disarm_all(member.member_id)

@@ -19,9 +19,9 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.classic.side import from_metadata, to_metadata
-from konvene.groups.consumer.current import Current, Epochs, MemberState, Partitions
+from konvene.groups.consumer.current_assignment import Current, Epochs, MemberState, Partitions
 from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member, Resolved, topic_names
+from konvene.groups.modern.classic_member import from_metadata, to_metadata
 from konvene.records.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

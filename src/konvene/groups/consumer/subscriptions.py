@@ -17,8 +17,8 @@ from functools import lru_cache
 
 from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.groups.consumer import log, regex
+from konvene.groups.consumer.decision import Step
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
-from konvene.groups.consumer.step import Step
 from konvene.groups.consumer.work import RESOLVE_REGEXES, RegexesResolved, RegexesToResolve
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome

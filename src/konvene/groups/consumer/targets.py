@@ -26,9 +26,9 @@ from konvene.groups.assignors import (
 )
 from konvene.groups.assignors.contract import NOTHING
 from konvene.groups.consumer import log
-from konvene.groups.consumer.current import Partitions, Target, advance
+from konvene.groups.consumer.current_assignment import Partitions, Target, advance
+from konvene.groups.consumer.decision import Step, offered
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.consumer.step import Step, offered
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.shard.contract import NOTHING as NO_OUTCOME
 from konvene.shard.contract import Context, Effect, Outcome

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from konvene.groups.assignors import Assignor, PartitionAssignorError
-from konvene.groups.assignors.tasks import TaskAssignor, TopologyDescriber
+from konvene.groups.assignors.tasks.contract import TaskAssignor, TopologyDescriber
 from konvene.shard.image import Topics
 
 RESOLVE_REGEXES = "resolve-regexes"

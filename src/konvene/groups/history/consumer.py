@@ -27,7 +27,8 @@ from typing import Any, ClassVar
 
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
 from konvene.groups.consumer.log import replay
-from konvene.groups.history.epochs import (
+from konvene.groups.history.conversion import HandedOver
+from konvene.groups.history.modern import (
     At,
     EpochHistory,
     Memory,
@@ -36,7 +37,6 @@ from konvene.groups.history.epochs import (
     changed_members,
     key_of,
 )
-from konvene.groups.history.handover import HandedOver
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,

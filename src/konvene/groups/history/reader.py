@@ -22,8 +22,8 @@ from typing import Any
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.history.classic import infer
 from konvene.groups.history.consumer import ConsumerHistory
-from konvene.groups.history.epochs import At, EpochHistory, key_of
-from konvene.groups.history.handover import HandedOver, downgraded
+from konvene.groups.history.conversion import HandedOver, downgraded
+from konvene.groups.history.modern import At, EpochHistory, key_of
 from konvene.groups.history.share import ShareHistory
 from konvene.groups.history.streams import StreamsHistory
 from konvene.groups.share.group import ShareGroup

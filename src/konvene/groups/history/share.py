@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.history.epochs import (
+from konvene.groups.history.modern import (
     At,
     EpochHistory,
     Memory,

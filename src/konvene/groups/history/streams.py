@@ -35,8 +35,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from konvene.groups.assignors.tasks import NOTHING, MemberAssignment
-from konvene.groups.history.epochs import (
+from konvene.groups.assignors.tasks.contract import NOTHING, MemberAssignment
+from konvene.groups.history.conversion import HandedOver
+from konvene.groups.history.modern import (
     At,
     EpochHistory,
     Memory,
@@ -45,13 +46,12 @@ from konvene.groups.history.epochs import (
     changed_members,
     key_of,
 )
-from konvene.groups.history.handover import HandedOver
-from konvene.groups.streams.current import Current
+from konvene.groups.streams.current_assignment import Current
+from konvene.groups.streams.decision import settled_state
 from konvene.groups.streams.group import NO_EPOCH, Member, State, StreamsGroup
 from konvene.groups.streams.log import replay
-from konvene.groups.streams.step import settled_state
 from konvene.groups.streams.targets import gained
-from konvene.groups.streams.topology_changes import changes
+from konvene.groups.streams.topology.changes import changes
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.records.streams import (

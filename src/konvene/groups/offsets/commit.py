@@ -14,11 +14,11 @@ from typing import Any
 
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
+from konvene.groups.classic.decision import session_key
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.classic.step import session_key
 from konvene.groups.consumer import commits as consumer_commits
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.kinds import Group
+from konvene.groups.group_type import Group
 from konvene.groups.offsets.committed import Committed, OffsetCommitted
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams import commits as streams_commits

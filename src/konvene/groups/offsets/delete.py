@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
-from konvene.groups.kinds import Group, subscribes_to
+from konvene.groups.group_type import Group, subscribes_to
 from konvene.groups.offsets.commit import not_of_consumers
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.groups.offsets.pending import Pending

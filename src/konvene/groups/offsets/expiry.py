@@ -22,8 +22,8 @@ from collections.abc import Iterator, Mapping
 
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
-from konvene.groups.kinds import Group, is_empty, subscribes_to, tombstones
-from konvene.groups.kinds import timers as disarmed
+from konvene.groups.group_type import Group, is_empty, subscribes_to, tombstones
+from konvene.groups.group_type import timers as disarmed
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.groups.offsets.pending import Pending, PendingOffsets
 from konvene.groups.share.group import ShareGroup

@@ -19,7 +19,7 @@ from functools import lru_cache
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.kinds import Group
+from konvene.groups.group_type import Group
 from konvene.groups.offsets.commit import Check, check_member, not_of_consumers
 from konvene.groups.offsets.committed import Committed, OffsetCommitted
 from konvene.groups.share.group import ShareGroup

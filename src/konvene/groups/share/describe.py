@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.assignors.share import assignor_of
+from konvene.groups.assignors.share.table import assignor_of
 from konvene.groups.share.group import Member
 from konvene.groups.share.leave import share_group
 from konvene.messages.share_group_describe import Assignment, DescribedGroup, TopicPartitions

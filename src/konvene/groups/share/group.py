@@ -21,10 +21,10 @@ from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.group import FIRST_EPOCH
-from konvene.groups.epoch_group import EpochGroup
-from konvene.groups.share.current import Current, Partitions
+from konvene.groups.modern.group import EpochGroup
+from konvene.groups.modern.rebalance_trace import Story
+from konvene.groups.share.current_assignment import Current, Partitions
 from konvene.groups.share.state_topics import StateTopics
-from konvene.groups.story import Story
 from konvene.shard.image import Topics
 
 __all__ = ["FIRST_EPOCH", "Member", "ShareGroup", "Soft", "State"]

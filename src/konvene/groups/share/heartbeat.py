@@ -17,14 +17,14 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.consumer.group import topic_names
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.epoch_group import Settled, check_room, fenced, known_member
-from konvene.groups.intervals import told_interval_ms
+from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.modern.group import Settled, check_room, fenced, known_member
 from konvene.groups.share import log
-from konvene.groups.share.current import Current
+from konvene.groups.share.current_assignment import Current
+from konvene.groups.share.decision import Step, session_key
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.initialize import assignment_lacks_some, initialize, is_beginning
 from konvene.groups.share.leave import leave
-from konvene.groups.share.step import Step, session_key
 from konvene.groups.share.targets import reconcile, retarget
 from konvene.messages.share_group_heartbeat import (
     Assignment,

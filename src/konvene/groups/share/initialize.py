@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from konvene.codec.uuid import Uuid
+from konvene.groups.share.decision import TIDY, Step
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.state_topics import Listed, Some, by_topic, keys
-from konvene.groups.share.step import TIDY, Step
 from konvene.groups.share.work import (
     DELETE_STATE,
     INITIALIZE_STATE,

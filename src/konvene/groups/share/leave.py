@@ -12,10 +12,10 @@ from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.epoch_group import known_member
-from konvene.groups.intervals import grace_ms
+from konvene.groups.heartbeat_intervals import grace_ms
+from konvene.groups.modern.group import known_member
+from konvene.groups.share.decision import Step, session_key
 from konvene.groups.share.group import Member, ShareGroup
-from konvene.groups.share.step import Step, session_key
 from konvene.groups.share.work import GROUP_EMPTY, MEMBER_GONE, MEMBER_LEFT
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from konvene.shard import causes

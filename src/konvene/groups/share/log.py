@@ -18,7 +18,7 @@ from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.group import topic_names
-from konvene.groups.share.current import Current, Partitions
+from konvene.groups.share.current_assignment import Current, Partitions
 from konvene.groups.share.group import FIRST_EPOCH, Member, ShareGroup
 from konvene.groups.share.state_topics import Listed, Some, StateTopics
 from konvene.records.coordinator import Record

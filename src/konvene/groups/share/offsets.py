@@ -14,10 +14,10 @@ from typing import Any
 
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
+from konvene.groups.share.decision import Step
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.leave import share_group
 from konvene.groups.share.state_topics import Some, by_topic, keys
-from konvene.groups.share.step import Step
 from konvene.groups.share.work import (
     BeginDeletion,
     InitializedPartitions,

@@ -20,9 +20,9 @@ from konvene.groups.assignors.contract import (
 from konvene.groups.consumer.targets import HEAVY, Reads, ids_of
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.groups.share import log
-from konvene.groups.share.current import Partitions, advance
+from konvene.groups.share.current_assignment import Partitions, advance
+from konvene.groups.share.decision import Step
 from konvene.groups.share.group import Member
-from konvene.groups.share.step import Step
 from konvene.shard.contract import Effect, Outcome
 from konvene.shard.errors import GroupError
 

@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from konvene.groups.assignors import highly_available, sticky
-from konvene.groups.assignors.tasks import AssignmentConfigs, TaskAssignor
+from konvene.groups.assignors.highly_available import assignor as highly_available
+from konvene.groups.assignors.sticky import assignor as sticky
+from konvene.groups.assignors.tasks.contract import AssignmentConfigs, TaskAssignor
 from konvene.groups.streams.group import Reported
-from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.contract import Context
 
 TASK_ASSIGNORS: Final[Mapping[str, TaskAssignor]] = MappingProxyType(

@@ -12,7 +12,7 @@ To a member of the classic protocol the error is ILLEGAL_GENERATION.
 from __future__ import annotations
 
 from konvene.errors import Errors
-from konvene.groups.epoch_group import known_member
+from konvene.groups.modern.group import known_member
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.shard.errors import GroupError
 

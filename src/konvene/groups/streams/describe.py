@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.assignors.tasks import MemberAssignment, TaskOffsets, Tasks
-from konvene.groups.streams import descriptions
+from konvene.groups.assignors.tasks.contract import MemberAssignment, TaskOffsets, Tasks
 from konvene.groups.streams.assignors import assignor_of
-from konvene.groups.streams.configure import describe as described_topology
-from konvene.groups.streams.descriptions import NOT_REQUESTED
-from konvene.groups.streams.expressions import known, named
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import streams_group
-from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.topology import descriptions
+from konvene.groups.streams.topology.configure import describe as described_topology
+from konvene.groups.streams.topology.descriptions import NOT_REQUESTED
+from konvene.groups.streams.topology.expressions import known, named
+from konvene.groups.streams.topology.topology import Topology
 from konvene.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,

@@ -7,12 +7,12 @@ which counts from 0 again. Warm-ups are standbys to a client.
 
 from __future__ import annotations
 
-from konvene.groups.assignors.tasks import Tasks
-from konvene.groups.streams.configure import Configured
-from konvene.groups.streams.current import Epochs
+from konvene.groups.assignors.tasks.contract import Tasks
+from konvene.groups.streams.current_assignment import Epochs
+from konvene.groups.streams.decision import Step
 from konvene.groups.streams.group import Member
-from konvene.groups.streams.step import Step
-from konvene.groups.streams.topology import Topology, sources
+from konvene.groups.streams.topology.configure import Configured
+from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 from konvene.shard.image import Topics
 

@@ -25,15 +25,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from konvene.groups.assignors.tasks import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
-from konvene.groups.classic.side import ClassicSide
-from konvene.groups.epoch_group import EpochGroup
-from konvene.groups.story import Story
-from konvene.groups.streams.configure import Configured
-from konvene.groups.streams.current import Current, Role
-from konvene.groups.streams.expressions import Resolved, reader_of
-from konvene.groups.streams.topology import Topology
-from konvene.groups.streams.work import Creation
+from konvene.groups.assignors.tasks.contract import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.group import EpochGroup
+from konvene.groups.modern.rebalance_trace import Story
+from konvene.groups.streams.current_assignment import Current, Role
+from konvene.groups.streams.topology.configure import Configured
+from konvene.groups.streams.topology.expressions import Resolved, reader_of
+from konvene.groups.streams.topology.internal_topics import Creation
+from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.image import Topics
 
 FIRST_EPOCH = 1

@@ -24,10 +24,11 @@ from dataclasses import replace
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.assignors.tasks import MemberAssignment, Tasks
+from konvene.groups.assignors.tasks.contract import MemberAssignment, Tasks
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
-from konvene.groups.epoch_group import (
+from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.modern.group import (
     LEAVE_STATIC,
     Settled,
     check_room,
@@ -36,21 +37,23 @@ from konvene.groups.epoch_group import (
     static_member,
     unreleased,
 )
-from konvene.groups.intervals import told_interval_ms
-from konvene.groups.streams import convert, descriptions, log
+from konvene.groups.streams import log
 from konvene.groups.streams.assignors import TAGS
-from konvene.groups.streams.basis import see_basis
-from konvene.groups.streams.configure import KIP, Configured, Status
-from konvene.groups.streams.current import Current, Epochs, units
+from konvene.groups.streams.classic import conversion
+from konvene.groups.streams.current_assignment import Current, Epochs, units
+from konvene.groups.streams.decision import Step, delay_key, session_key
 from konvene.groups.streams.endpoints import told_endpoints
-from konvene.groups.streams.expressions import check as check_expressions
+from konvene.groups.streams.epoch_bumps import see_basis
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import leave
-from konvene.groups.streams.resolving import hold_against_topics
-from konvene.groups.streams.step import Step, delay_key, session_key
 from konvene.groups.streams.targets import expressions_wait, keeps_target, reconcile, retarget
-from konvene.groups.streams.topology import Topology, record_value
-from konvene.groups.streams.topology_changes import changes
+from konvene.groups.streams.topology import descriptions
+from konvene.groups.streams.topology.changes import changes
+from konvene.groups.streams.topology.configure import KIP, Configured, Status
+from konvene.groups.streams.topology.expressions import check as check_expressions
+from konvene.groups.streams.topology.internal_topics import creation, missing_detail
+from konvene.groups.streams.topology.resolution import hold_against_topics
+from konvene.groups.streams.topology.topology import Topology, record_value
 from konvene.groups.streams.validate import (
     JOIN,
     check_request,
@@ -58,7 +61,6 @@ from konvene.groups.streams.validate import (
     topology_after,
 )
 from konvene.groups.streams.warmups import has_news, take_offsets, told_tasks
-from konvene.groups.streams.work import creation, missing_detail
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -143,7 +145,7 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
         step.let_go_of_classic(known)
         return step
     if joins and isinstance(known, ClassicGroup) and context.config["konvene.streams.mode"] == KIP:
-        return convert.upgraded(known, request, context)
+        return conversion.upgraded(known, request, context)
     raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
 
 

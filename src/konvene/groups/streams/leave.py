@@ -16,14 +16,16 @@ from dataclasses import replace
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.conversion import Gone
-from konvene.groups.epoch_group import LEAVE_STATIC, known_member, static_member
-from konvene.groups.intervals import grace_ms
-from konvene.groups.streams import convert, log, resolving
-from konvene.groups.streams.current import NONE_HELD, Current, MemberState
+from konvene.groups.heartbeat_intervals import grace_ms
+from konvene.groups.modern.conversion import Gone
+from konvene.groups.modern.group import LEAVE_STATIC, known_member, static_member
+from konvene.groups.streams import log
+from konvene.groups.streams.classic import conversion
+from konvene.groups.streams.current_assignment import NONE_HELD, Current, MemberState
+from konvene.groups.streams.decision import Step, delay_key, revocation_key, session_key
 from konvene.groups.streams.group import Member, StreamsGroup
-from konvene.groups.streams.step import Step, delay_key, revocation_key, session_key
 from konvene.groups.streams.targets import delay_is_over
+from konvene.groups.streams.topology import resolution
 from konvene.groups.streams.warmups import leave_offsets
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -88,8 +90,8 @@ def fence(step: Step, gone: Sequence[Gone]) -> Outcome:
     for member, why, reason in gone:
         step.cause(why, member, reason=reason)
     members: list[Member] = [member for member, _, _ in gone]
-    if convert.may_downgrade(step, members):
-        return convert.downgraded(step, members)
+    if conversion.may_downgrade(step, members):
+        return conversion.downgraded(step, members)
     for member in members:
         step.remove(member)
         step.disarm_all(member.member_id)
@@ -100,7 +102,7 @@ def fence(step: Step, gone: Sequence[Gone]) -> Outcome:
         step.assignment_epoch = step.epoch
         step.record(log.assignment_record(group.group_id, step.epoch, 0))
         step.remember(shutdown=None)
-        resolving.emptied(step)
+        resolution.emptied(step)
     return step.outcome()
 
 
@@ -165,7 +167,7 @@ def loaded(group: StreamsGroup, context: Context) -> Outcome:
         owes = member.current.state is MemberState.UNREVOKED_TASKS
         if owes and member.current.epoch >= 0 and member.classic is None:
             step.arm(revocation_key(group.group_id, member.member_id), member.rebalance_timeout_ms)
-    resolving.loaded(step)
+    resolution.loaded(step)
     return step.outcome()
 
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
-from konvene.groups.assignors.tasks import NO_TASKS, MemberAssignment, Tasks
-from konvene.groups.classic.side import from_metadata, to_metadata
-from konvene.groups.streams.current import NONE_HELD, Current, Epochs, Held, MemberState
+from konvene.groups.assignors.tasks.contract import NO_TASKS, MemberAssignment, Tasks
+from konvene.groups.modern.classic_member import from_metadata, to_metadata
+from konvene.groups.streams.current_assignment import NONE_HELD, Current, Epochs, Held, MemberState
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
-from konvene.groups.streams.topology import Topology
+from konvene.groups.streams.topology.topology import Topology
 from konvene.records.coordinator import Record
 from konvene.records.streams import (
     Endpoint,

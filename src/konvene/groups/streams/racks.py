@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from konvene.groups.assignors import sticky
-from konvene.groups.assignors.task_racks import Cost, Racks, cost
-from konvene.groups.assignors.task_spread import spread
-from konvene.groups.assignors.tasks import (
+from konvene.groups.assignors.sticky import assignor as sticky
+from konvene.groups.assignors.tasks.contract import (
     AssignmentConfigs,
     AssignmentMemberSpec,
     GroupAssignment,
@@ -26,10 +24,12 @@ from konvene.groups.assignors.tasks import (
     TaskAssignor,
     TopologyDescriber,
 )
+from konvene.groups.assignors.tasks.racks import Cost, Racks, cost
+from konvene.groups.assignors.tasks.spread import spread
 from konvene.groups.streams.assignors import read_configs
-from konvene.groups.streams.configure import KIP
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.topology import Topology, sources
+from konvene.groups.streams.topology.configure import KIP
+from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.shard.image import Topics
 
 __all__ = ["described", "group_cost", "racks_of", "spreading"]

@@ -19,7 +19,7 @@ and the next heartbeat begins anew.
 from __future__ import annotations
 
 from konvene.errors import Errors
-from konvene.groups.assignors.tasks import (
+from konvene.groups.assignors.tasks.contract import (
     NOTHING,
     AssignmentMemberSpec,
     GroupAssignment,
@@ -31,12 +31,12 @@ from konvene.groups.assignors.tasks import (
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import read_configs
-from konvene.groups.streams.configure import KIP, Configured, Status
-from konvene.groups.streams.current import Target, advance
+from konvene.groups.streams.current_assignment import Target, advance
+from konvene.groups.streams.decision import Step
 from konvene.groups.streams.group import Member
 from konvene.groups.streams.racks import described, spreading
-from konvene.groups.streams.stale import nothing_new_for
-from konvene.groups.streams.step import Step
+from konvene.groups.streams.topology.configure import KIP, Configured, Status
+from konvene.groups.streams.topology.stale_members import nothing_new_for
 from konvene.groups.streams.warmups import UNHEARD
 from konvene.messages.streams_group_heartbeat import Status as ToldStatus
 from konvene.shard.contract import NOTHING as NO_OUTCOME

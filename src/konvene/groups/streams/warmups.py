@@ -33,11 +33,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from konvene.groups.assignors.progress import Progress, Task
-from konvene.groups.assignors.tasks import AssignmentMemberSpec, TaskOffsets
-from konvene.groups.streams.current import Role
+from konvene.groups.assignors.tasks.contract import AssignmentMemberSpec, TaskOffsets
+from konvene.groups.assignors.tasks.lags import Progress, Task
+from konvene.groups.streams.current_assignment import Role
+from konvene.groups.streams.decision import Step
 from konvene.groups.streams.group import NOTHING_REPORTED, Member, Reported, StreamsGroup
-from konvene.groups.streams.step import Step
 from konvene.groups.streams.validate import JOIN, check_offsets
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
 from konvene.shard import causes

@@ -27,12 +27,12 @@ from konvene.codec.batches import (
 )
 from konvene.codec.errors import CodecError, Truncated
 from konvene.log.cleaner.contract import CLEANED, Group, Progress, Source, Stats, Task
-from konvene.log.cleaner.filtering import Filter
-from konvene.log.cleaner.mapping import MapBuilder
 from konvene.log.cleaner.offset_map import OffsetMap
+from konvene.log.cleaner.offset_map_builder import MapBuilder
+from konvene.log.cleaner.record_filter import Filter
 from konvene.log.cleaner.transactions import Transactions
+from konvene.log.disk.files import Disk, File
 from konvene.log.errors import DamagedLog
-from konvene.log.files import Disk, File
 from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
 from konvene.log.producers import AbortedTransaction, write_aborted
 

@@ -20,8 +20,8 @@ from collections.abc import Generator
 
 from konvene.log.cleaner.cleaning import clean
 from konvene.log.cleaner.contract import Group, Progress, Stats, Task
-from konvene.log.cleaner.lines import Pause, Told, line_of, read_order
-from konvene.log.files import RealDisk
+from konvene.log.cleaner.worker_protocol import Pause, Told, line_of, read_order
+from konvene.log.disk.files import RealDisk
 
 __all__ = ["BACKLOG_BYTES", "Orders", "main"]
 

@@ -19,7 +19,7 @@ from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
-    from konvene.pipeline.warehouse import Warehouse
+    from konvene.pipeline.warehouse.warehouse import Warehouse
 
 __all__ = ["Gold"]
 
@@ -92,6 +92,6 @@ class Gold:
             chosen = chosen if wanted is None else chosen.filter(wanted)
             yield from (chosen.select(list(columns)) if columns else chosen).to_batches()
         elif self._warehouse is not None:
-            from konvene.pipeline import read
+            from konvene.pipeline.warehouse import read
 
             yield from read.batches(self._warehouse, table, columns, wanted)

@@ -25,7 +25,7 @@ from konvene.pipeline.export.files import (
     place,
     wanted,
 )
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 __all__ = ["APPLICATION", "export"]
 

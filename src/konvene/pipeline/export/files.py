@@ -20,10 +20,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from konvene.pipeline import read
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.tables import TABLES
-from konvene.pipeline.warehouse import Warehouse
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 __all__ = [
     "ExportError", "Exported", "File", "MissingExtra", "chosen", "described", "meaning", "place", "wanted",

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from konvene.pipeline.reduce.at import INFERRED, NOT_KNOWN, OBSERVED, At, Person, person_of
 from konvene.pipeline.reduce.epochs import group_ended, skipped
-from konvene.pipeline.reduce.holdings import ACTIVE, Belongs, Gap, Held, Unit
-from konvene.pipeline.reduce.open import End, Open
+from konvene.pipeline.reduce.open_rebalance import End, Open
+from konvene.pipeline.reduce.ownership import ACTIVE, Belongs, Gap, Held, Unit
+from konvene.pipeline.reduce.position import INFERRED, NOT_KNOWN, OBSERVED, At, Person, person_of
 from konvene.pipeline.reduce.track import Put, Track
 from konvene.pipeline.reduce.units import classic_units
 from konvene.pipeline.reduce.why import Audit, Why, inferred, observed, ways_from_generation

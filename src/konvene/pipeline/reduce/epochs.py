@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from konvene.groups.consumer.current import MemberState as ConsumerState
+from konvene.groups.consumer.current_assignment import MemberState as ConsumerState
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.share.current import STABLE
+from konvene.groups.share.current_assignment import STABLE
 from konvene.groups.share.group import ShareGroup
-from konvene.groups.streams.current import MemberState as StreamsState
+from konvene.groups.streams.current_assignment import MemberState as StreamsState
+from konvene.groups.streams.decision import settled_state
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.step import settled_state
-from konvene.groups.streams.topology import sources
-from konvene.pipeline.reduce.at import NOT_KNOWN, At, Person, person_of
-from konvene.pipeline.reduce.open import End, Open
+from konvene.groups.streams.topology.topology import sources
+from konvene.pipeline.reduce.open_rebalance import End, Open
+from konvene.pipeline.reduce.position import NOT_KNOWN, At, Person, person_of
 from konvene.pipeline.reduce.track import Put, Track
 from konvene.pipeline.reduce.units import Names, changes, owners_of_wanted
 from konvene.pipeline.reduce.why import Audit, inferred, observed, ways_to_go

@@ -30,13 +30,13 @@ from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.groups.history import History
+from konvene.pipeline.gold.unpickler import unpacked
 from konvene.pipeline.reduce import classic, epochs
-from konvene.pipeline.reduce.at import NOT_KNOWN, At, Place
-from konvene.pipeline.reduce.holdings import Holdings
+from konvene.pipeline.reduce.ownership import Holdings
+from konvene.pipeline.reduce.position import NOT_KNOWN, At, Place
 from konvene.pipeline.reduce.track import Track
 from konvene.pipeline.reduce.units import Names
 from konvene.pipeline.reduce.why import Audit
-from konvene.pipeline.unpack import unpacked
 from konvene.records import classic as classic_records
 from konvene.records import consumer, share, streams
 from konvene.records.audit import RebalanceValue

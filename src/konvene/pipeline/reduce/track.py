@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from konvene.pipeline.reduce.at import MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
-from konvene.pipeline.reduce.holdings import READ, Belongs, Gap, Held, Holdings, Unit
-from konvene.pipeline.reduce.open import (
+from konvene.pipeline.reduce.open_rebalance import (
     End,
     Open,
     counted,
@@ -24,6 +22,8 @@ from konvene.pipeline.reduce.open import (
     row_without_records,
     still_without,
 )
+from konvene.pipeline.reduce.ownership import READ, Belongs, Gap, Held, Holdings, Unit
+from konvene.pipeline.reduce.position import MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
 from konvene.pipeline.reduce.why import NOTHING_KNOWN, Why
 
 __all__ = ["Track"]

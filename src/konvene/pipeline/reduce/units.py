@@ -14,10 +14,10 @@ from typing import Any
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.share.current import Current as ShareCurrent
-from konvene.groups.streams.current import Current as StreamsCurrent
+from konvene.groups.share.current_assignment import Current as ShareCurrent
+from konvene.groups.streams.current_assignment import Current as StreamsCurrent
 from konvene.groups.streams.group import StreamsGroup
-from konvene.pipeline.reduce.holdings import ACTIVE, SHARED, Unit
+from konvene.pipeline.reduce.ownership import ACTIVE, SHARED, Unit
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
 
 __all__ = ["Names", "changes", "classic_units", "owners_of_wanted"]

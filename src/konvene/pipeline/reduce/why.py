@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from konvene.pipeline.reduce.at import INFERRED, MISSING, NOT_KNOWN, OBSERVED
+from konvene.pipeline.reduce.position import INFERRED, MISSING, NOT_KNOWN, OBSERVED
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
 from konvene.shard import causes

@@ -16,15 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from konvene.client.cluster import Cluster, TopicPartition
-from konvene.pipeline.audits import AUDIT_TOPIC, audit_rows
+from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.pipeline.codec.bronze import Decoded, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
-from konvene.pipeline.files import Partition
-from konvene.pipeline.live import in_turn, read_range
+from konvene.pipeline.gold.audits import AUDIT_TOPIC, audit_rows
+from konvene.pipeline.ingest.splits import Replaced, Split
+from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.sources.live import in_turn, read_range
 from konvene.pipeline.sources.plan import Slice, Wanted
-from konvene.pipeline.splits import Replaced, Split
 from konvene.pipeline.tables import TABLES
 
 __all__ = ["LOGS", "PARTS", "TABLES_OF_LOGS", "Reading", "fetched", "part_of", "reading"]

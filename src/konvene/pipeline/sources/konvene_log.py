@@ -42,12 +42,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from konvene.pipeline.files import Partition
+from konvene.pipeline.ingest.splits import TASK_BYTES
 from konvene.pipeline.sources.decode import Reading, reading
+from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.limits import Limit
 from konvene.pipeline.sources.plan import Files, Live, Slice, Source, Wanted
 from konvene.pipeline.sources.types import conversion, spark_schema
-from konvene.pipeline.splits import TASK_BYTES
 
 __all__ = ["KonveneLog"]
 

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 
 from konvene.codec.batches import HEADER_SIZE, BatchHeader, read_header
 from konvene.codec.errors import CodecError
-from konvene.log.read_only import ReadOnlyFile
-from konvene.pipeline.splits import Extent
+from konvene.log.disk.read_only import ReadOnlyFile
+from konvene.pipeline.ingest.splits import Extent
 
 __all__ = ["Limit", "Part", "limited"]
 

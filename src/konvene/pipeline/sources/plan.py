@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from konvene.client.cluster import Cluster, TopicPartition
-from konvene.pipeline import files, splits
-from konvene.pipeline.files import Partition, Segment
-from konvene.pipeline.live import ranges
+from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.pipeline.ingest import splits
+from konvene.pipeline.ingest.splits import Extent, Split
+from konvene.pipeline.sources import files
+from konvene.pipeline.sources.files import Partition, Segment
 from konvene.pipeline.sources.limits import Limit, Part, limited
-from konvene.pipeline.splits import Extent, Split
+from konvene.pipeline.sources.live import ranges
 
 __all__ = ["Files", "Live", "Place", "Slice", "Source", "Wanted"]
 

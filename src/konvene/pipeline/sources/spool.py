@@ -20,11 +20,11 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from konvene.client.cluster import TopicPartition
+from konvene.client.net.cluster import TopicPartition
 from konvene.codec.batches import HEADER_SIZE, BatchHeader, check_sum, read_header
 from konvene.codec.errors import CodecError
 from konvene.codec.uuid import ZERO_UUID, Uuid
-from konvene.log.files import Lock, RealDisk, replace
+from konvene.log.disk.files import Lock, RealDisk, replace
 from konvene.log.index import OffsetIndex
 
 __all__ = ["COORDINATOR_TOPICS", "LogWentBack", "Spool", "SpoolError", "WrongCluster"]

@@ -1,6 +1,6 @@
 """A disk that fails by chance, and a process that dies in the middle of using it.
 
-The law of what survives is `konvene.log.memory_disk`'s. On top of it: operations fail at seeded rates (EIO
+The law of what survives is `konvene.log.disk.memory`'s. On top of it: operations fail at seeded rates (EIO
 on reads, writes and syncs, ENOSPC), a failed append leaves half of its bytes, and `die_at` ends the process
 at one of its operations, so that a broker is killed at any place of a step and not only between two steps.
 What a power cut leaves of the last append may be garbage as well (`garbage`). `rot` flips a bit of what was
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from konvene.log.memory_disk import MemoryDisk, PowerCut
+from konvene.log.disk.memory import MemoryDisk, PowerCut
 
 __all__ = ["DiskFaults", "SimDisk"]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
-    from konvene.sim.process import Process
-    from konvene.sim.world import World
+    from konvene.sim.world.process import Process
+    from konvene.sim.world.world import World
 
 
 class Kind(NamedTuple):
@@ -41,8 +41,8 @@ class Kind(NamedTuple):
 def kinds() -> dict[str, Kind]:
     """All kinds by name."""
     found: dict[str, Kind] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        told = getattr(import_module(f"{__name__}.{module}"), "KINDS", ())
+    for module in sorted(m.name for m in pkgutil.walk_packages(__path__, f"{__name__}.")):
+        told = getattr(import_module(module), "KINDS", ())
         found |= {kind.name: kind for kind in told}
     return found
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.client.assignors import ASSIGNORS, TopicInfo
-from konvene.client.cluster import TopicPartition as Partition
-from konvene.client.protocol import (
+from konvene.client.consumer.assignors import ASSIGNORS, TopicInfo
+from konvene.client.consumer.protocol import (
     Assigned,
     Subscription,
     read_assignment,
@@ -24,6 +23,7 @@ from konvene.client.protocol import (
     write_assignment,
     write_subscription,
 )
+from konvene.client.net.cluster import TopicPartition as Partition
 from konvene.codec.errors import CodecError
 from konvene.errors import Errors
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -35,14 +35,14 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from konvene.sim.invariants.offset_oracle import TopicPartition
 from konvene.sim.members import Kind
-from konvene.sim.members.classic_hostile import HostileClassic
+from konvene.sim.members.hostile.classic import HostileClassic
 from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
-from konvene.sim.oracle import TopicPartition
-from konvene.sim.process import Answer
+from konvene.sim.world.process import Answer
 
 if TYPE_CHECKING:
-    from konvene.sim.world import World
+    from konvene.sim.world.world import World
 
 READ, ASIDE = "orders", "extra"
 """Where members commit for what they do not read: the topic that they read, and the other one."""

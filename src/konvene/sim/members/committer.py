@@ -16,11 +16,11 @@ from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from konvene.sim.members.simple import OWN_GROUP
-from konvene.sim.process import Process
 from konvene.sim.transactions.producer import Producer
+from konvene.sim.world.process import Process
 
 if TYPE_CHECKING:
-    from konvene.sim.world import World
+    from konvene.sim.world.world import World
 
 EVERY_MS = 5_000
 

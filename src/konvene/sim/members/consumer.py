@@ -30,12 +30,12 @@ from konvene.messages.consumer_group_heartbeat import (
 )
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.sim.members import Kind
-from konvene.sim.members.consumer_hostile import HostileConsumer
+from konvene.sim.members.hostile.consumer import HostileConsumer
 from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
-from konvene.sim.process import Answer
+from konvene.sim.world.process import Answer
 
 if TYPE_CHECKING:
-    from konvene.sim.world import World
+    from konvene.sim.world.world import World
 
 Unit = tuple[Uuid, int]
 """A partition by the id of its topic."""

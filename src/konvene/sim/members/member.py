@@ -23,11 +23,11 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from konvene.sim.oracle import TopicPartition
-from konvene.sim.process import REQUEST_TIMEOUT_MS, Answer, Process
+from konvene.sim.invariants.offset_oracle import TopicPartition
+from konvene.sim.world.process import REQUEST_TIMEOUT_MS, Answer, Process
 
 if TYPE_CHECKING:
-    from konvene.sim.world import World
+    from konvene.sim.world.world import World
 
 RETRY_BACKOFF_MS = 100
 MOST_RECORDS = 50

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from konvene.sim.members import Kind
 from konvene.sim.members.classic import ClassicMember
-from konvene.sim.members.classic_hostile import HostileClassic
 from konvene.sim.members.consumer import ConsumerMember
-from konvene.sim.members.consumer_hostile import HostileConsumer
+from konvene.sim.members.hostile.classic import HostileClassic
+from konvene.sim.members.hostile.consumer import HostileConsumer
 from konvene.sim.members.member import Member
-from konvene.sim.process import Process
+from konvene.sim.world.process import Process
 
 if TYPE_CHECKING:
-    from konvene.sim.world import World
+    from konvene.sim.world.world import World
 
 
 def _somebody(world: World, name: str, group: str) -> Member:

@@ -1,6 +1,6 @@
 """Members of share groups (KIP-932): what they say, and when, is decided by the client.
 
-`konvene.client.share_membership` makes heartbeats and `share_machine` fetches and acknowledgements; here is
+`konvene.client.share.membership` makes heartbeats and `share_machine` fetches and acknowledgements; here is
 what an application does with the records. It works on them for a while, and then accepts, gives back, rejects
 or asks for more time; now and then it takes longer than their locks last. It closes its session when it
 leaves, as a rule, and forgets everything when it dies.
@@ -12,19 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from konvene.client.errors import ConnectionLost
-from konvene.client.machine import State
-from konvene.client.share_machine import AcknowledgeType, Delivered, FetchTerms, ShareMachine
-from konvene.client.share_membership import ShareMembership
+from konvene.client.membership.state_machine import State
+from konvene.client.share.fetch_machine import AcknowledgeType, Delivered, FetchTerms, ShareMachine
+from konvene.client.share.membership import ShareMembership
 from konvene.errors import Errors
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
-from konvene.sim.agenda import Entry
+from konvene.sim.event_queue import Entry
 from konvene.sim.members import Kind
+from konvene.sim.members.hostile.share import HostileShare
 from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
-from konvene.sim.members.share_hostile import HostileShare
-from konvene.sim.process import Answer
+from konvene.sim.world.process import Answer
 
 if TYPE_CHECKING:
-    from konvene.sim.world import World
+    from konvene.sim.world.world import World
 
 VERSION = 2
 """Of ShareFetch and ShareAcknowledge: the first that renews."""

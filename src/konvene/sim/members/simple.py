@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.client.protocol import CONSUMER
+from konvene.client.consumer.protocol import CONSUMER
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,10 +22,10 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.shard.image import Topic
-from konvene.sim.process import Process
+from konvene.sim.world.process import Process
 
 if TYPE_CHECKING:
-    from konvene.sim.world import World
+    from konvene.sim.world.world import World
 
 EVERY_MS = 10_000
 OWN_GROUP, LEFT_GROUP = "simple", "left"

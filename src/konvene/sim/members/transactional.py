@@ -18,19 +18,19 @@ from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from konvene.sim.invariants.offset_oracle import TopicPartition
 from konvene.sim.members import Kind
 from konvene.sim.members.classic import ClassicMember
-from konvene.sim.members.classic_hostile import HostileClassic
 from konvene.sim.members.consumer import ConsumerMember
-from konvene.sim.members.consumer_hostile import HostileConsumer
+from konvene.sim.members.hostile.classic import HostileClassic
+from konvene.sim.members.hostile.consumer import HostileConsumer
 from konvene.sim.members.member import Member
-from konvene.sim.oracle import TopicPartition
-from konvene.sim.process import REQUEST_TIMEOUT_MS
 from konvene.sim.transactions.ledger import Output
 from konvene.sim.transactions.producer import Producer
+from konvene.sim.world.process import REQUEST_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from konvene.sim.world import World
+    from konvene.sim.world.world import World
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 

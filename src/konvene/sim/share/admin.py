@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.coordinator import Call
-from konvene.broker.share_state_work import _altered, initialized, topics_without_error
+from konvene.broker.shares.background_work import _altered, initialized, topics_without_error
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.groups.share.work import BeginDeletion, StateDeleted
@@ -23,12 +22,13 @@ from konvene.messages.alter_share_group_offsets import (
 )
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from konvene.runtime.coordinator import Call
 from konvene.share_state.requests import Initialize, SharePartitionKey
-from konvene.sim.event import Broken
+from konvene.sim.world.event import Broken
 
 if TYPE_CHECKING:
-    from konvene.sim.process import Process
     from konvene.sim.share.node import ShareNode
+    from konvene.sim.world.process import Process
 
 Answered = Callable[[Struct | Errors], None]
 

@@ -33,8 +33,8 @@ from konvene.delivery.contract import (
 )
 from konvene.errors import Errors
 from konvene.share_state.requests import Initialize, SharePartitionKey, StateAnswer
-from konvene.sim.event import Broken
 from konvene.sim.share.logs import MOST_IN_A_BATCH, ReadLog
+from konvene.sim.world.event import Broken
 
 FREE, HELD, SAID, DONE = "free", "held", "said", "done"
 GAP, ACCEPT, RELEASE, REJECT, RENEW = (int(kind) for kind in AcknowledgeType)

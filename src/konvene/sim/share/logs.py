@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from konvene.broker.share_partition import Waiting
+from konvene.broker.shares.share_partition import Waiting
 from konvene.codec.batches import Record, build, end_marker
 from konvene.log.errors import OffsetOutOfRange
 from konvene.log.producers import AbortedTransaction

@@ -30,7 +30,7 @@ from konvene.shard.contract import Context
 from konvene.shard.image import Topic, Topics
 from konvene.share_state.requests import Initialize, Read, SharePartitionKey, Write
 from konvene.share_state.shard import ShareStateShard
-from konvene.sim.event import Broken
+from konvene.sim.world.event import Broken
 
 TOPIC = Topic("orders", Uuid(b"orders".ljust(16, b"-")), 1)
 KEY = SharePartitionKey("g", TOPIC.id, 0)

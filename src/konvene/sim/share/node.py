@@ -14,12 +14,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from konvene.broker.coordinator import Call
 from konvene.broker.handlers import share_acknowledge, share_fetch
-from konvene.broker.later import Later
-from konvene.broker.share_partition import Served
-from konvene.broker.share_state_work import ShareStateWork
-from konvene.broker.share_states import ShareStates
+from konvene.broker.shares.background_work import ShareStateWork
+from konvene.broker.shares.share_partition import Served
+from konvene.broker.shares.state_coordinators import ShareStates
 from konvene.cluster.features import SHARE_VERSION
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
@@ -29,6 +27,8 @@ from konvene.errors import Errors
 from konvene.groups.share.work import TopicsGone
 from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
 from konvene.messages.share_fetch import ShareFetchRequest
+from konvene.runtime.coordinator import Call
+from konvene.runtime.deferred import Later
 from konvene.shard.contract import Effect
 from konvene.share_state.requests import (
     Answer,
@@ -38,23 +38,23 @@ from konvene.share_state.requests import (
     TopicsDeleted,
     Write,
 )
-from konvene.sim import chaos
-from konvene.sim.event import Broken
 from konvene.sim.share.admin import BEGIN, Administration
+from konvene.sim.share.invariants import StatePromise, promises
 from konvene.sim.share.ledger import Book
 from konvene.sim.share.logs import NOBODY, ReadPartition
-from konvene.sim.share.promises import StatePromise, promises
-from konvene.sim.share.shell import StateEvent, StateShell
+from konvene.sim.share.recording import WatchedSharing
+from konvene.sim.share.runtime import StateEvent, StateShell
 from konvene.sim.share.state_log import StateLog
-from konvene.sim.share.watched import WatchedSharing
+from konvene.sim.world import fault_actions
+from konvene.sim.world.event import Broken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from konvene.sim.agenda import Entry
-    from konvene.sim.process import Process
-    from konvene.sim.shell import Shell
-    from konvene.sim.world import World
+    from konvene.sim.event_queue import Entry
+    from konvene.sim.runtime import Shell
+    from konvene.sim.world.process import Process
+    from konvene.sim.world.world import World
 
 HANDLE: dict[type, Callable[[Any, Any, Call], Any]] = {
     ShareFetchRequest: share_fetch.handle,
@@ -248,7 +248,7 @@ class ShareNode:
             failed = Answer(Errors.UNKNOWN_SERVER_ERROR, "the write came to nothing")
             world.agenda.after(world.latency_ms("sync.ms"), answer.resolve, failed)
             return answer
-        chaos.append_faults(world, self.shell)
+        fault_actions.append_faults(world, self.shell)
         return self.shell.submit(request, call)
 
     @property
@@ -392,7 +392,7 @@ class ShareNode:
                 assert found is not None
                 begun = found.grow(self.world.ends.get((topic.name, index), 0), self._producer)
                 for producer_id in begun:
-                    takes_ms = chaos.log_uniform_ms(self.world, 10, 20_000)
+                    takes_ms = fault_actions.log_uniform_ms(self.world, 10, 20_000)
                     committed = self.world.random.random() < 0.6
                     self.world.agenda.after(takes_ms, found.end_transaction, producer_id, committed)
 

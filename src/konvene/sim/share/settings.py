@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konvene.sim.faults import Options
+from konvene.sim.world.faults import Options
 
 
 def share_settings(options: Options) -> dict[str, str]:

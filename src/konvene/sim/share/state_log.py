@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from konvene.broker.journal_contract import Speech
-from konvene.broker.share_states import SHARE_STATE_SPEECH
+from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH
 from konvene.codec.batches import BatchHeader
 from konvene.records.share_state import ShareSnapshotKey
+from konvene.runtime.ports import Speech
 from konvene.share_state.state import At
 from konvene.sim.journal import Batch, Journal, Log, _Header
 

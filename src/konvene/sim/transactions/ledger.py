@@ -20,8 +20,8 @@ from konvene.messages.end_txn import EndTxnRequest
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.records.transactional import InTransaction
 from konvene.shard.contract import Ending
-from konvene.sim.event import Broken, OffsetKey
-from konvene.sim.event import Event as GroupEvent
+from konvene.sim.world.event import Broken, OffsetKey
+from konvene.sim.world.event import Event as GroupEvent
 from konvene.transactions.markers import Markers
 from konvene.transactions.state import (
     COMPLETE_ABORT,
@@ -34,8 +34,8 @@ from konvene.transactions.state import (
 
 if TYPE_CHECKING:
     from konvene.sim.transactions.node import Transactions
-    from konvene.sim.transactions.shell import Event
-    from konvene.sim.world import World
+    from konvene.sim.transactions.runtime import Event
+    from konvene.sim.world.world import World
 
 OFFSETS = "__consumer_offsets"
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from konvene.broker.coordinator import Call
 from konvene.codec.batches import read_header
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
@@ -35,16 +34,17 @@ from konvene.messages.produce import (
 )
 from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
+from konvene.runtime.coordinator import Call
 from konvene.shard.contract import Effect, Ending
 from konvene.shard.image import Topic, Topics
-from konvene.sim import chaos
-from konvene.sim.event import Event as GroupEvent
 from konvene.sim.journal import Log, batch_of
 from konvene.sim.members.committer import Committer
+from konvene.sim.transactions.invariants import TransactionPromise, promises
 from konvene.sim.transactions.ledger import OFFSETS, Ledger, Place
 from konvene.sim.transactions.logs import OutputLog
-from konvene.sim.transactions.promises import TransactionPromise, promises
-from konvene.sim.transactions.shell import Event, TransactionShell
+from konvene.sim.transactions.runtime import Event, TransactionShell
+from konvene.sim.world import fault_actions
+from konvene.sim.world.event import Event as GroupEvent
 from konvene.transactions.markers import (
     WRITE_MARKERS,
     Markers,
@@ -54,9 +54,9 @@ from konvene.transactions.markers import (
 from konvene.transactions.state import LAST_EPOCH, Transaction, to_record
 
 if TYPE_CHECKING:
-    from konvene.sim.faults import Options
-    from konvene.sim.process import Process
-    from konvene.sim.world import World
+    from konvene.sim.world.faults import Options
+    from konvene.sim.world.process import Process
+    from konvene.sim.world.world import World
 
 OUTPUT = "output"
 OF_BROKERS = 5
@@ -210,7 +210,7 @@ class Transactions:
             and world.random.random() < 0.95
         ):
             fresh = self._fresh_id()
-        chaos.append_faults(world, shell)
+        fault_actions.append_faults(world, shell)
 
         def leaves(answer: Struct | Errors) -> None:
             self.ledger.answered(request, answer)
@@ -306,7 +306,7 @@ class Transactions:
                 answered(error)
                 return
             shell = world.shell
-            chaos.append_faults(world, shell)
+            fault_actions.append_faults(world, shell)
             shell.ask(request, Call(version, client.name, "/10.0.0.1"), answered)
 
         if self._offsets_open(*writer[1:]):
@@ -376,7 +376,7 @@ class Carrier:
         world = self.world
         if place[0] == OFFSETS:
             shell = world.shell
-            chaos.append_faults(world, shell)
+            fault_actions.append_faults(world, shell)
             shell.ask(
                 cast("Struct", self.ending), Call(0, "broker"), lambda answer: self._answered(place, answer)
             )
@@ -408,7 +408,7 @@ class Carrier:
             return
         markers = self.markers
         news = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
-        chaos.append_faults(self.world, self.shell)
+        fault_actions.append_faults(self.world, self.shell)
         if not self.shell.inform(news):
             self.world.agenda.after(self.world.latency_ms("marker.ms"), self._done)
 

@@ -21,11 +21,11 @@ from konvene.messages.end_txn import EndTxnRequest
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
-from konvene.sim.process import Answer
+from konvene.sim.world.process import Answer
 
 if TYPE_CHECKING:
-    from konvene.sim.process import Process
-    from konvene.sim.world import World
+    from konvene.sim.world.process import Process
+    from konvene.sim.world.world import World
 
 BACKOFF_MS = 100
 

@@ -1,0 +1,1 @@
+"""The group coordinators of a broker, and the work that they hand to others."""

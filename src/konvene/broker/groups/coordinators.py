@@ -1,0 +1,154 @@
+"""The group coordinators of this broker: one for each partition of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from konvene.broker.groups.background_work import GroupWork
+from konvene.broker.groups.internal_topic_warnings import TopicRemarks
+from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
+from konvene.codec.uuid import Uuid
+from konvene.groups.consumer.leave import Disconnected
+from konvene.groups.heartbeat_intervals import RESPONSIVE, told_interval_ms
+from konvene.groups.shard import GroupShard
+from konvene.groups.share.work import TopicsGone
+from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinators import Coordinators
+from konvene.runtime.journal import Journal
+from konvene.shard.contract import Effect, Outcome
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+MOST_MS = 1_000_000
+"""Longer than any interval: what members are told depends on how many there are."""
+
+
+class Groups(Coordinators):
+    """Which coordinator has which group."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker, OFFSETS_TOPIC)
+        self._work = GroupWork(broker)
+        self.share_states = self._work.share_states
+        self.topic_remarks = TopicRemarks(broker)
+        self._told: asyncio.Task[None] | None = None
+        """Whoever is told when all have read their logs."""
+        self.members = 0
+        """In all groups, as of a moment ago; counted while the heartbeat policy is responsive."""
+        self._counting: asyncio.TimerHandle | None = None
+        self._heard_on: dict[tuple[str, str], object] = {}
+        self._members_of: dict[object, dict[tuple[str, str], None]] = {}
+
+    async def _make_ready(self) -> None:
+        broker = self._broker
+        await broker.create_internal(OFFSETS_TOPIC)
+        if broker.config["konvene.audit.enable"]:
+            await broker.create_internal(AUDIT_TOPIC)
+        self.start()
+
+    async def resume(self) -> None:
+        """At the broker's start: go on with the groups that there are. A directory that was Kafka's, or one
+        without the audit, has no topic for that yet."""
+        broker = self._broker
+        topics = broker.topics.by_name
+        if OFFSETS_TOPIC in topics and AUDIT_TOPIC not in topics and broker.config["konvene.audit.enable"]:
+            await broker.create_internal(AUDIT_TOPIC)
+            broker.audit.is_new = True
+        self.start()
+
+    def start(self) -> None:
+        before = self.ready
+        super().start()
+        if self.ready and not before:
+            self._count()
+            self._told = self._broker.loop.create_task(self._when_loaded())
+
+    async def loaded(self) -> None:
+        """Return when the coordinators that are there have read their logs, and the audit knows it."""
+        if self._told is not None:
+            await self._told
+
+    async def _when_loaded(self) -> None:
+        await super().loaded()
+        self._broker.audit.loaded()
+
+    def _coordinator(self, index: int) -> Coordinator | None:
+        """None where the partition's log is damaged: its groups have no coordinator, the others do."""
+        broker = self._broker
+        partition = broker.partitions.get(OFFSETS_TOPIC, index)
+        if partition is None:
+            return None
+        return Coordinator(
+            f"{OFFSETS_TOPIC}-{index}",
+            GroupShard if broker.meter is None else broker.meter.make_shard,
+            self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
+            GROUP_SPEECH,
+            config=lambda: broker.config,
+            loop=broker.loop,
+            wall_clock_ms=broker.wall_clock_ms,
+            topics=lambda: broker.topics,
+            group_configs=lambda: broker.group_configs,
+            assignors=broker.assignors,
+            task_assignors=broker.task_assignors,
+            perform=lambda effect: self._perform(index, effect),
+            tell=lambda explained: broker.audit.tell(index, explained),
+            observe=lambda header: broker.audit.observe(index, header),
+            members=lambda: self.members,
+            changed=self._changed,
+            stopped=broker.holding.release_all,
+        )
+
+    def _changed(self, outcome: Outcome) -> None:
+        self._broker.holding.look(outcome)
+        if outcome.soft_records:
+            self.topic_remarks.look(outcome)
+
+    def _perform(self, index: int, effect: Effect) -> None:
+        coordinator = self._coordinators[index]
+        assert coordinator is not None
+        self._work.perform(coordinator, effect)
+
+    # --- members and their connections ---
+
+    def _count(self) -> None:
+        """Count the members that are told when to heartbeat, as long as that matters, every second."""
+        broker = self._broker
+        if broker.config["konvene.heartbeat.policy"] == RESPONSIVE:
+            before = told_interval_ms(MOST_MS, broker.config, self.members, waits=False)
+            shards = (coordinator.core for coordinator in self.all())
+            self.members = sum(shard.members for shard in shards if isinstance(shard, GroupShard))
+            if told_interval_ms(MOST_MS, broker.config, self.members, waits=False) != before:
+                broker.remembered.forget()
+        self._counting = broker.loop.call_later(1, self._count)
+
+    def heard(self, group_id: str, member_id: str, connection: object) -> None:
+        """A member of a consumer group spoke on this connection."""
+        if self._broker.config["konvene.session.disconnect.grace.ms"]:
+            self._heard_on[group_id, member_id] = connection
+            self._members_of.setdefault(connection, {})[group_id, member_id] = None
+
+    def disconnected(self, connection: object) -> None:
+        """A connection was lost: who spoke on it last, and did not leave, has not long to come back."""
+        for group_id, member_id in self._members_of.pop(connection, ()):
+            if self._heard_on.get((group_id, member_id)) is connection:
+                del self._heard_on[group_id, member_id]
+                coordinator = self.of(group_id)
+                if coordinator is not None:
+                    coordinator.inform(Disconnected(group_id, member_id))
+
+    def topic_deleted(self, name: str, topic_id: Uuid) -> None:
+        """Let all groups forget the offsets, and share groups the partitions, of a topic that is gone."""
+        gone = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
+        for coordinator in self.all():
+            coordinator.submit(gone, Call(client_id="broker"))
+            coordinator.inform(TopicsGone(frozenset((topic_id,))))
+
+    async def close(self) -> None:
+        if self._counting is not None:
+            self._counting.cancel()
+        await super().close()
+        await self._work.close()

@@ -1,0 +1,74 @@
+"""How the members of a group heartbeat, for those who ask for it with the group's description."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from konvene.codec.compile import encode
+from konvene.errors import Errors
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.heartbeat import has_to_wait
+from konvene.groups.group_type import Group
+from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.shard import GroupShard
+from konvene.groups.share.group import ShareGroup
+from konvene.groups.share.heartbeat import waits as waits_in_share_group
+from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from konvene.messages.consumer_group_describe import DescribedGroup as ConsumerDescribed
+from konvene.messages.describe_groups import DescribedGroup as ClassicDescribed
+from konvene.messages.describe_groups import DescribeGroupsRequest
+from konvene.messages.heartbeat_notes import HEARTBEAT_NOTES, HeartbeatNote, HeartbeatNotes
+from konvene.messages.share_group_describe import DescribedGroup as ShareDescribed
+from konvene.messages.share_group_describe import ShareGroupDescribeRequest
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+Described = TypeVar("Described", ClassicDescribed, ConsumerDescribed, ShareDescribed)
+
+Asked = ConsumerGroupDescribeRequest | DescribeGroupsRequest | ShareGroupDescribeRequest
+
+
+def with_notes(broker: Broker, request: Asked, groups: list[Described]) -> list[Described]:
+    """The same groups; with a note on each that could be described, if the request has the tag."""
+    if all(tag != HEARTBEAT_NOTES for tag, _ in request.unknown_tags):
+        return groups
+    return [
+        group.replace(unknown_tags=((HEARTBEAT_NOTES, encode(_notes(broker, group.group_id), 0)),))
+        if group.error_code == Errors.NONE
+        else group
+        for group in groups
+    ]
+
+
+def _notes(broker: Broker, group_id: str) -> HeartbeatNotes:
+    coordinator = broker.groups.of(group_id)
+    shard = coordinator.core if coordinator is not None else None
+    group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
+    held = broker.holding.held_of(group_id)
+    members = () if group is None else tuple(
+        HeartbeatNote(
+            member_id=member.member_id,
+            told_ms=_told_ms(broker, group, member),
+            is_held=member.member_id in held,
+        )
+        for member in group.members.values()
+    )  # fmt: skip
+    return HeartbeatNotes(policy=str(broker.config["konvene.heartbeat.policy"]), members=members)
+
+
+def _told_ms(broker: Broker, group: Group, member: Any) -> int:
+    """-1 for who is told nothing, as members of the classic protocol are."""
+    if isinstance(group, ConsumerGroup) and member.classic is None:
+        kind, waits = "consumer", has_to_wait(member, group.epoch, group.assignment_epoch)
+    elif isinstance(group, ShareGroup):
+        kind, waits = "share", waits_in_share_group(group, member)
+    else:
+        return -1
+    return told_interval_ms(
+        broker.group_configs.of(group.group_id)[f"{kind}.heartbeat.interval.ms"],
+        broker.config,
+        broker.groups.members,
+        waits=waits,
+        member_id=member.member_id,
+    )

@@ -1,0 +1,82 @@
+"""What members of a streams group have yet to give up, for who asks for it with the group's description; and
+what warm-ups are measured by: how near is near enough, how many there may be, and who says nothing of any;
+and what the group's target costs by tags and racks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from konvene.codec.compile import encode
+from konvene.errors import Errors
+from konvene.groups.shard import GroupShard
+from konvene.groups.streams.assignors import read_configs
+from konvene.groups.streams.current_assignment import Epochs, Held
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.racks import group_cost
+from konvene.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest, TaskIds
+from konvene.messages.streams_notes import STREAMS_NOTES, PlacementNote, StreamsNote, StreamsNotes
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.groups.assignors.tasks.contract import Tasks
+
+
+def with_owed(
+    broker: Broker, request: StreamsGroupDescribeRequest, groups: list[DescribedGroup]
+) -> list[DescribedGroup]:
+    """The same groups; with a note on each that could be described, if the request has the tag."""
+    if all(tag != STREAMS_NOTES for tag, _ in request.unknown_tags):
+        return groups
+    return [
+        group.replace(unknown_tags=((STREAMS_NOTES, encode(_notes(broker, group.group_id), 0)),))
+        if group.error_code == Errors.NONE
+        else group
+        for group in groups
+    ]
+
+
+def _notes(broker: Broker, group_id: str) -> StreamsNotes:
+    coordinator = broker.groups.of(group_id)
+    shard = coordinator.core if coordinator is not None else None
+    group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
+    if not isinstance(group, StreamsGroup):
+        return StreamsNotes()
+    owing = ((m.member_id, m.current.pending_revocation) for m in group.members.values())
+    config = broker.group_configs.of(group_id)
+    return StreamsNotes(
+        members=tuple(_note(member_id, owed) for member_id, owed in owing if owed),
+        acceptable_recovery_lag=config["streams.acceptable.recovery.lag"],
+        num_warmup_replicas=config["streams.num.warmup.replicas"],
+        silent=tuple(name for name in group.members if is_silent(group, name)),
+        placement=_placement(group),
+    )
+
+
+def _placement(group: StreamsGroup) -> tuple[PlacementNote, ...]:
+    cost = group_cost(group)
+    if cost is None:
+        return ()
+    tags = read_configs(group.assignment_configs).rack_aware_assignment_tags
+    return (PlacementNote(rack_aware_assignment_tags=tags, **asdict(cost)),)
+
+
+def is_silent(group: StreamsGroup, member_id: str) -> bool:
+    """Whether a member is known not to say how far its tasks are. Of whom nothing is known, it may."""
+    said = group.reported.get(member_id)
+    return said is not None and not said.reports
+
+
+def _note(member_id: str, owed: Held) -> StreamsNote:
+    return StreamsNote(
+        member_id=member_id,
+        owes_active=_rows(owed.active),
+        owes_standby=_rows(owed.standby),
+        owes_warmup=_rows(owed.warmup),
+    )
+
+
+def _rows(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
+    return tuple(
+        TaskIds(subtopology_id=name, partitions=tuple(sorted(tasks[name]))) for name in sorted(tasks)
+    )

@@ -1,0 +1,72 @@
+"""How groups of the newer protocols are described: each by its own coordinator.
+
+A group is not shown to who may not see it, nor to who may not see a topic of it. What is particular to a kind
+of group is a `Kind`: its messages, its topics, and Kafka's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from konvene.broker.handlers.authorized_operations import GROUP_OPERATIONS
+from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.errors import Errors
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.runtime.coordinator import Call
+
+
+class Kind(NamedTuple):
+    """One kind of group."""
+
+    is_on: Callable[[Broker], bool]
+    response: type[Any]
+    group: type[Any]
+    topics: Callable[[Any], list[str]]
+    """Of a described group, all that are named in it."""
+    hidden: str
+    """To who may not see one of them."""
+    annotated: Callable[[Broker, Any, list[Any]], list[Any]]
+    """The groups with what is told beside Kafka's fields."""
+
+
+async def described(kind: Kind, broker: Broker, request: Any, call: Call, asked: Allows) -> Any:
+    """The response to a description's request."""
+    if not kind.is_on(broker):
+        groups = [_error(kind, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids]
+        return kind.response(groups=tuple(groups))
+    groups = [
+        await _described(kind, broker, request, group_id, call, asked) for group_id in request.group_ids
+    ]
+    if request.include_authorized_operations:
+        groups = [
+            g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
+            for g in groups
+        ]
+    return kind.response(groups=tuple(kind.annotated(broker, request, groups)))
+
+
+async def _described(
+    kind: Kind, broker: Broker, request: Any, group_id: str, call: Call, asked: Allows
+) -> Any:
+    if not asked(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
+        return _error(kind, group_id, Errors.GROUP_AUTHORIZATION_FAILED)
+    if not group_id:
+        return _error(kind, group_id, Errors.INVALID_GROUP_ID)
+    coordinator = broker.groups.of(group_id)
+    if coordinator is None:
+        return _error(kind, group_id, Errors.NOT_COORDINATOR)
+    answer = await coordinator.submit(request.replace(group_ids=(group_id,)), call)
+    if isinstance(answer, Errors):
+        return _error(kind, group_id, answer)
+    (group,) = answer.groups
+    for topic in kind.topics(group) if asked is not allows else ():
+        if not asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
+            return _error(kind, group_id, Errors.TOPIC_AUTHORIZATION_FAILED, kind.hidden)
+    return group
+
+
+def _error(kind: Kind, group_id: str, error: Errors, why: str | None = None) -> Any:
+    return kind.group(group_id=group_id, error_code=error, error_message=why)

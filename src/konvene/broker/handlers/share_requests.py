@@ -1,0 +1,139 @@
+"""What ShareFetch and ShareAcknowledge have in common: who may ask, and what becomes of acknowledgements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from konvene.broker.handlers.group_requests import share_groups_are_on
+from konvene.broker.shares.share_partition import FINE, Told
+from konvene.delivery.contract import Acknowledged, AcknowledgeType
+from konvene.delivery.sessions import Place
+from konvene.errors import Errors
+from konvene.runtime.deferred import Later
+from konvene.share_state.requests import SharePartitionKey
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.runtime.coordinator import Call
+
+LONGEST_MEMBER_ID = 36
+FIRST_VERSION_WITH_RENEW = 2
+
+UNKNOWN: Told = (Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+
+MOVED = frozenset((Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH))
+"""With these a member is told who leads."""
+
+
+class Refused(Exception):
+    """The whole request is answered with this error."""
+
+    def __init__(self, error: Errors) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+class Batch(Protocol):
+    """An acknowledgement batch of either request."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def acknowledge_types(self) -> tuple[int, ...]: ...
+
+
+def check(broker: Broker, request: Any) -> None:
+    """What is asked of both requests before anything else. Raises `Refused`."""
+    if not share_groups_are_on(broker):
+        raise Refused(Errors.UNSUPPORTED_VERSION)
+    if request.group_id is None or not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
+        raise Refused(Errors.INVALID_REQUEST)
+
+
+def lock_timeout_ms(broker: Broker, group_id: str) -> int:
+    """How long the group's members may keep a record, which every answer tells."""
+    timeout: int = broker.group_configs.of(group_id)["share.record.lock.duration.ms"]
+    return timeout
+
+
+def leader_epoch(broker: Broker, place: Place) -> int:
+    """Of the partition's leader, which is this broker; -1 where there is none."""
+    topic = broker.topics.by_id.get(place[0])
+    return broker.state.leader_epoch(topic.name) if topic is not None else -1
+
+
+class Acknowledging:
+    """The acknowledgements of one request. `done` is called when the last of them is written."""
+
+    __slots__ = ("_done", "_missing", "results")
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self.results: dict[Place, Told] = {}
+        self._missing = 1  # The taking itself: nothing is done before all partitions were taken.
+        self._done = done
+
+    def take(self, broker: Broker, request: Any, call: Call, places: Iterable[tuple[Place, Any]]) -> None:
+        """Do what the request says of these partitions, each of which has an answer of its own.
+
+        A partition of which nothing is said is fine, served or not; as by Kafka it is left out where nothing
+        is said of any. To be called once; `done` may be called in it."""
+        group_id, member_id = request.group_id, request.member_id
+        renews = call.api_version >= FIRST_VERSION_WITH_RENEW
+        unsaid: list[Place] = []
+        is_said = False
+        for place, batches in places:
+            topic = broker.topics.by_id.get(place[0])
+            if topic is None:
+                self.results[place] = (Errors.UNKNOWN_TOPIC_ID, None)
+            elif not is_sound(batches, renews=renews, is_renew_ack=renews and request.is_renew_ack):
+                self.results[place] = (Errors.INVALID_REQUEST, None)
+            elif not 0 <= place[1] < topic.partitions:
+                self.results[place] = (Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
+            elif not batches:
+                unsaid.append(place)
+            else:
+                is_said = True
+                served = broker.sharing.served.get(SharePartitionKey(group_id, *place))
+                if served is None:
+                    self.results[place] = UNKNOWN
+                    continue
+                acks = [Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches]
+                self._wait(place, served.acknowledge(member_id, acks))
+        if is_said:
+            self.results.update(dict.fromkeys(unsaid, FINE))
+        self._one_less()
+
+    def _wait(self, place: Place, answer: Later[Told]) -> None:
+        self._missing += 1
+        answer.listen(lambda told: self._answered(place, told))
+
+    def _answered(self, place: Place, told: Told) -> None:
+        self.results[place] = told
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self._done()
+
+
+def is_sound(batches: Iterable[Batch], *, renews: bool, is_renew_ack: bool) -> bool:
+    """Whether they rise, and each says one thing of all of its offsets or one of each."""
+    last_type = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
+    before = -1
+    for batch in batches:
+        types = batch.acknowledge_types
+        offsets = batch.last_offset - batch.first_offset + 1
+        if offsets < 1 or batch.first_offset < before or not types:
+            return False
+        if len(types) > 1 and len(types) != offsets:
+            return False
+        if min(types) < 0 or max(types) > last_type:
+            return False
+        if AcknowledgeType.RENEW in types and not is_renew_ack:
+            return False
+        before = batch.last_offset
+    return True

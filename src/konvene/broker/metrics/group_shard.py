@@ -1,0 +1,91 @@
+"""A group shard that tells the meter what it decides: how long it takes, what it commits, expires and moves.
+
+It decides what the plain shard decides. Where the broker has no meter, the plain one serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from konvene.broker.metrics.group_types import moved
+from konvene.codec.schema import Struct
+from konvene.groups.shard import GroupShard
+from konvene.messages.offset_commit import OffsetCommitRequest
+from konvene.messages.offset_delete import OffsetDeleteRequest
+from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
+from konvene.records.commits import OffsetCommitted, OffsetsCommitted
+from konvene.shard.contract import Context, Outcome
+
+if TYPE_CHECKING:
+    from konvene.broker.metrics.meter import Meter
+
+RETENTION: Final = "retention"
+"""The timer at which offsets expire."""
+
+OFFSETS: Final[dict[object, str]] = {
+    OffsetCommitRequest: "commits",
+    TxnOffsetCommitRequest: "commits",
+    OffsetDeleteRequest: "deletions",
+    RETENTION: "expired",
+}
+"""What a request or a timer does with offsets, in the words of Kafka's sensors. Other offsets that go, with
+their topic or their group, Kafka does not count either."""
+
+
+class CountedShard(GroupShard):
+    """The groups and offsets of one partition, counted."""
+
+    __slots__ = ("_began_s", "_meter")
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+        self._began_s = perf_counter()
+
+    def handle(self, request: Struct, context: Context) -> Outcome:
+        began_s = perf_counter()
+        try:
+            outcome = super().handle(request, context)
+        finally:
+            kind = type(request)
+            self._meter.decided(kind.__name__.removesuffix("Request"), perf_counter() - began_s)
+        if outcome.records:
+            self._count(kind, outcome)
+        return outcome
+
+    def expire(self, key: Any, context: Context) -> Outcome:
+        began_s = perf_counter()
+        outcome = super().expire(key, context)
+        self._meter.decided(f"{key[0]} timer", perf_counter() - began_s)
+        if outcome.records:
+            self._count(key[0], outcome)
+        return outcome
+
+    def load(self, context: Context) -> Outcome:
+        """The log was replayed into this shard since it was made."""
+        self._meter.loaded(perf_counter() - self._began_s)
+        return super().load(context)
+
+    def _count(self, kind: object, outcome: Outcome) -> None:
+        meter, sensor = self._meter, OFFSETS.get(kind)
+        if sensor is not None:
+            meter.offsets(sensor, sum(map(_offsets, outcome.records)))
+        else:
+            for record in outcome.records:
+                found = moved(self.groups, record)
+                if found is not None and found.units:
+                    meter.moved(found)
+
+
+def _offsets(record: Any) -> int:
+    """How many offsets a record is about."""
+    count = _SIZES.get(type(record))
+    return count(record) if count is not None else 0
+
+
+_SIZES: Final[dict[type, Callable[[Any], int]]] = {
+    OffsetCommitted: lambda record: 1,
+    OffsetsCommitted: lambda record: len(record.committed),
+}

@@ -1,0 +1,40 @@
+"""What the targets of streams groups cost by tags and racks, as last counted.
+
+Counting goes over all copies of all tasks, some ten milliseconds for ten thousand of them, so the answer is
+kept until the group has another target.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konvene.groups.assignors.tasks.racks import Cost
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.racks import group_cost
+
+__all__ = ["Costs"]
+
+
+class Costs:
+    """What the targets of groups cost, as last counted."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[Any, ...], Cost | None]] = {}
+
+    def __repr__(self) -> str:
+        return f"<costs of {len(self._known)} groups>"
+
+    def of(self, group: StreamsGroup) -> Cost | None:
+        """That of a group; None where there is nothing to count."""
+        basis = (
+            group.epoch, group.assignment_epoch, group.assignment_timestamp_ms, group.soft.configured,
+            group.soft.seen,
+        )  # fmt: skip
+        known = self._known.get(group.group_id)
+        if known is None or known[0] != basis:
+            known = self._known[group.group_id] = basis, group_cost(group)
+        return known[1]
+
+    def forget(self, group_id: str) -> None:
+        """The group is gone."""
+        self._known.pop(group_id, None)

@@ -1,0 +1,24 @@
+"""All metrics, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from konvene.broker.metrics.instruments import Buckets
+from konvene.broker.metrics.tables.broker import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric, Seen
+from konvene.broker.metrics.tables.cleaner import KAFKAS_OF_CLEANER, OURS_OF_CLEANER
+from konvene.broker.metrics.tables.placement_costs import OURS_OF_STREAMS
+from konvene.broker.metrics.tables.shares import KAFKAS_OF_DELIVERIES, OURS_OF_DELIVERIES
+from konvene.broker.metrics.tables.warmups import OURS_OF_WARMUPS
+
+METRICS: Final[tuple[Metric, ...]] = (
+    *KAFKAS, *KAFKAS_OF_SHARE_STATE, *KAFKAS_OF_DELIVERIES, *KAFKAS_OF_CLEANER, *OURS, *OURS_OF_WARMUPS,
+    *OURS_OF_DELIVERIES, *OURS_OF_CLEANER, *OURS_OF_STREAMS,
+)  # fmt: skip
+
+
+def read_all(seen: Seen) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], float | Buckets]]]]:
+    """Each row with its lines."""
+    for metric in METRICS:
+        yield metric, list(metric.read(seen))

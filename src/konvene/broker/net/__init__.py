@@ -1,0 +1,1 @@
+"""Connections: frames, routing, authorization, response cache, heartbeat purgatory, fetch sessions."""

@@ -1,0 +1,113 @@
+"""Requests and responses as they stand on a connection: a length, a header, a body.
+
+A `Route` is what the broker knows of one API: its row in the table, its declarations once they are needed,
+its handler. Reading a frame never depends on what is in it beyond its header.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from konvene.broker.net.authorizer import Allows, allows, guarded
+from konvene.codec.compile import decode_from, encode_into
+from konvene.codec.errors import Malformed, Truncated
+from konvene.codec.schema import Struct
+from konvene.messages import API_KEYS, API_VERSIONS, Api
+
+_HEADER = struct.Struct(">hhih")
+_LENGTH_AND_CORRELATION = struct.Struct(">ii")
+
+Handler = Callable[[Any, Any, Any], Any]
+"""handler(broker, request, call) -> response, `Later`, awaitable, or None for no answer at all."""
+
+
+class Head(NamedTuple):
+    """The header of a request, and where its body starts."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+    body: int
+
+
+def read_head(frame: bytes | bytearray, position: int, end: int) -> Head:
+    """Read the fixed part of a request header; `skip_tags` follows for flexible versions."""
+    if end - position < _HEADER.size:
+        raise Truncated("a request shorter than its header")
+    api_key, version, correlation_id, length = _HEADER.unpack_from(frame, position)
+    position += _HEADER.size
+    if length < 0:
+        return Head(api_key, version, correlation_id, "", position)
+    stop = position + length
+    if stop > end:
+        raise Truncated("a client id longer than the request")
+    try:
+        client_id = frame[position:stop].decode()
+    except UnicodeDecodeError:
+        raise Malformed("a client id that is not UTF-8") from None
+    return Head(api_key, version, correlation_id, client_id, stop)
+
+
+class _Tags(Struct, versions="0", flexible="0+"):
+    """Only a section of tagged fields."""
+
+
+def skip_tags(frame: bytes | bytearray, position: int, end: int) -> int:
+    """Pass over the tagged fields of a flexible header: none are defined."""
+    if position < end and frame[position] == 0:
+        return position + 1
+    return decode_from(_Tags, 0, frame, position, end)[1]
+
+
+class Route:
+    """One API as this broker serves it."""
+
+    __slots__ = ("_asked", "_handler", "_home", "_request", "api", "first", "first_flexible", "last")
+
+    def __init__(self, api: Api, home: str, asked: Allows = allows) -> None:
+        self.api = api
+        self.first = api.versions.first
+        self.last = api.latest_stable
+        self.first_flexible = api.first_flexible
+        self._home = home
+        self._asked = asked
+        self._handler: Handler | None = None
+        self._request: type[Struct] | None = None
+
+    def __repr__(self) -> str:
+        return f"<route {self.api.name} {self.first}-{self.last}>"
+
+    @property
+    def handler(self) -> Handler:
+        """The function that answers who may ask. Its file is imported when the API is first used."""
+        if self._handler is None:
+            module = import_module(f"konvene.broker.handlers.{self._home}")
+            handle = getattr(module, "handle_" + self.api.module, None) or module.handle
+            self._handler = guarded(self.api.key, handle, self._asked)
+        return self._handler
+
+    def read(self, version: int, frame: bytes | bytearray, position: int, end: int) -> Struct:
+        """The request in a frame. Bytes behind it are passed over, as by Kafka: real clients send some."""
+        if self._request is None:
+            self._request = self.api.request
+        return decode_from(self._request, version, frame, position, end)[0]
+
+    def write(self, version: int, correlation_id: int, response: Struct | bytes) -> list[bytes]:
+        """A response as byte strings to send, large ones uncopied. Bytes are a body that is made already."""
+        parts = [b"", b"\0"] if version >= self.first_flexible and self.api.key != API_VERSIONS else [b""]
+        if isinstance(response, bytes):
+            parts.append(response)
+        else:
+            encode_into(response, version, parts)
+        size = 4 + sum(map(len, parts))
+        parts[0] = _LENGTH_AND_CORRELATION.pack(size, correlation_id)
+        return parts
+
+
+def routes(table: dict[int, str], asked: Allows = allows) -> dict[int, Route]:
+    """API key to route, for a table of API key to the handler's file; `asked` is who says yes or no."""
+    return {key: Route(API_KEYS[key], home, asked) for key, home in table.items()}

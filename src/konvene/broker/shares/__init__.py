@@ -1,0 +1,1 @@
+"""Share partitions and share coordinators of a broker (KIP-932)."""

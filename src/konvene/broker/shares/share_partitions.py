@@ -1,0 +1,148 @@
+"""The share partitions of this broker, and the sessions in which members of share groups fetch from them.
+
+A share partition is here from the first time that somebody fetches it until its group is empty, its topic is
+gone, or its state was made anew; then the next fetch makes it anew as well. What members have acquired is
+known only here: after a restart it is available again, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from konvene.broker.shares.dead_letters import DeadLetters
+from konvene.broker.shares.share_partition import SHARE_GROUPS, Served, Told
+from konvene.cluster.features import SHARE_VERSION
+from konvene.codec.uuid import Uuid
+from konvene.delivery.contract import InFlight
+from konvene.delivery.sessions import ShareSession, ShareSessions
+from konvene.errors import Errors
+from konvene.share_state.requests import SharePartitionKey
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+FAREWELL_S = 1.0
+"""How long a member that has left may still answer for its records: librdkafka leaves its group on one
+connection while it closes its share session on another."""
+
+
+class Sharing:
+    """See the top of this file."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.sessions = ShareSessions(broker.config["group.share.max.share.sessions"])
+        self.dead_letters = DeadLetters(broker)
+        self.served: dict[SharePartitionKey, Served] = {}
+        self._by_group: dict[str, dict[SharePartitionKey, None]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{len(self.served)} share partitions, {self.sessions!r}>"
+
+    # --- what fetches and acknowledgements ask ---
+
+    def serve(self, key: SharePartitionKey, topic: str) -> Served | Told:
+        """The share partition, which may still be loading; or why there is none."""
+        served = self.served.get(key)
+        if served is not None:
+            return served
+        broker = self._broker
+        partition = broker.partitions.get(topic, key.partition)
+        if partition is None:
+            return broker.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION), None
+        served = self.served[key] = Served(broker, key, partition, self._drop)
+        self._by_group.setdefault(key.group_id, {})[key] = None
+        served.load()
+        return served
+
+    def _drop(self, served: Served) -> None:
+        if self.served.get(served.key) is served:
+            del self.served[served.key]
+            if self._broker.meter is not None:
+                self._broker.meter.share_partition_done(served.key.group_id, served.core.counts)
+            others = self._by_group[served.key.group_id]
+            del others[served.key]
+            if not others:
+                del self._by_group[served.key.group_id]
+
+    def in_flight(self, key: SharePartitionKey) -> Iterable[InFlight]:
+        """What members have, and what was given back and not yet given out again."""
+        served = self.served.get(key)
+        return served.core.in_flight() if served is not None and served.loaded else ()
+
+    def of_group(self, group_id: str) -> Iterator[Served]:
+        """The share partitions of a group."""
+        for key in tuple(self._by_group.get(group_id, ())):
+            yield self.served[key]
+
+    # --- what happens elsewhere ---
+
+    def release(self, group_id: str, member_id: str) -> None:
+        """End a member's session and give back what it has. Nothing, where it has none."""
+        for topic_id, partition in self.sessions.remove(group_id, member_id):
+            served = self.served.get(SharePartitionKey(group_id, topic_id, partition))
+            if served is not None:
+                served.release(member_id)
+
+    def member_left(self, group_id: str, member_id: str) -> None:
+        """A member has left its group. What it does not answer for in time is given back."""
+        session = self.sessions.get(group_id, member_id)
+        if session is None:
+            self.member_gone(group_id, member_id)
+        else:
+            self._broker.loop.call_later(FAREWELL_S, self._farewell_is_over, session, session.epoch)
+
+    def _farewell_is_over(self, session: ShareSession, epoch: int) -> None:
+        """Nothing, where the member is back: it has begun another session, or goes on with the one it had."""
+        now = self.sessions.get(*session.member)
+        if now is None or (now is session and now.epoch == epoch):
+            self.member_gone(*session.member)
+
+    def member_gone(self, group_id: str, member_id: str) -> None:
+        """A member was put out of its group: all that it has is given back."""
+        self.sessions.remove(group_id, member_id)
+        for served in self.of_group(group_id):
+            served.release(member_id)
+
+    def disconnected(self, connection: object) -> None:
+        """A connection was lost: the sessions that were begun on it are over."""
+        for group_id, member_id in self.sessions.of_connection(connection):
+            self.release(group_id, member_id)
+
+    def group_empty(self, group_id: str) -> None:
+        """The last member is gone: nobody fetches these share partitions, when those who left are done."""
+        if self.sessions.of_group(group_id):
+            self._broker.loop.call_later(2 * FAREWELL_S, self._drop_unused, group_id)
+        else:
+            self._drop_unused(group_id)
+
+    def _drop_unused(self, group_id: str) -> None:
+        if not self.sessions.of_group(group_id):
+            for served in self.of_group(group_id):
+                served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
+
+    def forget(self, key: SharePartitionKey) -> None:
+        """Its state was made anew, altered or deleted."""
+        served = self.served.get(key)
+        if served is not None:
+            served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
+
+    def topic_deleted(self, topic_id: Uuid) -> None:
+        """Nobody can fetch from it any more."""
+        for key in [key for key in self.served if key.topic_id == topic_id]:
+            self.served[key].fail((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
+
+    def features_changed(self) -> None:
+        """Share groups may have been switched off, or their dead letter topics."""
+        for served in self.served.values():
+            served.forget_terms()
+        if self._broker.level(SHARE_VERSION) < SHARE_GROUPS and (self.served or self.sessions):
+            self.sessions.clear()
+            for served in tuple(self.served.values()):
+                served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
+
+    async def close(self) -> None:
+        for served in tuple(self.served.values()):
+            served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
+        await self.dead_letters.close()

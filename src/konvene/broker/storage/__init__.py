@@ -1,0 +1,1 @@
+"""The partitions of a broker: their logs, cleaner, retention, archive and disk threads."""

@@ -1,0 +1,1 @@
+"""The transaction coordinators of a broker, and what keeps transactions from hanging."""

@@ -1,0 +1,255 @@
+"""The transaction coordinators of this broker: one for each partition of `__transaction_state`.
+
+A transaction's end is decided in its coordinator's shard, and told to the logs of all partitions that took
+part by a marker each (`Delivery`). Everybody is in this process, so markers are appended in the moment in
+which the decision is durable; those of groups' offsets by the group's coordinator, which counts the offsets
+in the same breath. When all are durable the shard is told, and only then may the next transaction of that
+producer begin: whoever comes in between and can wait, waits for it here (`completed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from konvene.cluster.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from konvene.errors import Errors
+from konvene.log.errors import LogError, Refused
+from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
+from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinators import Coordinators
+from konvene.runtime.deferred import Later
+from konvene.runtime.journal import Journal
+from konvene.runtime.ports import Speech, one_by_one
+from konvene.shard.contract import Effect, Ending
+from konvene.transactions.markers import FETCH_PRODUCER_ID, Markers, MarkersWritten, ProducerIdFetched
+from konvene.transactions.shard import TransactionShard
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+    from konvene.broker.storage.partitions import Partition
+
+log = logging.getLogger("konvene.transactions")
+
+TRANSACTION_SPEECH = Speech(encode_transaction_record, one_by_one(decode_transaction_record))
+
+AGAIN_S = 0.05
+"""When a marker is tried again whose partition was not ready."""
+
+NOT_READY = frozenset(
+    (
+        Errors.COORDINATOR_LOAD_IN_PROGRESS,
+        Errors.COORDINATOR_NOT_AVAILABLE,
+        Errors.NOT_COORDINATOR,
+        Errors.KAFKA_STORAGE_ERROR,
+        Errors.UNKNOWN_SERVER_ERROR,
+    )
+)
+
+TopicPartition = tuple[str, int]
+
+
+class Transactions(Coordinators):
+    """Which coordinator has which transactional id, and how its transactions end."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker, TRANSACTION_TOPIC)
+        self._deliveries: dict[Delivery, None] = {}
+        self._fetching: dict[asyncio.Task[None], None] = {}
+        self._awaited: dict[str, dict[Later[None], None]] = {}
+
+    def shard_of(self, transactional_id: str) -> TransactionShard | None:
+        """The state of an active coordinator."""
+        coordinator = self.of(transactional_id)
+        if coordinator is None or coordinator.state != "active":
+            return None
+        assert isinstance(coordinator.core, TransactionShard)
+        return coordinator.core
+
+    def _coordinator(self, index: int) -> Coordinator | None:
+        broker = self._broker
+        partition = broker.partitions.get(TRANSACTION_TOPIC, index)
+        if partition is None:
+            return None
+        epoch = partition.leader_epoch
+        return Coordinator(
+            f"{TRANSACTION_TOPIC}-{index}",
+            TransactionShard,
+            self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
+            TRANSACTION_SPEECH,
+            config=lambda: broker.config,
+            loop=broker.loop,
+            wall_clock_ms=broker.wall_clock_ms,
+            topics=lambda: broker.topics,
+            features=lambda: broker.state.features,
+            perform=lambda effect: self._perform(index, epoch, effect),
+            stopped=lambda: self._stopped(index),
+        )
+
+    # --- ending ---
+
+    def _perform(self, index: int, coordinator_epoch: int, effect: Effect) -> None:
+        coordinator = self._coordinators[index]
+        assert coordinator is not None
+        if effect.verb == FETCH_PRODUCER_ID:
+            fetching = self._broker.loop.create_task(self._fetch_producer_id(coordinator, effect.subject))
+            self._fetching[fetching] = None
+            fetching.add_done_callback(self._fetching.pop)
+            return
+        delivery = Delivery(self._broker, coordinator, effect.subject, coordinator_epoch, self._delivered)
+        self._deliveries[delivery] = None
+        delivery.begin()
+
+    async def _fetch_producer_id(self, coordinator: Coordinator, transactional_id: str) -> None:
+        producer_id = await self._broker.next_producer_id()
+        if producer_id is not None:
+            coordinator.inform(ProducerIdFetched(transactional_id, producer_id))
+
+    def _stopped(self, index: int) -> None:
+        """A coordinator that begins anew sends its markers anew: an old one must not come behind those."""
+        for delivery in [d for d in self._deliveries if d.coordinator is self._coordinators[index]]:
+            delivery.stop()
+            del self._deliveries[delivery]
+
+    def _delivered(self, delivery: Delivery) -> None:
+        self._deliveries.pop(delivery, None)
+        markers = delivery.markers
+        if self._broker.meter is not None:
+            self._broker.meter.ended["commit" if markers.committed else "abort"] += 1
+        told = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
+        delivery.coordinator.inform(told)
+        for waiting in self._awaited.pop(markers.transactional_id, ()):
+            waiting.resolve(None)
+
+    def completed(self, transactional_id: str, within_ms: int) -> Later[None]:
+        """Resolved when the markers of a transaction that ends are written, or when time is up."""
+        waiting: Later[None] = Later()
+        self._awaited.setdefault(transactional_id, {})[waiting] = None
+        self._broker.loop.call_later(within_ms / 1000, self._wait_no_more, transactional_id, waiting)
+        return waiting
+
+    def _wait_no_more(self, transactional_id: str, waiting: Later[None]) -> None:
+        others = self._awaited.get(transactional_id)
+        if others is not None and others.pop(waiting, waiting) is None and not others:
+            del self._awaited[transactional_id]
+        waiting.resolve(None)
+
+    async def close(self) -> None:
+        for fetching in self._fetching:
+            fetching.cancel()
+        await super().close()
+
+
+class Delivery:
+    """The markers of one transaction on their way to the partitions that took part in it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        coordinator: Coordinator,
+        markers: Markers,
+        coordinator_epoch: int,
+        done: Callable[[Delivery], None],
+    ) -> None:
+        self.coordinator = coordinator
+        self.markers = markers
+        self._broker = broker
+        self._done = done
+        self._missing = dict.fromkeys(markers.partitions)
+        self._failed: list[TopicPartition] = []
+        self._ending = Ending(
+            markers.producer_id, markers.producer_epoch, coordinator_epoch, markers.committed,
+            markers.transaction_version,
+        )  # fmt: skip
+        self._again: asyncio.TimerHandle | None = None
+        self._syncing: dict[asyncio.Task[None], None] = {}
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"<markers of {self.markers.transactional_id!r}: {len(self._missing)} missing>"
+
+    def begin(self) -> None:
+        """Write all of them; what cannot be written now is tried again in a moment."""
+        if not self._missing:
+            self._done(self)
+        for place in self.markers.partitions:
+            self._write(place)
+
+    def _write_again(self) -> None:
+        self._again = None
+        failed, self._failed = self._failed, []
+        for place in failed:
+            self._write(place)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._again is not None:
+            self._again.cancel()
+        for syncing in self._syncing:
+            syncing.cancel()
+
+    def _write(self, place: TopicPartition) -> None:
+        topic, index = place
+        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):
+            coordinator = self._broker.groups.at(index)
+            if coordinator is None:
+                self._later(place)
+            else:
+                answer = coordinator.submit(self._ending, Call(client_id="broker"))
+                answer.listen(lambda value: self._answered(place, value))
+            return
+        partition = self._broker.partitions.get(topic, index)
+        if partition is None:
+            if place in self._broker.partitions.offline:
+                self._later(place)
+            else:
+                self._written(place)  # The topic is gone, and the transaction's part in it.
+            return
+        self._append(place, partition)
+
+    def _append(self, place: TopicPartition, partition: Partition) -> None:
+        try:
+            partition.append_marker(self._ending, self._broker.wall_clock_ms())
+        except Refused as refused:
+            self._answered(place, Errors(refused.code))
+        except LogError:
+            self._later(place)
+        else:
+            if not partition.syncs:
+                self._written(place)
+                return
+            syncing = self._broker.loop.create_task(partition.sync())
+            self._syncing[syncing] = None
+            syncing.add_done_callback(lambda task: self._synced(place, task))
+
+    def _synced(self, place: TopicPartition, task: asyncio.Task[None]) -> None:
+        self._syncing.pop(task, None)
+        if task.cancelled():
+            return
+        if task.exception() is None:
+            self._written(place)
+        else:
+            self._later(place)
+
+    def _answered(self, place: TopicPartition, answer: Any) -> None:
+        if answer in NOT_READY:
+            self._later(place)
+            return
+        if isinstance(answer, Errors):
+            # The partition has seen a later epoch, so this transaction is not open there any more.
+            log.warning("%r: %s-%d takes no marker: %s", self, *place, answer.name)
+        self._written(place)
+
+    def _written(self, place: TopicPartition) -> None:
+        if self._stopped or place not in self._missing:
+            return
+        del self._missing[place]
+        if not self._missing:
+            self._done(self)
+
+    def _later(self, place: TopicPartition) -> None:
+        self._failed.append(place)
+        if self._again is None and not self._stopped:
+            self._again = self._broker.loop.call_later(AGAIN_S, self._write_again)

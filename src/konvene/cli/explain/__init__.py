@@ -1,0 +1,1 @@
+"""`konvene explain`: why groups rebalanced, and what it cost."""

@@ -1,0 +1,107 @@
+"""`konvene explain tables`: where the tables are from which answers are made, for who wants to ask more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from konvene.cli.explain.warehouse import (
+    Work,
+    fetched,
+    ingest_and_build,
+    logs_argument,
+    open_warehouse,
+    telling_failures,
+    work_options,
+)
+from konvene.cli.options import fail, json_option
+from konvene.cli.output import Table, note, print_json, print_tables
+
+if TYPE_CHECKING:
+    from konvene.pipeline.warehouse.warehouse import Warehouse
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command()
+@logs_argument()
+@click.option("--files", is_flag=True, help="List each file, too.")
+@click.option("--delta", type=_FOLDER, metavar="DIR", help="Bring the tables of Delta Lake in DIR to these.")
+@click.option("--iceberg", type=_FOLDER, metavar="DIR", help="The same with tables of Iceberg.")
+@json_option
+@work_options
+def tables(
+    logs: tuple[str, ...], files: bool, delta: Path | None, iceberg: Path | None, as_json: bool, work: Work
+) -> None:
+    """Make the tables of the logs, and say where they are.
+
+    They are Parquet files that any engine reads; without LOGS those of a --warehouse are listed as they are.
+
+    \b
+    konvene explain tables /var/kafka --warehouse tables
+    konvene explain tables --warehouse tables --files
+    konvene explain tables --warehouse tables --delta lake
+    """
+    if work.warehouse is None:
+        raise click.UsageError("say with --warehouse DIR where the tables are to be.")
+    with telling_failures(logs, audit=work.audit):
+        if not logs and not work.warehouse.is_dir():
+            fail(f"there is no warehouse {work.warehouse}", "Name logs too, and it is made of them.")
+        with open_warehouse(work) as warehouse:
+            if logs:
+                ingest_and_build(warehouse, fetched(warehouse, logs), work)
+            found = sorted(warehouse.refresh().files.values(), key=lambda f: (f.table, f.path))
+            _export(warehouse, delta, iceberg)
+    _print([(f.table, f.path, f.rows, f.bytes) for f in found], str(work.warehouse), files, as_json)
+
+
+def _export(warehouse: Warehouse, delta: Path | None, iceberg: Path | None) -> None:
+    from konvene.pipeline.export import ExportError
+    from konvene.pipeline.export import delta as to_delta
+    from konvene.pipeline.export import iceberg as to_iceberg
+
+    try:
+        for name, where, export in (
+            ("Delta", delta, to_delta.export),
+            ("Iceberg", iceberg, to_iceberg.export),
+        ):
+            if where is not None:
+                made = export(warehouse, where)
+                added, gone = sum(each.added for each in made), sum(each.removed for each in made)
+                note(f"{name}: {len(made)} tables in {where}; {added} files came, {gone} went")
+    except ExportError as error:
+        fail(str(error))
+
+
+def _print(found: list[tuple[str, str, int, int]], where: str, files: bool, as_json: bool) -> None:
+    by_table: dict[str, list[tuple[str, str, int, int]]] = defaultdict(list)
+    for each in found:
+        by_table[each[0]].append(each)
+    layers = {name: rows[0][1].partition("/")[0] for name, rows in by_table.items()}
+    names = sorted(by_table, key=lambda name: (("bronze", "silver", "gold").index(layers[name]), name))
+    if as_json:
+        print_json([
+            {
+                "table": name, "layer": layers[name], "path": f"{where}/{layers[name]}/{name}",
+                "rows": sum(row[2] for row in by_table[name]),
+                "files": [
+                    {"path": f"{where}/{path}", "rows": rows, "bytes": size}
+                    for _, path, rows, size in by_table[name]
+                ],
+            }
+            for name in names
+        ])  # fmt: skip
+        return
+    rows = [
+        (name, layers[name], sum(r[2] for r in by_table[name]), len(by_table[name]),
+         sum(r[3] for r in by_table[name]), f"{where}/{layers[name]}/{name}")
+        for name in names
+    ]  # fmt: skip
+    shown = [Table(("TABLE", "LAYER", "ROWS", "#FILES", "BYTES", "PATH"), rows)]
+    if files:
+        listed = [(f"{where}/{path}", count, size) for _, path, count, size in found]
+        shown.append(Table(("FILE", "ROWS", "BYTES"), listed))
+    print_tables(shown)

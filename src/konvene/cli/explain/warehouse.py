@@ -1,0 +1,297 @@
+"""What the commands of `konvene explain` share: from logs to a warehouse that answers.
+
+Logs are files, or `host:port` of a live broker, whose logs are fetched into a directory first (`_fetched` in
+the warehouse) and are then read like any others. Without `--warehouse` everything is made in a temporary
+directory that goes with the command.
+
+Errors that logs, disks, brokers and users can cause become one line and a hint (`telling_failures`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from konvene.cli.options import Failure, fail, failure_of
+from konvene.cli.output import Progress, note
+
+if TYPE_CHECKING:
+    from konvene.pipeline.answers import Gold, Rebalance
+    from konvene.pipeline.engine import Engine
+    from konvene.pipeline.progress import Progress as Step
+    from konvene.pipeline.warehouse.warehouse import Warehouse
+
+__all__ = [
+    "Work", "answers_of", "brokers_and_paths", "costs_of", "fetched", "has_logs", "ingest_and_build",
+    "logs_argument", "open_warehouse", "spool_of", "telling_failures", "work_options",
+]  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SPARK_FROM_BYTES = 512 << 20
+"""From here on `--engine auto` takes Spark: below, its start takes longer than the work."""
+PROCESSES_FROM_BYTES = 64 << 20
+"""From here on all cores are used without Spark, too."""
+AUDIT_TOPIC = "__konvene_audit"
+_BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5})*")
+
+
+class Work(NamedTuple):
+    """How logs are to be read."""
+
+    warehouse: Path | None
+    engine: str
+    master: str | None
+    cluster: str
+    audit: bool
+
+
+def logs_argument(required: bool = False) -> Callable[[F], F]:
+    return click.argument("logs", nargs=-1, required=required, metavar="LOGS...")
+
+
+def work_options(command: F) -> F:
+    """--warehouse, --engine, --master, --cluster, --no-audit: as the parameter `work`."""
+
+    @click.option("--warehouse", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+                  help="Keep the tables here; a second run reads only what is new.")  # fmt: skip
+    @click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto",
+                  show_default=True,
+                  help="Who does the work; auto takes Spark for more than 512 MiB.")  # fmt: skip
+    @click.option("--master", metavar="URL", help="Spark's master, such as spark://host:7077; implies "
+                  "--engine spark [default: this machine].")  # fmt: skip
+    @click.option("--cluster", default="", metavar="NAME",
+                  help="The cluster that the logs are of, where no meta.properties says so.")  # fmt: skip
+    @click.option("--no-audit", is_flag=True,
+                  help="Leave __konvene_audit out: explain from Kafka's own records alone.")  # fmt: skip
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, warehouse: Path | None, engine: str, master: str | None, cluster: str, no_audit: bool,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        if master is not None and engine == "local":
+            raise click.UsageError("--master is for Spark, and --engine local is not.")
+        chosen = "spark" if master is not None else engine
+        return command(*args, work=Work(warehouse, chosen, master, cluster, not no_audit), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+# failures -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def telling_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterator[None]:
+    """Tell in one line whatever a log, a disk, a broker or a user can cause."""
+    try:
+        import pyarrow  # noqa: F401 (without it nothing of the pipeline can be imported)
+    except ImportError:
+        fail("explaining logs needs pyarrow, which is not installed", "pip install 'konvene[spark]'")
+    from concurrent.futures.process import BrokenProcessPool
+
+    from konvene.client.errors import ClientError
+    from konvene.pipeline.ingest.ingest import WrongTables
+    from konvene.pipeline.sources.files import NotALog
+    from konvene.pipeline.warehouse.warehouse import Conflict, DamagedWarehouse
+
+    try:
+        yield
+    except NotALog as error:
+        fail(
+            f"no log: {error}",
+            "Name data directories, partitions' folders, segments, or host:port of a broker.",
+        )
+    except Conflict as error:
+        fail(
+            f"the warehouse is in use: {error}", "Wait for the other command, or choose another --warehouse."
+        )
+    except WrongTables:
+        hint = "Choose another --warehouse."
+        fail("this warehouse was begun " + ("without" if audit else "with") + f" {AUDIT_TOPIC}", hint)
+    except DamagedWarehouse as error:
+        fail(f"the warehouse is damaged: {error}", "Make it anew from the logs in another directory.")
+    except BrokenProcessPool:
+        hint = "Is there memory enough? Nothing is lost: what was read before is kept in --warehouse."
+        fail("a worker process was ended from outside", hint)
+    except BrokenPipeError:
+        raise  # Whoever reads has seen enough: click ends quietly.
+    except FileNotFoundError as error:
+        fail(f"there is no {error.filename or ' or '.join(logs)}")
+    except PermissionError as error:
+        fail(f"no permission to read {error.filename}", "Run it as a user who may read the broker's files.")
+    except ClientError as error:
+        hint = "Name host:port of a Kafka listener without TLS or SASL."
+        raise Failure(str(error), failure_of(error).hint if _is_kafkas(error) else hint) from error
+    except OSError as error:
+        fail(f"{error.filename or 'reading or writing'}: {error.strerror or error}")
+
+
+def _is_kafkas(error: Exception) -> bool:
+    from konvene.client.errors import KafkaError
+
+    return isinstance(error, KafkaError)
+
+
+# the steps ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_warehouse(work: Work) -> Iterator[Warehouse]:
+    """The warehouse that is asked for, or a temporary one."""
+    from konvene.pipeline.warehouse.warehouse import Warehouse
+
+    if work.warehouse is not None:
+        yield Warehouse(work.warehouse)
+        return
+    path = tempfile.mkdtemp(prefix="konvene-explain-")
+    try:
+        yield Warehouse(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
+    """Read what is new in the logs, and give what can be told. Without logs: what the warehouse has."""
+    with telling_failures(logs, audit=work.audit):
+        if not logs and work.warehouse is None:
+            raise click.UsageError("name logs to read, or a --warehouse that has read some.")
+        if not logs and work.warehouse is not None and not work.warehouse.is_dir():
+            fail(f"there is no warehouse {work.warehouse}", "Name logs too, and it is made of them.")
+        from konvene.pipeline.answers import Gold
+
+        with open_warehouse(work) as warehouse:
+            if logs:
+                ingest_and_build(warehouse, fetched(warehouse, logs), work)
+            yield Gold(warehouse=warehouse)
+
+
+def brokers_and_paths(logs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Which are addresses of brokers, and which are paths: what exists is a path."""
+    brokers = [each for each in logs if _BROKER.fullmatch(each) and not Path(each).exists()]
+    return brokers, [each for each in logs if each not in brokers]
+
+
+def fetched(warehouse: Warehouse, logs: Sequence[str]) -> list[str]:
+    """The paths to read; logs of live brokers are fetched into the warehouse first, as far as they go now."""
+    brokers, paths = brokers_and_paths(logs)
+    for broker in brokers:
+        from konvene.pipeline.sources.live import LiveReader
+
+        directory = spool_of(warehouse, broker)
+        with LiveReader(broker, directory) as reader:
+            reader.catch_up()
+        if has_logs(directory):
+            paths.append(str(directory))
+        else:
+            note(f"{broker} has never had a group.")
+    if not paths:
+        raise click.exceptions.Exit(1)
+    return paths
+
+
+def has_logs(directory: Path) -> bool:
+    """Whether anything was fetched there."""
+    return any(directory.glob("*-*/*.log"))
+
+
+def spool_of(warehouse: Warehouse, broker: str) -> Path:
+    """Where the logs of a live broker are kept."""
+    return warehouse.path / "_fetched" / re.sub(r"[^\w.-]", "_", broker)
+
+
+def ingest_and_build(warehouse: Warehouse, paths: Sequence[str], work: Work, *, quiet: bool = False) -> None:
+    """Both steps, with a line that says how far they are where a person looks on."""
+    from konvene.pipeline.gold.build import build
+    from konvene.pipeline.ingest.ingest import ingest
+
+    engine = engine_of(work, paths)
+    tables = None if work.audit else all_but("audit_event")
+    with _bar("reading", quiet) as told:
+        report = ingest(warehouse, paths, engine, cluster=work.cluster, tables=tables, progress=told)
+    for each in report.left:
+        note(each)
+    with _bar("explaining", quiet) as told:
+        build(warehouse, engine, progress=told)
+
+
+def all_but(name: str) -> list[str]:
+    """The names of all other tables."""
+    from konvene.pipeline.codec.typed import TYPED
+    from konvene.pipeline.tables import TABLES
+
+    return sorted(({*TABLES} | {each.name for each in TYPED.values()}) - {name})
+
+
+@contextmanager
+def _bar(name: str, quiet: bool) -> Iterator[Callable[[Step], None] | None]:
+    bar = Progress(0, beside_output=True)
+
+    def told(now: Step) -> None:
+        bar.total = now.bytes
+        bar.add(now.bytes_done - bar.done, f"{name}, {now.rows:,} rows")
+
+    try:
+        yield None if quiet else told
+    finally:
+        bar.clear()
+
+
+def engine_of(work: Work, paths: Sequence[str]) -> Engine:
+    """The engine that is asked for; auto weighs the logs."""
+    from konvene.pipeline.engine import Local, Processes, Spark
+
+    weight = _weight(paths)
+    here: Engine = Local() if weight < PROCESSES_FROM_BYTES else Processes()
+    if work.engine == "local":
+        return here
+    if work.engine == "auto":
+        if weight < SPARK_FROM_BYTES:
+            return here
+        if not _has_spark():
+            note("Spark is not installed, so it is done without: pip install 'konvene[spark]'.")
+            return here
+    elif not _has_spark():
+        fail(
+            "Spark is not installed", "pip install 'konvene[spark]', and Java 17 or newer; or --engine local."
+        )
+    from konvene.pipeline.spark import session
+
+    try:
+        return Spark(session.build(work.master or "local[*]"))
+    except RuntimeError as error:
+        if work.engine == "auto":
+            note(f"{error} It is done without.")
+            return here
+        fail(str(error), "--engine local works without Spark.")
+
+
+def _has_spark() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("pyspark") is not None
+
+
+def _weight(paths: Sequence[str]) -> int:
+    from konvene.pipeline.sources.files import find
+
+    return sum(segment.size for copy in find(paths).copies for segment in copy.segments)
+
+
+def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[Any, Any]:
+    """What those rebalances cost, read for their groups alone."""
+    from konvene.pipeline.answers import Ends, costs
+    from konvene.pipeline.answers.cost import LAG_COLUMNS
+
+    groups = sorted({each.group_id for each in shown})
+    if not groups:
+        return {}
+    return dict(costs(gold.rows("unavailability", groups), Ends(gold.rows("lag", groups, LAG_COLUMNS))))

@@ -1,0 +1,1 @@
+"""`konvene groups`: list, describe, reset and delete groups of every type."""

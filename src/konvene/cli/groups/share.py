@@ -1,0 +1,240 @@
+"""What `konvene groups describe` shows of a share group: what `kafka-share-groups` shows, and who has what.
+
+The tables have the columns of Kafka's tool, in its order. `--in-flight` adds what Kafka does not tell: which
+records were delivered and are not done, who has them and since when, how often they were tried and how long
+their lock still is. A broker of another kind is asked and says nothing; then that is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from konvene.cli.groups.pending_partitions import spelled
+from konvene.cli.output import Table
+from konvene.client.admin.group_state import GroupState
+from konvene.client.net.cluster import TopicPartition
+
+if TYPE_CHECKING:
+    from konvene.client.admin.admin import Admin
+    from konvene.client.admin.share_groups import (
+        InFlightRecords,
+        ShareGroupDescription,
+        ShareMemberDescription,
+        SharePartitionOffset,
+    )
+
+__all__ = ["DescribedShare", "describe", "document", "share_group", "tables"]
+
+NOT_TOLD = "This broker does not tell who has which records; konvene's does."
+
+
+class DescribedShare(NamedTuple):
+    group: ShareGroupDescription
+    offsets: Mapping[TopicPartition, SharePartitionOffset]
+
+
+async def share_group(admin: Admin, name: str) -> ShareGroupDescription | None:
+    """The share group of that name; None where there is none, or where the cluster has no such groups."""
+    from konvene.client.errors import KafkaError, UnsupportedVersion
+
+    try:
+        return await admin.describe_share_group(name)
+    except UnsupportedVersion:
+        return None
+    except KafkaError as error:
+        if error.name in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
+            return None
+        raise
+
+
+async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | None:
+    """All that a part needs to know; None where there is no such group."""
+    group = await share_group(admin, name)
+    if group is None:
+        return None
+    if part not in ("offsets", "in-flight"):
+        return DescribedShare(group, {})
+    found = await admin.list_share_group_offsets({name: None}, in_flight=part == "in-flight")
+    return DescribedShare(group, found[name])
+
+
+# as tables ------------------------------------------------------------------------------------
+
+
+def tables(found: DescribedShare, part: str, verbose: bool) -> list[Table]:
+    """The part as tables."""
+    return _TABLES[part](found, verbose)
+
+
+def _offsets_table(found: DescribedShare, verbose: bool) -> list[Table]:
+    group = found.group
+    if not found.offsets:
+        nothing = f"Share group '{group.group_id}' has no offset information."
+        return [Table((), (), [*_notes(group), nothing])]
+    columns = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"]
+    if verbose:
+        columns.insert(3, "LEADER-EPOCH")
+    rows = [
+        [
+            group.group_id, tp.topic, tp.partition, *([at.leader_epoch] if verbose else []),
+            at.start_offset, at.lag,
+        ]
+        for tp, at in found.offsets.items()
+    ]  # fmt: skip
+    return [Table(columns, rows, [*_notes(group), *_errors(found)])]
+
+
+def _members_table(found: DescribedShare, verbose: bool) -> list[Table]:
+    group = found.group
+    columns = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
+    if verbose:
+        columns.insert(5, "MEMBER-EPOCH")
+    rows = [
+        [
+            group.group_id, m.member_id, m.client_host, m.client_id, len(m.assignment),
+            *([m.epoch] if verbose else []), spelled(m.assignment),
+        ]
+        for m in group.members
+    ]  # fmt: skip
+    return [Table(columns if rows else (), rows, _notes(group))]
+
+
+def _state_table(found: DescribedShare, verbose: bool) -> list[Table]:
+    group, coordinator = found.group, found.group.coordinator
+    columns = ["GROUP", "COORDINATOR (ID)", "STATE"]
+    where = f"{coordinator.host}:{coordinator.port} ({coordinator.id})"
+    row: list[Any] = [group.group_id, where, group.state]
+    if verbose:
+        columns += ["GROUP-EPOCH", "ASSIGNMENT-EPOCH"]
+        row += [group.epoch, group.assignment_epoch]
+    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], _notes(group))]
+
+
+def _in_flight_table(found: DescribedShare, verbose: bool) -> list[Table]:
+    """A row for each run of offsets; `--verbose` shows those that nobody has, too."""
+    group, members = found.group, _by_id(found.group)
+    columns = (
+        "GROUP", "TOPIC", "PARTITION", "FIRST-OFFSET", "LAST-OFFSET", "STATE", "DELIVERY-COUNT",
+        "CONSUMER-ID", "HOST", "CLIENT-ID", "HELD", "LOCK-LEFT",
+    )  # fmt: skip
+    rows = []
+    for tp, at in found.offsets.items():
+        for each in at.in_flight or ():
+            if each.member_id is None and not verbose:
+                continue
+            member = members.get(each.member_id or "")
+            rows.append(
+                (
+                    group.group_id, tp.topic, tp.partition, each.first_offset, each.last_offset,
+                    each.state, each.delivery_count, each.member_id,
+                    member.client_host if member else None, member.client_id if member else None,
+                    _seconds(each.held_ms), _seconds(each.lock_left_ms),
+                )
+            )  # fmt: skip
+    notes = [*_notes(group), *_errors(found)]
+    told = [at for at in found.offsets.values() if at.error is None]
+    if any(at.in_flight is None for at in told):
+        notes.append(NOT_TOLD)
+    elif not rows:
+        notes.append(f"No member of share group '{group.group_id}' has any records.")
+    return [Table(columns if rows else (), rows, notes)]
+
+
+def _no_reconciliation(found: DescribedShare, verbose: bool) -> list[Table]:
+    group = found.group
+    why = "its members have what they are told at once, and nobody waits for anybody"
+    return [Table((), (), [f"Group '{group.group_id}' is a share group: {why}."])]
+
+
+_TABLES = {
+    "offsets": _offsets_table, "members": _members_table, "state": _state_table,
+    "in-flight": _in_flight_table, "reconciliation": _no_reconciliation,
+}  # fmt: skip
+
+
+def _by_id(group: ShareGroupDescription) -> dict[str, ShareMemberDescription]:
+    return {m.member_id: m for m in group.members}
+
+
+def _seconds(ms: int | None) -> str | None:
+    return None if ms is None else f"{ms / 1000:.1f} s"
+
+
+def _notes(group: ShareGroupDescription) -> list[str]:
+    if group.state == GroupState.EMPTY:
+        return [f"Share group '{group.group_id}' has no active members."]
+    return []
+
+
+def _errors(found: DescribedShare) -> list[str]:
+    return [f"Warning: {at.error}" for at in found.offsets.values() if at.error is not None]
+
+
+# as JSON --------------------------------------------------------------------------------------
+
+
+def document(found: DescribedShare, part: str | None) -> dict[str, Any]:
+    """What is known of a group; `offsets` and `members` only where they were asked for (both by default)."""
+    g = found.group
+    out: dict[str, Any] = {
+        "group": g.group_id,
+        "type": g.type,
+        "state": g.state,
+        "assignor": g.assignor or None,
+        "epoch": g.epoch,
+        "assignment_epoch": g.assignment_epoch,
+        "coordinator": {"id": g.coordinator.id, "host": g.coordinator.host, "port": g.coordinator.port},
+        "member_count": len(g.members),
+    }
+    if part in (None, "members"):
+        out["members"] = [_member(each) for each in g.members]
+    if part in (None, "offsets"):
+        out["offsets"] = [_offset(tp, at) for tp, at in found.offsets.items()]
+    if part == "in-flight":
+        out["in_flight"] = [
+            _records(tp, each, _by_id(g)) for tp, at in found.offsets.items() for each in at.in_flight or ()
+        ]
+    return out
+
+
+def _member(m: ShareMemberDescription) -> dict[str, Any]:
+    return {
+        "member_id": m.member_id,
+        "client_id": m.client_id,
+        "client_host": m.client_host,
+        "rack_id": m.rack_id,
+        "epoch": m.epoch,
+        "subscribed_topics": list(m.subscribed),
+        "assignment": [{"topic": tp.topic, "partition": tp.partition} for tp in m.assignment],
+    }
+
+
+def _offset(tp: TopicPartition, at: SharePartitionOffset) -> dict[str, Any]:
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "start_offset": at.start_offset,
+        "leader_epoch": at.leader_epoch,
+        "lag": at.lag,
+        "error": at.error.name if at.error else None,
+    }
+
+
+def _records(
+    tp: TopicPartition, each: InFlightRecords, members: Mapping[str, ShareMemberDescription]
+) -> dict[str, Any]:
+    member = members.get(each.member_id or "")
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "first_offset": each.first_offset,
+        "last_offset": each.last_offset,
+        "state": each.state,
+        "delivery_count": each.delivery_count,
+        "member_id": each.member_id,
+        "client_id": member.client_id if member else None,
+        "client_host": member.client_host if member else None,
+        "held_ms": each.held_ms,
+        "lock_left_ms": each.lock_left_ms,
+    }

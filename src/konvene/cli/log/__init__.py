@@ -1,0 +1,1 @@
+"""`konvene log`: dump, verify, clean and repair log files."""

@@ -1,0 +1,184 @@
+"""`konvene log clean`: what a cleaning would take from the logs of a data directory; without a broker, do it.
+
+A dry run looks only: it takes no lock, writes nothing and may be asked of a broker that is running. Without
+`--dry-run` no broker may have the directory. What is cleaned is what the broker's own cleaner may clean,
+however little of it is dirty: `min.cleanable.dirty.ratio` asks whether it is worth it, and who calls this has
+decided.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from konvene.cli.options import fail, json_option
+from konvene.cli.output import Progress, Table, note, print_json, print_tables
+
+if TYPE_CHECKING:
+    from konvene.broker.storage.offline_cleaner import Cleaned, Only
+    from konvene.configs import BrokerConfig
+
+META_NAME = "meta.properties"
+COLUMNS = (
+    "PARTITION", "DIRTY", "RECORDS", "RECORDS-AFTER", "BYTES", "BYTES-AFTER", "TOMBSTONES-GONE",
+    "MARKERS-GONE", "SEGMENTS", "SEGMENTS-AFTER",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITION]",
+    help="Only this topic, or this partition of it. May be given several times.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Change nothing; say what would go. A broker may be running.")
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+    help="The broker's settings, as `konvene serve --config` takes them.",
+)  # fmt: skip
+@click.option(
+    "--archive", type=click.Path(file_okay=False), metavar="DIR",
+    help="Keep segments there before they are replaced, of all topics.",
+)  # fmt: skip
+@json_option
+def clean(
+    directory: str,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    config: Path | None,
+    archive: str | None,
+    as_json: bool,
+) -> None:
+    """Compact the logs of a data directory: of all records with one key the last one is kept.
+
+    DIRECTORY is a broker's data directory, ours or Apache Kafka's. Of the topics that are compacted the
+    finished segments are cleaned; the rules are those of the broker's cleaner. Ends with exit code 1 where
+    something is damaged or could not be handed over.
+
+    \b
+    konvene log clean data --dry-run
+    konvene log clean data --topic __consumer_offsets:7
+    """
+    from konvene.broker.storage.offline_cleaner import Cleaning, NotCompacted
+    from konvene.configs import ConfigError
+    from konvene.log.errors import DirectoryLocked, LogError
+
+    path = os.path.abspath(directory)  # noqa: PTH100 (a path is text here)
+    if not os.path.exists(f"{path}/{META_NAME}"):
+        raise click.UsageError(f"{directory} is no data directory: it has no {META_NAME}.")
+    only = [_only(each) for each in topics]
+    hint = "A broker may have replaced files meanwhile: ask again." if dry_run else ""
+    found: list[Cleaned] = []
+    progress = Progress(0, beside_output=True)
+    try:
+        with Cleaning(path, _settings(config), dry_run=dry_run, archive=archive) as cleaning:
+            wanted = cleaning.wanted(only)
+            progress.total = _bytes_below(path, [str(of) for of, _ in wanted])
+            for of, settings in wanted:
+                found.append(cleaning.clean(of, settings, progress.add))
+        progress.clear()
+    except (NotCompacted, ConfigError) as error:
+        raise click.UsageError(f"{error}.") from None
+    except DirectoryLocked as error:
+        fail(str(error), "Stop the broker, or ask with --dry-run what would go.")
+    except LogError as error:
+        fail(str(error), hint)
+    except OSError as error:
+        fail(f"cannot read {error.filename or path}: {error.strerror or error}", hint)
+    shown = [each for each in found if each.bytes or each.damage or only]
+    _show(path, shown, dry_run, as_json)
+    if any(each.damage or (each.left and not dry_run) for each in found):
+        raise click.exceptions.Exit(1)
+
+
+def _only(text: str) -> Only:
+    from konvene.broker.storage.offline_cleaner import Only
+
+    topic, colon, number = text.rpartition(":")
+    if not colon:
+        return Only(text)
+    if re.fullmatch("[0-9]{1,10}", number) is None:
+        raise click.UsageError(f"--topic {text}: {number or 'nothing'} is no partition's number.")
+    return Only(topic, int(number))
+
+
+def _settings(file: Path | None) -> BrokerConfig:
+    from konvene.configs import BrokerConfig, ConfigError
+
+    try:
+        return BrokerConfig.load(None if file is None else file.read_text(), file=str(file))[0]
+    except ConfigError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"cannot read --config {file}: {error.strerror}")
+
+
+def _bytes_below(path: str, folders: list[str]) -> int:
+    from konvene.log.disk.read_only import ReadOnlyDisk
+
+    disk = ReadOnlyDisk()
+    return sum(
+        disk.size(f"{path}/{folder}/{name}")
+        for folder in folders
+        for name in disk.listdir(f"{path}/{folder}")
+        if name.endswith(".log")
+    )
+
+
+# showing ------------------------------------------------------------------------------------------
+
+
+def _show(path: str, found: list[Cleaned], dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"path": path, "dry_run": dry_run, "partitions": [_facts(each) for each in found]})
+        return
+    if not found:
+        note("Nothing to clean: no compacted topic has records here.")
+        return
+    rows = [
+        (
+            str(each.of), f"{each.dirty:.0%}", each.records, each.records_after, each.bytes, each.bytes_after,
+            each.tombstones, each.markers, each.segments, each.segments_after,
+        )
+        for each in found
+    ]  # fmt: skip
+    print_tables([Table(COLUMNS, rows, (), [_sentences(each) for each in found])])
+    if dry_run:
+        note("Nothing was changed.")
+
+
+def _sentences(each: Cleaned) -> list[str]:
+    if each.damage:
+        return [f"left as it is: {each.damage}"]
+    if each.left:
+        return [each.left]
+    if not each.stats:
+        return ["there is nothing to clean: it is in the active segment, too young, or clean"]
+    return []
+
+
+def _facts(each: Cleaned) -> dict[str, Any]:
+    seen = each.seen
+    return {
+        "topic": each.of.topic,
+        "partition": each.of.partition,
+        "dirty_ratio": round(each.dirty, 4),
+        "first_dirty_offset": None if seen is None else seen.first_dirty_offset,
+        "first_uncleanable_offset": None if seen is None else seen.first_uncleanable_offset,
+        "cleaned_to": each.stats[-1].end_offset if each.stats else None,
+        "records": each.records,
+        "records_after": each.records_after,
+        "bytes": each.bytes,
+        "bytes_after": each.bytes_after,
+        "tombstones_removed": each.tombstones,
+        "markers_removed": each.markers,
+        "records_without_key": sum(stats.invalid_messages_read for stats in each.stats),
+        "segments": each.segments,
+        "segments_after": each.segments_after,
+        "damage": each.damage,
+        "left": each.left,
+    }

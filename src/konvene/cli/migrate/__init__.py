@@ -1,0 +1,1 @@
+"""`konvene migrate`: whether groups can change their protocol while they run."""

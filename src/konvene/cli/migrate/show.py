@@ -1,0 +1,195 @@
+"""How a rehearsal is shown: a row for each group, and under it what stands in the way; or one document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from konvene.cli.migrate.advice import ADVICE, advice_for
+from konvene.cli.output import Table
+
+if TYPE_CHECKING:
+    from konvene.groups.migration.dry_run import Moves, Rehearsal, Stance
+
+__all__ = ["document", "explained", "members_table", "obstacles", "obstacles_document", "releases", "table"]
+
+MOST_NAMED = 3
+
+
+def table(found: Sequence[Rehearsal], *, explain: bool) -> Table:
+    """A row for each group."""
+    columns = ["GROUP", "TYPE", "TO", "#MEMBERS", "PROTOCOL", "CAN-MIGRATE", "STAY", "MOVE", "NEW", "LOST"]
+    rows = [
+        [
+            each.group_id, each.type, each.to, len(each.members), each.protocol,
+            "yes" if each.can else "NO", *_counts(each.moves),
+        ]
+        for each in found
+    ]  # fmt: skip
+    return Table(columns, rows, (), [list(_told(each, explain)) for each in found])
+
+
+def _counts(moves: Moves | None) -> list[int | None]:
+    return [None] * 4 if moves is None else [moves.stay, moves.move, moves.fresh, moves.lost]
+
+
+def _told(found: Rehearsal, explain: bool) -> Iterator[str]:
+    for blocker in found.blockers:
+        yield f"blocked ({blocker.code}): {blocker.reason}{_who(found, blocker.member_ids)}"
+        yield from _advice(found.to, blocker.code, explain)
+    for remark in found.notes:
+        yield f"note ({remark.code}): {remark.sentence}{_who(found, remark.member_ids)}"
+        yield from _advice(found.to, remark.code, explain)
+    if found.moves is not None:
+        yield from _moved(found, found.moves)
+
+
+def _who(found: Rehearsal, member_ids: Sequence[str]) -> str:
+    if not member_ids:
+        return ""
+    by_id = {each.member_id: each for each in found.members}
+    names = [_name(by_id[each]) for each in member_ids[:MOST_NAMED] if each in by_id]
+    more = f" and {len(member_ids) - MOST_NAMED} more" if len(member_ids) > MOST_NAMED else ""
+    return f" [{', '.join(names)}{more}]"
+
+
+def _name(member: Stance) -> str:
+    name = member.instance_id or member.member_id
+    return f"{name} at {member.client_host}" if member.client_host else name
+
+
+def _advice(to: str, code: str, explain: bool) -> Iterator[str]:
+    row = advice_for(to, code) if explain else None
+    if row is not None:
+        yield f"  -> {row.do}"
+
+
+def _moved(found: Rehearsal, moves: Moves) -> Iterator[str]:
+    what = "active tasks" if found.to == "streams" else "partitions"
+    told = f"rehearsed: {moves.stay} {what} stay, {moves.move} move to another member"
+    if found.to == "streams":
+        told += (
+            f"; of the standbys {moves.copies_stay} stay, {moves.copies_gone} go, {moves.copies_made} are new"
+        )
+    yield told if moves.settled else f"{told}; the group did not settle in {moves.heartbeats} heartbeats"
+
+
+def members_table(found: Rehearsal) -> Table:
+    """A row for each member: what it has, and what it would have."""
+    streams = any(each.version is not None for each in found.members)
+    columns = ["GROUP", "MEMBER", "CLIENT-ID", "HOST", "SPEAKS"]
+    columns += ["USER-DATA", "PROCESS", "HAS", "STANDBYS"] if streams else ["HAS"]
+    columns += ["WOULD-HAVE", "WOULD-STAND-BY"] if streams else ["WOULD-HAVE"]
+    rows = []
+    for each in found.members:
+        row: list[Any] = [
+            found.group_id, each.instance_id or each.member_id, each.client_id, each.client_host, each.speaks,
+        ]  # fmt: skip
+        row += (
+            [each.version, each.process_id, len(each.has), len(each.standby)] if streams else [len(each.has)]
+        )
+        row.append(None if each.target is None else _change(each))
+        if streams:
+            copies = None if each.target is None else len(each.target_standby) + len(each.target_warmup)
+            row.append(copies)
+        rows.append(row)
+    return Table(columns, rows)
+
+
+def _change(member: Stance) -> str:
+    target = member.target or frozenset()
+    changes = [f"+{len(target - member.has)}"] * bool(target - member.has)
+    changes += [f"-{len(member.has - target)}"] * bool(member.has - target)
+    return f"{len(target)} ({' '.join(changes)})" if changes else str(len(target))
+
+
+# as JSON --------------------------------------------------------------------------------------
+
+
+def document(found: Rehearsal, *, explain: bool) -> dict[str, Any]:
+    """All that was found of a group."""
+    return {
+        "group": found.group_id,
+        "type": found.type,
+        "to": found.to,
+        "epoch": found.epoch if found.epoch >= 0 else None,
+        "protocol": found.protocol,
+        "can_migrate": found.can,
+        "blockers": [
+            _remark(found.to, each.code, each.reason, each.member_ids, explain) for each in found.blockers
+        ],
+        "notes": [
+            _remark(found.to, each.code, each.sentence, each.member_ids, explain) for each in found.notes
+        ],
+        "moves": None if found.moves is None else found.moves._asdict(),
+        "members": [_member(each) for each in found.members],
+    }
+
+
+def _remark(to: str, code: str, text: str, member_ids: Sequence[str], explain: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {"code": code, "reason": text, "member_ids": list(member_ids)}
+    if explain:
+        row = advice_for(to, code)
+        out["advice"] = None if row is None else row.do
+    return out
+
+
+def _member(each: Stance) -> dict[str, Any]:
+    out: dict[str, Any] = each._asdict()
+    for name in ("has", "standby", "target", "target_standby", "target_warmup"):
+        out[name] = None if out[name] is None else sorted(out[name], key=_place)
+    return out
+
+
+def _place(unit: str) -> tuple[str, int]:
+    """`orders-10` behind `orders-9`."""
+    at = max(unit.rfind("-"), unit.rfind("_"))
+    return unit[:at], int(unit[at + 1 :])
+
+
+# without a log --------------------------------------------------------------------------------
+
+
+def obstacles() -> list[Table]:
+    """All that can stand in the way, what is worth knowing, and which clients can migrate."""
+    found = []
+    for blocks, head in ((True, "STANDS-IN-THE-WAY"), (False, "WORTH-KNOWING")):
+        rows = [row for row in ADVICE if row.blocks is blocks]
+        details = [[f"-> {row.do}"] for row in rows]
+        found.append(Table([head, "TO", "WHAT"], [_row(row) for row in rows], (), details))
+    return [*found, releases()]
+
+
+def _row(row: Any) -> list[str]:
+    return [row.code, ",".join(row.to), row.what]
+
+
+def releases() -> Table:
+    """Which release of Kafka Streams says what in the classic protocol."""
+    from konvene.groups.streams.classic.client_versions import RELEASES
+
+    columns = ["KAFKA-STREAMS", "USER-DATA", "REBALANCES", "NEW-IN-IT", "CAN-MIGRATE"]
+    last = RELEASES[-1]
+    rows = [
+        [r.releases, r.version, r.rebalances, r.news, "from 4.0 on" if r is last else "after 4.x"]
+        for r in RELEASES
+    ]
+    return Table(columns, rows)
+
+
+def explained(found: Sequence[Rehearsal]) -> bool:
+    """Whether there is anything to explain."""
+    return any(each.blockers or each.notes for each in found)
+
+
+def obstacles_document() -> dict[str, Any]:
+    """The same as one document."""
+    from konvene.groups.streams.classic.client_versions import FIRST_THAT_MIGRATES, RELEASES
+
+    return {
+        "obstacles": [row._asdict() | {"to": list(row.to)} for row in ADVICE],
+        "kafka_streams": {
+            "first_that_migrates": FIRST_THAT_MIGRATES,
+            "releases": [row._asdict() for row in RELEASES],
+        },
+    }

@@ -1,0 +1,1 @@
+"""`konvene sim`: the simulator from the command line."""

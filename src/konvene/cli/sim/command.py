@@ -1,0 +1,281 @@
+"""`konvene sim`: the simulator, which runs the coordinator that serves under faults drawn from a seed.
+
+Here are the group and what looks at seeds: `run`, `replay`, and `faults` and `promises`, which print what the
+simulator does and what it looks at. Each other command has its file: `sim_soak`, `sim_shrink`, `sim_exhaust`,
+`sim_scenario`, `sim_what_if`, `sim_sweep`. The simulator is imported when a command is called.
+
+Exit code 1 says that a promise was not kept, or that a run came to no end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from konvene.cli.options import fail, json_option
+from konvene.cli.output import Progress, Table, print_json, print_tables
+from konvene.cli.sim.model_check import exhaust
+from konvene.cli.sim.options import Asked, Seeds, jobs_option, run_options, seeds_of
+from konvene.cli.sim.scenario import scenario
+from konvene.cli.sim.show import failure_line, print_one, print_totals, violation_lines
+from konvene.cli.sim.shrink import shrink
+from konvene.cli.sim.soak import soak
+from konvene.cli.sim.sweep import sweep
+from konvene.cli.sim.what_if import what_if
+
+if TYPE_CHECKING:
+    from konvene.sim.runs.parallel import Job, Lost, Result
+
+VIOLATED = 1
+
+
+class Interruptible(click.Group):
+    """Ctrl-C is exit code 130, here too: 1 would say that a promise was not kept."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(130) from None
+
+
+@click.group(cls=Interruptible)
+def sim() -> None:
+    """Run groups under faults from a seed, replay and shrink what went wrong, and try settings out."""
+
+
+for _command in (soak, shrink, exhaust, scenario, what_if, sweep):
+    sim.add_command(_command)
+
+
+# --- run -----------------------------------------------------------------------------------------
+
+
+@sim.command()
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="The one seed to run [default: 0].")
+@click.option("--seeds", metavar="A..B", help="All seeds from A to B, both included.")
+@run_options
+@jobs_option
+@click.option(
+    "--until-violation",
+    is_flag=True,
+    help="Stop at the first violation, and show it. With A.., never before.",
+)
+@click.option("--trace", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE",
+              help="Write a line for each thing that happens; of a single seed.")  # fmt: skip
+@json_option
+def run(
+    seed: int | None, seeds: str | None, asked: Asked, workers: int, until_violation: bool,
+    trace: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Run seeds, and hold every event against every promise.
+
+    \b
+    konvene sim run --seed 7
+    konvene sim run --seeds 0..99 --groups classic,static
+    konvene sim run --seeds 1000.. --until-violation
+    """
+    if seed is not None and seeds is not None:
+        raise click.UsageError("--seed and --seeds contradict each other: give one of them.")
+    which = seeds_of(seeds) if seeds is not None else Seeds(seed or 0, seed or 0)
+    if until_violation and seeds is None:
+        which = Seeds(seed or 0, None)
+    if which.last is None and not until_violation:
+        raise click.UsageError(
+            f"--seeds {which.first}.. has no end: say --until-violation, or `konvene sim soak`."
+        )
+    if which.count == 1 and len(asked.kinds) == 1:
+        _one(asked.only(which.first), trace, as_json)
+    elif trace is not None:
+        raise click.UsageError("--trace is for a single seed and a single kind of group.")
+    else:
+        _many(asked, which, workers, until_violation, as_json)
+
+
+def _one(job: Job, trace: Path | None, as_json: bool) -> None:
+    try:
+        with contextlib.ExitStack() as stack:
+            write = None
+            if trace is not None:
+                file = stack.enter_context(trace.open("w", encoding="utf-8"))
+                write = lambda line: print(line, file=file)  # noqa: E731
+            result = run_traced(job, write)
+    except OSError as error:
+        fail(f"{trace}: {error.strerror}")
+    if as_json:
+        print_json(result.document)
+    else:
+        print_one(result)
+    if result.violation is not None:
+        raise click.exceptions.Exit(VIOLATED)
+
+
+def run_traced(job: Job, trace: Callable[[str], None] | None) -> Result:
+    """Run it here."""
+    from konvene.sim.runs.parallel import quiet, run_job
+
+    with quiet():
+        return run_job(job, trace)
+
+
+def _many(asked: Asked, seeds: Seeds, workers: int, until_violation: bool, as_json: bool) -> None:
+    from konvene.sim.runs.parallel import Lost, Totals, processors, run_many
+
+    totals: dict[str, Totals] = {job.groups: Totals() for job in asked.jobs([seeds.first])}
+    failed: list[tuple[Job, Result | Lost]] = []
+    workers, began = workers or processors(), time.monotonic()
+    with _progress(asked, seeds) as step:
+        for job, result in run_many(asked.jobs(seeds), workers=workers):
+            totals[job.groups].add(result)
+            step(job)
+            if isinstance(result, Lost) or result.violation is not None:
+                failed.append((job, result))
+                if not as_json:
+                    _tell(failure_line(job, result))
+                if until_violation:
+                    break
+    failed.sort(key=lambda pair: (pair[0].run.seed, pair[0].groups))
+    if as_json:
+        print_json(_document(totals, failed))
+    else:
+        print_totals(totals, time.monotonic() - began, workers=workers)
+        if until_violation and failed and not isinstance(failed[0][1], Lost):
+            _tell(["", *violation_lines(failed[0][1].violation or {})])
+    if failed:
+        raise click.exceptions.Exit(VIOLATED)
+
+
+def _tell(lines: list[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _document(totals: dict[str, Any], failed: list[tuple[Job, Result | Lost]]) -> dict[str, Any]:
+    from konvene.sim.runs.parallel import Lost
+
+    violations = [
+        {"seed": job.run.seed, "groups": job.groups, **(result.violation or {})}
+        for job, result in failed
+        if not isinstance(result, Lost)
+    ]
+    lost = [
+        {"seed": job.run.seed, "groups": job.groups, "why": result.why, "command": job.command()}
+        for job, result in failed
+        if isinstance(result, Lost)
+    ]
+    return {
+        "totals": {groups: each.as_dict() for groups, each in totals.items()},
+        "violations": violations,
+        "lost": lost,
+    }
+
+
+@contextlib.contextmanager
+def _progress(asked: Asked, seeds: Seeds) -> Iterator[Callable[[Job], None]]:
+    """A line that says how far it is; without an end it says nothing."""
+    progress = Progress((seeds.count or 0) * len(asked.kinds), unit="runs", beside_output=True)
+
+    def step(job: Job) -> None:
+        if seeds.count is not None:
+            progress.add(1, f"seed {job.run.seed}, {job.groups}")
+
+    try:
+        yield step
+    finally:
+        progress.clear()
+
+
+# --- replay --------------------------------------------------------------------------------------
+
+
+@sim.command()
+@click.argument("seed", type=click.IntRange(0))
+@run_options
+@click.option(
+    "--from-step", type=click.IntRange(0), default=0, metavar="N", help="Only what happens from that step on."
+)
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
+@json_option
+def replay(seed: int, asked: Asked, from_step: int, last: int | None, as_json: bool) -> None:
+    """Run one seed once more and print everything that happens: step, time in milliseconds, who, what.
+
+    \b
+    konvene sim replay 7 --last 40
+    """
+    kept: deque[str] = deque(maxlen=last)
+
+    def trace(line: str) -> None:
+        if _step_of(line) >= from_step:
+            if last is None and not as_json:
+                click.echo(line)
+            else:
+                kept.append(line)
+
+    result = run_traced(asked.only(seed), trace)
+    if as_json:
+        print_json({**result.document, "trace": list(kept)})
+    else:
+        _tell(list(kept))
+        if result.violation is None:
+            _tell(["", "Every promise was kept."])
+        else:
+            _tell(["", *violation_lines(result.violation)])
+    if result.violation is not None:
+        raise click.exceptions.Exit(VIOLATED)
+
+
+def _step_of(line: str) -> int:
+    word = line.partition(" ")[0]
+    return int(word) if word.isdigit() else 0
+
+
+# --- what it does, and what it looks at ----------------------------------------------------------
+
+
+@sim.command()
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="What this seed draws.")
+@json_option
+def faults(seed: int | None, as_json: bool) -> None:
+    """Print the fault model: knobs that a run draws, and faults that strike now and then."""
+    from konvene.sim.runs.run import Run
+    from konvene.sim.world.faults import FAULTS, KNOBS, Options
+
+    options = Options.calm() if seed is None else Run(seed).options()
+    knobs = [(k.name, options[k.name], k.sentence) for k in KNOBS]
+    weights = [(f.name, f.weight if seed is None else options.faults[f.name], f.sentence) for f in FAULTS]
+    if as_json:
+        names = ("name", "calm" if seed is None else "drawn", "sentence")
+        print_json(
+            {
+                "knobs": [dict(zip(names, row, strict=True)) for row in knobs],
+                "faults": [dict(zip(("name", "weight", "sentence"), row, strict=True)) for row in weights],
+            }
+        )
+        return
+    value = "CALM" if seed is None else "DRAWN"
+    print_tables([Table(("KNOB", value, "WHAT"), knobs), Table(("FAULT", "WEIGHT", "WHAT"), weights)])
+
+
+@sim.command()
+@click.option(
+    "--groups", default="", metavar="KIND[,KIND]", help="Only what is promised of these kinds of groups."
+)
+@json_option
+def promises(groups: str, as_json: bool) -> None:
+    """Print the promises that every event is held against."""
+    from konvene.sim.reference import promise_rows
+
+    try:
+        rows = promise_rows([word.strip() for word in groups.split(",") if word.strip()])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        print_json([dict(zip(("promise", "file", "sentence"), row, strict=True)) for row in rows])
+        return
+    print_tables([Table(("PROMISE", "FILE", "WHAT"), rows)])

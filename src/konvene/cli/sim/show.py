@@ -1,0 +1,157 @@
+"""How `konvene sim` shows what came of runs: sentences first, then tables of counts."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from konvene.cli.output import Table, print_tables
+
+if TYPE_CHECKING:
+    from konvene.sim.runs.parallel import Job, Lost, Result, Totals
+
+__all__ = ["failure_line", "lasting", "print_one", "print_totals", "violation_lines"]
+
+WIDTH = 110
+LONGEST = 160
+
+
+def lasting(seconds: float) -> str:
+    """A span of time, in the largest units that say something."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    told = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next(i for i, (count, _) in enumerate(told) if count)
+    return " ".join(f"{count} {unit}" for count, unit in told[first : first + 2])
+
+
+# --- one run -------------------------------------------------------------------------------------
+
+
+def print_one(result: Result) -> None:
+    """What was drawn, how far it came, what was counted, and what was not kept."""
+    for line in _head(result):
+        click.echo(line)
+    for name, values in (("Drawn", _drawn(result)),):
+        if values:
+            text = f"{name}: {' '.join(values)}"
+            click.echo(textwrap.fill(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+    click.echo()
+    print_tables(_count_tables(result.counts))
+    click.echo()
+    if result.violation is None:
+        click.echo("Every promise was kept.")
+    else:
+        for line in violation_lines(result.violation):
+            click.echo(line)
+
+
+def _head(result: Result) -> Iterable[str]:
+    wall_s = max(result.wall_s, 1e-9)
+    yield (
+        f"Seed {result.seed}, {result.groups}: {result.steps} steps, {lasting(result.simulated_s)} simulated"
+        f" in {result.wall_s:.2f} s ({result.steps / wall_s:.0f} steps/s,"
+        f" {result.simulated_s / wall_s:.0f} times real time)."
+    )
+    every = result.document.get("look_every")
+    if every:
+        yield (
+            f"Promises took {result.checking_s / wall_s:.0%} of the time: what changed is looked at in every"
+            f" event, everything there is every {every} events."
+        )
+
+
+def _drawn(result: Result) -> list[str]:
+    if "options" in result.document:
+        return list(result.document["options"])
+    return [f"{name}={value}" for name, value in result.document.get("knobs", {}).items()]
+
+
+def violation_lines(found: Mapping[str, Any]) -> list[str]:
+    """A promise that was not kept, what came before, and how to see it again."""
+    where = "" if found["step"] is None else f" at step {found['step']}"
+    command = found["command"]
+    told = [f"{found['promise']} was not kept{where}: {found['why']}", "", "What came before:"]
+    told += [f"  {shortened(entry)}" for entry in found["recent"]]
+    told += ["", f"Run it again: {command}"]
+    if " --level 2 " not in command:
+        told.append(f"Shrink it:    {command.replace('sim run --seed', 'sim shrink')}")
+    return told
+
+
+def shortened(line: str) -> str:
+    """As much of it as a person reads; `replay` and JSON have all of it."""
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+
+
+# --- counts --------------------------------------------------------------------------------------
+
+
+def _count_tables(counts: Mapping[str, int]) -> list[Table]:
+    """Answers by API and error, states, faults, and whatever else was counted."""
+    answers, states, faults, others = [], [], [], []
+    for key, count in sorted(counts.items()):
+        first, _, rest = key.partition(" ")
+        if first == "state":
+            states.append((rest, count))
+        elif first == "fault":
+            faults.append((rest, count))
+        elif rest and first[0].isupper():
+            answers.append((first, rest, count))
+        else:
+            others.append((key, count))
+    tables = [
+        Table(("API", "ANSWER", "COUNT"), answers),
+        Table(("STATE", "CHANGES"), states),
+        Table(("FAULT", "COUNT"), faults),
+        Table(("EVENT", "COUNT"), others),
+    ]
+    return [table for table in tables if table.rows]
+
+
+# --- many runs -----------------------------------------------------------------------------------
+
+
+def failure_line(job: Job, result: Result | Lost) -> list[str]:
+    """One line, and the command, for a run that was lost or broke a promise; nothing for the others."""
+    from konvene.sim.runs.parallel import Lost
+
+    if isinstance(result, Lost):
+        why = result.why.splitlines()
+        head = f"seed {job.run.seed}, {job.groups}: no result: {why[-1]}"
+        return [head, *(f"    {line}" for line in why[:-1]), f"    {job.command()}"]
+    found = result.violation
+    if found is None:
+        return []
+    where = "" if found["step"] is None else f", step {found['step']}"
+    text = f"seed {job.run.seed}, {job.groups}{where}: {found['promise']}: {found['why']}"
+    return [textwrap.shorten(text, 300, placeholder=" …"), f"    {found['command']}"]
+
+
+def print_totals(totals: Mapping[str, Totals], took_s: float, *, workers: int) -> None:
+    """A row for each kind of group, what all of them met, and how long it took."""
+    columns = (
+        "GROUPS", "RUNS", "VIOLATIONS", "LOST", "STEPS", "SIMULATED", "STEPS/S", "TIMES-REAL-TIME",
+        "PROMISES",
+    )  # fmt: skip
+    rows = []
+    counts: dict[str, int] = {}
+    for groups, t in totals.items():
+        wall_s = max(t.wall_s, 1e-9)
+        rows.append(
+            (groups, t.runs, t.violations, t.lost, t.steps, lasting(t.simulated_s), round(t.steps / wall_s),
+             round(t.simulated_s / wall_s), f"{t.checking_s / wall_s:.0%}")
+        )  # fmt: skip
+        for name, count in t.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    print_tables([Table(columns, rows), *_count_tables(counts)])
+    click.echo()
+    runs = sum(t.runs for t in totals.values())
+    each = "process" if workers == 1 else "processes"
+    click.echo(f"{runs} runs in {lasting(took_s)}, in {workers} {each}; speeds are those of one.")

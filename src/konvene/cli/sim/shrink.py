@@ -1,0 +1,52 @@
+"""`konvene sim shrink`: from a seed that breaks a promise to the least that breaks it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from konvene.cli.options import fail, json_option
+from konvene.cli.output import note, print_json
+from konvene.cli.sim.options import Asked, run_options
+
+
+@click.command()
+@click.argument("seed", type=click.IntRange(0))
+@run_options
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False, writable=True),
+              metavar="FILE.txt", help="Where to write the scenario [default: standard output].")  # fmt: skip
+@json_option
+def shrink(seed: int, asked: Asked, output: Path | None, as_json: bool) -> None:
+    """Find the least that breaks the promise which a seed breaks: fewer steps, fewer faults, a scenario.
+
+    \b
+    konvene sim shrink 7 -o tests/scenarios/lost-commit.txt
+    """
+    from konvene.sim.runs.parallel import quiet
+    from konvene.sim.runs.shrink import NothingToShrink
+    from konvene.sim.runs.shrink import shrink as shrunk
+
+    job = asked.only(seed)
+    if job.level != 1:
+        raise click.UsageError("--level 2: only runs of level 1 can be shrunk.")
+    try:
+        with quiet():
+            found = shrunk(job.run, note if sys.stderr.isatty() else lambda line: None)
+    except NothingToShrink as nothing:
+        fail(str(nothing), "`konvene sim run --seeds 0.. --until-violation` looks for a seed that does not.")
+    if output is not None:
+        if found.scenario is None:
+            note(f"{output} is not written: no conversation with the coordinator alone shows it.")
+        else:
+            try:
+                output.write_text(found.scenario, encoding="utf-8")
+            except OSError as error:
+                fail(f"{output}: {error.strerror}")
+            note(f"written to {output}; `konvene sim scenario {output}` plays it")
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        for line in found.lines():
+            click.echo(line)

@@ -1,0 +1,103 @@
+"""`konvene sim soak`: very many seeds, in all processes that there are, until somebody says stop; and on
+again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from konvene.cli.options import fail, json_option
+from konvene.cli.output import note, print_json
+from konvene.cli.sim.options import Asked, jobs_option, run_options, seeds_of
+from konvene.cli.sim.show import failure_line, lasting
+
+SAY_EVERY_S = 60.0
+
+
+@click.command()
+@click.option(
+    "--seeds", default="0..", show_default=True, metavar="A..[B]", help="From A on, up to B if there is one."
+)
+@run_options
+@jobs_option
+@click.option("--minutes", type=click.FloatRange(min=0), metavar="M", help="Stop after so long.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=Path(".soak"),
+              show_default=True, help="Where what is done is written down.")  # fmt: skip
+@json_option
+def soak(seeds: str, asked: Asked, workers: int, minutes: float | None, folder: Path, as_json: bool) -> None:
+    """Run very many seeds and remember which are done; called again it goes on where it was.
+
+    Violations are printed as they are found. What is remembered holds for this very code: after a change all
+    seeds are run anew.
+
+    \b
+    konvene sim soak --groups classic,static,mixed
+    konvene sim soak --seeds 0..99999 --minutes 60
+    """
+    from konvene.sim.runs.parallel import run_many
+    from konvene.sim.runs.soak import Done
+
+    which = seeds_of(seeds)
+    try:
+        done = Done(folder)
+    except (OSError, ValueError, KeyError) as error:
+        fail(f"what is done cannot be read from {folder}: {error}", "Remove the folder to begin anew.")
+    before = len(done.rows)
+    if before:
+        note(f"{before} runs are done already, in {done.path}")
+    began = said = time.monotonic()
+    runs, worst = 0, 0
+    end = began + minutes * 60 if minutes is not None else None
+    jobs = done.left(asked.jobs(which))
+    in_time = jobs if end is None else itertools.takewhile(lambda job: time.monotonic() < end, jobs)
+    try:
+        for job, result in run_many(in_time, workers=workers):
+            row = done.add(job, result)
+            runs += 1
+            if row.get("violation") or "lost" in row:
+                worst = 1
+                for line in failure_line(job, result):
+                    note(line)
+            if time.monotonic() - said >= SAY_EVERY_S:
+                said = time.monotonic()
+                note(f"{runs} runs in {lasting(said - began)}, seed {job.run.seed} now")
+    except KeyboardInterrupt:
+        note("stopped; called again it goes on from here")
+    finally:
+        done.close()
+    _tell(_summary(list(done.rows.values()), runs), as_json)
+    raise click.exceptions.Exit(worst)
+
+
+def _summary(rows: list[dict[str, Any]], runs: int) -> dict[str, Any]:
+    found = [row for row in rows if row.get("violation") or "lost" in row]
+    return {
+        "runs": len(rows),
+        "runs_now": runs,
+        "steps": sum(row.get("steps", 0) for row in rows),
+        "simulated_s": round(sum(row.get("simulated_s", 0.0) for row in rows), 3),
+        "wall_s": round(sum(row.get("wall_s", 0.0) for row in rows), 3),
+        "found": sorted(found, key=lambda row: (row["seed"], row["groups"])),
+    }
+
+
+def _tell(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(summary)
+        return
+    click.echo(
+        f"{summary['runs']} runs, {summary['runs_now']} of them now: {summary['steps']} steps,"
+        f" {lasting(summary['simulated_s'])} simulated in {lasting(summary['wall_s'])} of processor time."
+    )
+    for row in summary["found"]:
+        found = row.get("violation")
+        what = f"{found['promise']}: {found['why']}" if found else row["lost"].splitlines()[-1]
+        click.echo(f"seed {row['seed']}, {row['groups']}: {what[:300]}")
+        click.echo(f"    {row['command']}")
+    if not summary["found"]:
+        click.echo("Every promise was kept.")

@@ -1,0 +1,204 @@
+"""`konvene sim what-if`: what a setting, an assignor or static membership does to a group, before it is
+tried.
+
+The plan's words are options; `--compare NAME=VALUE` plays it once more with one of them changed, and shows
+both side by side. What is measured, and what the model leaves out, is said in `docs/simulator.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from konvene.cli.options import fail, json_option
+from konvene.cli.output import Progress, Table, note, print_json, print_tables
+from konvene.cli.sim.options import jobs_option, pairs_of
+from konvene.cli.sim.plan import can_plot, plan_options
+from konvene.cli.sim.show import lasting
+
+if TYPE_CHECKING:
+    from konvene.sim.runs.meter import Measured, Outcome
+    from konvene.sim.runs.what_if import Plan
+
+AS_ASKED = "as asked"
+
+DEEDS = (
+    ("killed", "members killed"),
+    ("restarted", "restarted"),
+    ("failovers", "failovers"),
+    ("stopped", "stopped by themselves"),
+)
+
+
+@click.command("what-if")
+@plan_options
+@click.option("--compare", multiple=True, metavar="NAME=VALUE",
+              help="Play it with this changed, too: an option, or a broker setting. Repeatable.")  # fmt: skip
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How often to play it.",
+)
+@click.option("--plot", "picture", type=click.Path(path_type=Path, dir_okay=False, writable=True),
+              metavar="FILE.svg|.png", help="Draw what happened; `pip install 'konvene[plot]'`.")  # fmt: skip
+@jobs_option
+@json_option
+def what_if(
+    plan: Plan, compare: tuple[str, ...], seeds: int, picture: Path | None, workers: int, as_json: bool
+) -> None:
+    """Play what happens to a group, many times, and say what it costs.
+
+    \b
+    konvene sim what-if --members 50 --rolling-restart --compare static=true
+    konvene sim what-if --kill-rate 1/min --compare session-timeout-ms=10000
+    konvene sim what-if --kill-rate 1/min --compare assignor=cooperative-sticky --plot kills.svg
+    """
+    plans = _plans(plan, compare)
+    if picture is not None:
+        can_plot(picture)
+    played = {title: _play(plan, seeds, workers) for title, plan in plans.items()}
+    if picture is not None:
+        _plot(picture, [(title, plans[title], outcomes[0]) for title, outcomes in played.items()])
+    if as_json:
+        print_json([_document(title, plans[title], outcomes) for title, outcomes in played.items()])
+    else:
+        _show(plans, played)
+
+
+# --- what is to be played ------------------------------------------------------------------------
+
+
+def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
+    """The plan as asked for, and each that it is compared with, by title. Raises UsageError."""
+    plans = {AS_ASKED: plan}
+    try:
+        for name, value in pairs_of("--compare", compare):
+            plans[f"{name}={value}"] = plan.changed(name, value)
+        for each in plans.values():
+            each.check()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    return plans
+
+
+def _play(plan: Plan, seeds: int, workers: int) -> list[Outcome]:
+    """What came of it, in the order of the seeds."""
+    from konvene.sim.runs.parallel import Lost, spread
+    from konvene.sim.runs.what_if import Turn, play_turn
+
+    progress = Progress(seeds, unit="runs", beside_output=True)
+    turns = [Turn(plan, seed, with_timeline=seed == 0) for seed in range(seeds)]
+    outcomes = {}
+    try:
+        for turn, outcome in spread(
+            play_turn, turns, workers=min(workers, seeds) if workers else 0, longest_s=3_600
+        ):
+            if isinstance(outcome, Lost):
+                fail(f"seed {turn.seed}: {outcome.why.splitlines()[-1]}")
+            outcomes[turn.seed] = outcome
+            progress.add(1)
+    finally:
+        progress.clear()
+    return [outcomes[seed] for seed in sorted(outcomes)]
+
+
+# --- what came of it -----------------------------------------------------------------------------
+
+
+def _show(plans: dict[str, Plan], played: dict[str, list[Outcome]]) -> None:
+    from konvene.sim.runs.meter import measures
+
+    plan = plans[AS_ASKED]
+    runs = len(played[AS_ASKED])
+    kind = f"{'static ' if plan.static else ''}{plan.protocol} members"
+    click.echo(
+        f"{plan.members} {kind}, {plan.partitions} partitions, {plan.assigned_by}; {plan.minutes:g} minutes,"
+        f" {runs} {'seed' if runs == 1 else 'seeds'}."
+    )
+    for title, outcomes in played.items():
+        note(_deeds(title, outcomes))
+    click.echo()
+    rows = {
+        title: measures(plans[title].partitions, plans[title].minutes, outcomes)
+        for title, outcomes in played.items()
+    }
+    print_tables([_side_by_side(rows), *_causes(played)])
+
+
+def _deeds(title: str, outcomes: Sequence[Outcome]) -> str:
+    """What was done to members, and how fast it was played."""
+    sums = [
+        f"{sum(getattr(o, name) for o in outcomes)} {word}"
+        for name, word in DEEDS
+        if any(getattr(o, name) for o in outcomes)
+    ]  # fmt: skip
+    took_s = sum(o.wall_s for o in outcomes)
+    return f"{title}: {', '.join(sums) or 'nothing was done'}; {lasting(took_s / len(outcomes))} a run"
+
+
+def _side_by_side(rows: dict[str, list[Measured]]) -> Table:
+    heads = ["MEASURE", "PER"]
+    for title in rows:
+        first = "P50" if len(rows) == 1 else f"{title.upper()}: P50"
+        heads += [first, "P99", "MAX"]
+    first_rows = next(iter(rows.values()))
+    cells: list[list[Any]] = []
+    for i, row in enumerate(first_rows):
+        name = f"{row.name} ({row.unit})" if row.unit else row.name
+        line: list[Any] = [name, row.per]
+        for each in rows.values():
+            line += [_number(value, each[i]) for value in (each[i].p50, each[i].p99, each[i].most)]
+        cells.append(line)
+    return Table(heads, cells)
+
+
+def _number(value: float, row: Measured) -> str | None:
+    if not row.values:
+        return None
+    if row.unit == "%":
+        return f"{value:.3f}"
+    return f"{value:.1f}" if row.unit and value < 1000 else f"{value:.0f}"
+
+
+def _causes(played: dict[str, list[Outcome]]) -> list[Table]:
+    """Why there were rebalances, one table for each plan."""
+    from konvene.sim.runs.meter import causes_of
+
+    tables = []
+    for title, outcomes in played.items():
+        rows = causes_of(outcomes)
+        head = "CAUSE" if len(played) == 1 else f"CAUSE ({title.upper()})"
+        if rows:
+            tables.append(Table((head, "REBALANCES", "TIMES"), rows))
+    return tables
+
+
+def _document(title: str, plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    from konvene.sim.runs.meter import causes_of, measures
+
+    return {
+        "title": title,
+        "plan": plan.as_dict(),
+        "measures": [row._asdict() for row in measures(plan.partitions, plan.minutes, outcomes)],
+        "causes": [{"cause": c, "rebalances": n, "times": times} for c, n, times in causes_of(outcomes)],
+        "runs": [outcome.as_dict() for outcome in outcomes],
+    }
+
+
+# --- the picture ---------------------------------------------------------------------------------
+
+
+def _plot(picture: Path, shown: list[tuple[str, Plan, Outcome]]) -> None:
+    from konvene.sim.runs.plot import plot
+
+    try:
+        plot(picture, shown)
+    except OSError as error:
+        fail(f"{picture}: {error.strerror}")
+    note(f"drawn: {picture}, the first seed")

@@ -1,0 +1,1 @@
+"""`konvene transactions`: describe, find hanging and abort transactions."""

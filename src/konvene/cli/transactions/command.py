@@ -1,0 +1,199 @@
+"""`konvene transactions`: what `kafka-transactions` does.
+
+Here are the group itself and what only looks (`list`, `describe`, `describe-producers`), and
+`force-terminate`, which asks the coordinator; the search for transactions that hang, and their end, are in
+`transactions_hanging`. Columns are named as Kafka's tool names them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from konvene.cli.options import Connect, cluster_options, json_option, run
+from konvene.cli.output import Table, print_json, print_tables
+from konvene.cli.transactions.hanging import abort, find_hanging
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATES = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
+    "PrepareEpochFence",
+)  # fmt: skip
+"""What a transaction can be said to be in."""
+
+
+def one_transactional_id(command: F) -> F:
+    """TRANSACTIONAL-ID or --transactional-id: the parameter `transactional_id`."""
+
+    @click.argument("word", required=False, metavar="TRANSACTIONAL-ID")
+    @click.option("--transactional-id", "--transactionalId", "option", metavar="ID", help="The same.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, word: str | None, option: str | None, **kwargs: Any) -> Any:
+        names = {each for each in (word, option) if each is not None}
+        if len(names) != 1:
+            raise click.UsageError("Give one TRANSACTIONAL-ID (or --transactional-id ID).")
+        return command(*args, transactional_id=names.pop(), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+@click.group()
+def transactions() -> None:
+    """List and describe transactions, and end those that hang."""
+
+
+@transactions.command("list")
+@click.option(
+    "--duration-filter", "duration_ms", type=int, default=-1, metavar="MS",
+    help="Only transactions that have run longer than this; below 0, all.",
+)  # fmt: skip
+@click.option(
+    "--transactional-id-pattern", "pattern", metavar="REGEX",
+    help="Only ids that match this expression (RE2's, as a whole).",
+)  # fmt: skip
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False),
+    help="Only transactions in this state; repeatable.",
+)  # fmt: skip
+@cluster_options
+@json_option
+def list_(
+    connect: Connect, as_json: bool, duration_ms: int, pattern: str | None, states: tuple[str, ...]
+) -> None:
+    """List transactional ids with their state.
+
+    \b
+    konvene transactions list --state Ongoing
+    konvene transactions list --duration-filter 60000 --transactional-id-pattern 'orders-.*'
+    """
+
+    async def job() -> None:
+        from konvene.client.admin.admin import Admin
+
+        async with connect() as cluster:
+            found = await Admin(cluster).list_transactions(
+                states=states, duration_ms=max(duration_ms, -1), pattern=pattern
+            )
+        if as_json:
+            print_json([t._asdict() for t in found])
+        else:
+            columns = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
+            print_tables([Table(columns, [tuple(t) for t in found])])
+
+    run(job)
+
+
+@transactions.command()
+@one_transactional_id
+@cluster_options
+@json_option
+def describe(connect: Connect, as_json: bool, transactional_id: str) -> None:
+    """Show what a coordinator knows of a transactional id.
+
+    \b
+    konvene transactions describe orders-1
+    """
+
+    async def job() -> None:
+        from konvene.client.admin.admin import Admin
+
+        async with connect() as cluster:
+            t = await Admin(cluster).describe_transaction(transactional_id)
+        start = t.start_time_ms
+        duration = None if start is None else time.time_ns() // 1_000_000 - start
+        if as_json:
+            partitions = [tp._asdict() for tp in t.partitions]
+            print_json(t._asdict() | {"duration_ms": duration, "partitions": partitions})
+            return
+        columns = (
+            "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState",
+            "TransactionTimeoutMs", "CurrentTransactionStartTimeMs", "TransactionDurationMs",
+            "TopicPartitions",
+        )  # fmt: skip
+        row = (
+            t.coordinator_id, t.transactional_id, t.producer_id, t.producer_epoch, t.state, t.timeout_ms,
+            start, duration, ",".join(map(str, t.partitions)),
+        )  # fmt: skip
+        print_tables([Table(columns, [row])])
+
+    run(job)
+
+
+@transactions.command("describe-producers")
+@click.option("--topic", required=True, metavar="NAME", help="The topic.")
+@click.option("--partition", required=True, type=click.IntRange(0), help="The partition.")
+@click.option("--broker-id", type=int, help="Ask this broker, which has a replica, and not the leader.")
+@cluster_options
+@json_option
+def describe_producers(
+    connect: Connect, as_json: bool, topic: str, partition: int, broker_id: int | None
+) -> None:
+    """Show the producers that a partition knows, and where their open transactions begin."""
+
+    async def job() -> None:
+        from konvene.client.admin.admin import Admin
+        from konvene.client.net.cluster import TopicPartition
+
+        wanted = TopicPartition(topic, partition)
+        async with connect() as cluster:
+            found = (await Admin(cluster).describe_producers([wanted], broker_id=broker_id))[wanted]
+        if as_json:
+            print_json([p._asdict() for p in found])
+            return
+        columns = (
+            "ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp",
+            "CurrentTransactionStartOffset",
+        )  # fmt: skip
+        rows = [
+            (
+                p.producer_id, p.producer_epoch, p.coordinator_epoch, p.last_sequence, p.last_timestamp,
+                p.transaction_start_offset,
+            )
+            for p in found
+        ]  # fmt: skip
+        print_tables([Table(columns, rows)])
+
+    run(job)
+
+
+@transactions.command("force-terminate")
+@one_transactional_id
+@cluster_options
+@json_option
+def force_terminate(connect: Connect, as_json: bool, transactional_id: str) -> None:
+    """Take a transactional id away from its producer, and abort its open transaction.
+
+    The coordinator does it, so that all is ended as it should be; the producer is fenced. A transaction that
+    no coordinator knows of is for `abort`.
+
+    \b
+    konvene transactions force-terminate orders-1
+    """
+
+    async def job() -> None:
+        from konvene.client.admin.admin import Admin
+
+        async with connect() as cluster:
+            given = await Admin(cluster).fence_producer(transactional_id)
+        if as_json:
+            print_json({"transactional_id": transactional_id} | given._asdict())
+        else:
+            click.echo(f"Fenced the producer of {transactional_id}; what it left open is aborted.")
+
+    run(job)
+
+
+def _under_kafkas_name(command: click.Command, name: str) -> click.Command:
+    alias = copy.copy(command)
+    alias.name, alias.hidden = name, True
+    return alias
+
+
+for _command in (find_hanging, abort, _under_kafkas_name(force_terminate, "forceTerminateTransaction")):
+    transactions.add_command(_command)

@@ -1,0 +1,1 @@
+"""Consumers: fetching, classic members and members of consumer groups (KIP-848)."""

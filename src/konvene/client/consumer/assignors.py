@@ -1,0 +1,266 @@
+"""Who gets which partition, as the leader of a classic group decides it. Pure functions.
+
+Input: the topics as they are and what each member subscribes to and owns. Output: a list of partitions for
+every member. `range` and `roundrobin` give exactly what Kafka's assignors of these names give, so that a
+group of mixed clients does not shuffle when its leader changes; `cooperative-sticky` gives one that is
+complete, at least as balanced and, where that is not bought with balance, at least as sticky.
+
+Members stand in Kafka's order everywhere: static ones first, by instance id; the others by member id.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from konvene.client.consumer.protocol import Subscription
+from konvene.client.net.cluster import TopicPartition
+
+__all__ = ["ASSIGNORS", "Assignor", "TopicInfo", "cooperative_sticky", "range_", "roundrobin"]
+
+
+class TopicInfo(NamedTuple):
+    """A topic: how many partitions, and for each the racks of its replicas (empty: racks are not used)."""
+
+    partitions: int
+    racks: tuple[frozenset[str], ...] = ()
+
+
+Topics = Mapping[str, TopicInfo]
+Members = Mapping[str, Subscription]
+Assignment = dict[str, list[TopicPartition]]
+
+
+class Assignor(NamedTuple):
+    """A row of the table: the protocol name that members agree on, and how a rebalance of it goes."""
+
+    name: str
+    assign: Callable[[Topics, Members], Assignment]
+    cooperative: bool
+    """Whether members keep what they own while they rejoin, and give up only what they are told to."""
+
+
+# range ----------------------------------------------------------------------------------------
+
+
+class _RangeTopic:
+    """One topic while it is being given out: who may still get how many."""
+
+    def __init__(self, topic: str, info: TopicInfo, consumers: tuple[str, ...], racks: Mapping[str, str]):
+        self.topic = topic
+        self.consumers = consumers
+        self.rack_of = {c: racks.get(c) for c in consumers}
+        self.left = list(range(info.partitions))
+        self.count = dict.fromkeys(consumers, 0)
+        self.share, self.extra = divmod(info.partitions, len(consumers)) if consumers else (0, 0)
+        wanted = {rack for rack in self.rack_of.values() if rack}
+        self.racks = info.racks if wanted else ()
+        everywhere = frozenset().union(*self.racks)
+        # Racks help where a consumer's rack has some partitions and not all partitions are on all racks.
+        self.rack_aware = bool(wanted & everywhere) and any(r != everywhere for r in self.racks)
+
+    def matches(self, consumer: str, partition: int) -> bool:
+        rack = self.rack_of[consumer]
+        return rack is None or (partition < len(self.racks) and rack in self.racks[partition])
+
+    def room(self, consumer: str) -> int:
+        return max(0, self.share + (1 if self.extra > 0 else 0) - self.count[consumer])
+
+    def give(self, consumer: str, partitions: list[int], out: Assignment) -> None:
+        out[consumer] += (TopicPartition(self.topic, p) for p in partitions)
+        self.count[consumer] += len(partitions)
+        if self.count[consumer] > self.share:
+            self.extra -= 1
+        taken = set(partitions)
+        self.left = [p for p in self.left if p not in taken]
+
+    def give_ranges(self, out: Assignment, *, matching: bool) -> None:
+        for consumer in self.consumers:
+            fit = [p for p in self.left if not matching or self.matches(consumer, p)][: self.room(consumer)]
+            if fit:
+                self.give(consumer, fit, out)
+
+
+def range_(topics: Topics, members: Members) -> Assignment:
+    """Each topic for itself: consecutive partitions to its consumers in order; matching racks first."""
+    order = _in_order(members)
+    racks = {m: s.rack for m, s in members.items() if s.rack}
+    states = []
+    for topic, info in sorted(topics.items()):
+        if info.partitions:
+            consumers = tuple(m for m in order if topic in members[m].topics)
+            states.append(_RangeTopic(topic, info, consumers, racks))
+    out: Assignment = {m: [] for m in members}
+    rack_aware = any(s.rack_aware for s in states)
+    if rack_aware:
+        _range_by_rack(states, out)
+    for state in states:
+        state.give_ranges(out, matching=False)
+    return {m: sorted(given) for m, given in out.items()}
+
+
+def _range_by_rack(states: list[_RangeTopic], out: Assignment) -> None:
+    """Topics with the same consumers and the same number of partitions stay together (co-partitioned)."""
+    together: dict[tuple[tuple[str, ...], int], list[_RangeTopic]] = {}
+    for state in states:
+        together.setdefault((state.consumers, len(state.racks)), []).append(state)
+    for (consumers, partitions), same in together.items():
+        if len(same) == 1:
+            if same[0].rack_aware:
+                same[0].give_ranges(out, matching=True)
+            continue
+        remaining = list(consumers)
+        for p in range(partitions):
+            fitting = (c for c in remaining if all(s.matches(c, p) and s.room(c) > 0 for s in same))
+            consumer = next(fitting, None)
+            if consumer is None:
+                continue
+            for state in same:
+                state.give(consumer, [p], out)
+            if not any(s.room(consumer) > 0 for s in same):
+                remaining.remove(consumer)
+
+
+# round robin ----------------------------------------------------------------------------------
+
+
+def roundrobin(topics: Topics, members: Members) -> Assignment:
+    """All partitions of all topics in order, one to each member in turn that subscribes to the topic."""
+    order = _in_order(members)
+    out: Assignment = {m: [] for m in members}
+    wanted = {topic for s in members.values() for topic in s.topics}
+    at = 0
+    for topic in sorted(wanted & topics.keys()):
+        for p in range(topics[topic].partitions):
+            while topic not in members[order[at]].topics:
+                at = (at + 1) % len(order)
+            out[order[at]].append(TopicPartition(topic, p))
+            at = (at + 1) % len(order)
+    return out
+
+
+# sticky ---------------------------------------------------------------------------------------
+
+
+def cooperative_sticky(topics: Topics, members: Members) -> Assignment:
+    """The sticky assignment, without the partitions that another member must give up first.
+
+    Those go out in the rebalance that follows, when their owners have rejoined without them."""
+    owner = _owners(topics, members)
+    wanted = _sticky(topics, members, owner)
+    claimed = {tp: m for m, s in members.items() for tp in s.owned}
+    return {
+        m: [tp for tp in given if claimed.get(tp, m) == m or owner.get(tp) == m]
+        for m, given in wanted.items()
+    }
+
+
+def _owners(topics: Topics, members: Members) -> dict[TopicPartition, str]:
+    """Who owned what when all last agreed: the newest generation counts; a tie is nobody's."""
+    claims: dict[TopicPartition, list[tuple[int, str]]] = {}
+    for member in _in_order(members):
+        subscription = members[member]
+        for tp in subscription.owned:
+            exists = tp.topic in topics and 0 <= tp.partition < topics[tp.topic].partitions
+            if exists and tp.topic in subscription.topics:
+                claims.setdefault(tp, []).append((subscription.generation, member))
+    owner = {}
+    for tp, rows in claims.items():
+        newest = max(generation for generation, _ in rows)
+        newest_members = [m for generation, m in rows if generation == newest]
+        if len(newest_members) == 1:
+            owner[tp] = newest_members[0]
+    return owner
+
+
+def _sticky(topics: Topics, members: Members, owner: Mapping[TopicPartition, str]) -> Assignment:
+    """Keep what is owned, give the rest to whoever has least, then even out with as few moves as possible."""
+    order = _in_order(members)
+    consumers = {t: [m for m in order if t in members[m].topics] for t in sorted(topics)}
+    held: dict[str, set[TopicPartition]] = {m: set() for m in order}
+    homeless = []
+    for topic, interested in consumers.items():
+        for tp in (TopicPartition(topic, p) for p in range(topics[topic].partitions)):
+            if tp in owner:
+                held[owner[tp]].add(tp)
+            elif interested:
+                homeless.append(tp)
+    homeless.sort(key=lambda tp: (len(consumers[tp.topic]), tp))  # The hardest to place first.
+    place = {m: i for i, m in enumerate(order)}
+    for tp in homeless:
+        held[min(consumers[tp.topic], key=lambda m: (len(held[m]), place[m]))].add(tp)
+    while _even_out(order, place, consumers, held, owner):
+        pass
+    return {m: sorted(held[m]) for m in members}
+
+
+def _even_out(
+    order: list[str], place: Mapping[str, int], consumers: Mapping[str, list[str]],
+    held: dict[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
+) -> bool:  # fmt: skip
+    """One unit from a member to one with at least two less, through others if need be; False if none can."""
+    least = min(map(len, held.values()), default=0)
+    for giver in sorted(order, key=lambda m: (-len(held[m]), place[m])):
+        if len(held[giver]) < least + 2:
+            return False
+        path = _path_to_less(giver, place, consumers, held, owner)
+        if path:
+            for source, target, tp in path:
+                held[source].remove(tp)
+                held[target].add(tp)
+            return True
+    return False
+
+
+def _path_to_less(
+    giver: str, place: Mapping[str, int], consumers: Mapping[str, list[str]],
+    held: Mapping[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
+) -> list[tuple[str, str, TopicPartition]]:  # fmt: skip
+    """The cheapest hand-overs that end at a member with at least two units less than `giver`.
+
+    A hand-over costs one more where it takes a partition from its owner of before."""
+    most = len(held[giver])
+    best: dict[str, tuple[int, list[tuple[str, str, TopicPartition]]]] = {giver: (0, [])}
+    heap: list[tuple[int, int, int, str]] = [(0, 0, place[giver], giver)]
+    done: set[str] = set()
+    while heap:
+        cost, _, _, member = heapq.heappop(heap)
+        if member in done:
+            continue
+        done.add(member)
+        if len(held[member]) <= most - 2:
+            return best[member][1]
+        for tp in sorted(held[member], key=lambda tp: (owner.get(tp) == member, tp)):
+            taken = 1 if owner.get(tp) == member else 0
+            for other in consumers[tp.topic]:
+                back = -1 if owner.get(tp) == other else 0
+                price = cost + 2 + taken + back
+                if other not in done and (other not in best or price < best[other][0]):
+                    best[other] = (price, [*best[member][1], (member, other, tp)])
+                    heapq.heappush(heap, (price, len(held[other]), place[other], other))
+    return []
+
+
+def _in_order(members: Members) -> list[str]:
+    def rank(member: str) -> tuple[bool, str]:
+        instance = members[member].instance_id
+        return (instance is None, member if instance is None else instance)
+
+    return sorted(members, key=rank)
+
+
+def topics_of(members: Members) -> Iterable[str]:
+    """All topics that anybody subscribes to, in order."""
+    return sorted({topic for s in members.values() for topic in s.topics})
+
+
+ASSIGNORS: dict[str, Assignor] = {
+    row.name: row
+    for row in (
+        Assignor("range", range_, cooperative=False),
+        Assignor("roundrobin", roundrobin, cooperative=False),
+        Assignor("cooperative-sticky", cooperative_sticky, cooperative=True),
+    )
+}
+"""The assignors of the classic protocol by the names that members agree on."""

@@ -1,0 +1,1 @@
+"""Heartbeating members of groups: the state machine and the task that runs it."""

@@ -1,0 +1,1 @@
+"""Producers, idempotent and transactional."""

@@ -1,0 +1,115 @@
+"""Offsets that are committed within a transaction: who commits them, the requests, and what the answers say.
+
+A group's offsets become part of a transaction in one step or two. In the first generation of the protocol the
+transaction's coordinator is told of the group first (AddOffsetsToTxn), then the group's coordinator gets the
+offsets (TxnOffsetCommit); in the second the group's coordinator does the telling. Which is spoken shows in
+the version of TxnOffsetCommit alone, as in Kafka's client: up to 4, or above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from konvene.client.admin.groups import CommittedOffset
+from konvene.client.errors import is_retriable
+from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.client.net.connection import Connection
+from konvene.client.producer.transaction_state import TransactionState
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import ZERO_UUID
+from konvene.messages import BY_NAME
+from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from konvene.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+__all__ = ["ConsumerGroupMetadata", "add_offsets", "answered", "commit_offsets", "first_error"]
+
+_NEWEST_OF_FIRST, _NEWEST_BY_NAME = 4, 5
+
+Offsets = Mapping[TopicPartition, int | CommittedOffset]
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """Who commits: a group, and the member that has read what is committed, so that one that is out is
+    refused.
+
+    `Consumer.group_metadata()` gives it. `generation_id` is the member epoch in a consumer group."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+def add_offsets(transaction: TransactionState, group_id: str) -> AddOffsetsToTxnRequest:
+    return AddOffsetsToTxnRequest(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer.producer_id,
+        producer_epoch=transaction.producer.epoch,
+        group_id=group_id,
+    )
+
+
+def commit_offsets(
+    cluster: Cluster, transaction: TransactionState, group: ConsumerGroupMetadata, offsets: Offsets
+) -> Callable[[Connection], tuple[Struct, int]]:
+    """TxnOffsetCommit by topic id where all of them are known, else by name."""
+    known = cluster.metadata.topics
+    ids = {tp.topic: known[tp.topic].topic_id if tp.topic in known else ZERO_UUID for tp in offsets}
+    request = TxnOffsetCommitRequest(
+        transactional_id=transaction.transactional_id,
+        group_id=group.group_id,
+        producer_id=transaction.producer.producer_id,
+        producer_epoch=transaction.producer.epoch,
+        generation_id_or_member_epoch=group.generation_id,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
+        topics=tuple(
+            TxnOffsetCommitRequestTopic(
+                name=topic,
+                topic_id=topic_id,
+                partitions=tuple(_row(tp, offsets[tp]) for tp in sorted(offsets) if tp.topic == topic),
+            )
+            for topic, topic_id in sorted(ids.items())
+        ),
+    )
+
+    def speak(connection: Connection) -> tuple[Struct, int]:
+        version = connection.version_of(BY_NAME["TxnOffsetCommit"].key)
+        if transaction.adds_partitions:
+            version = min(version, _NEWEST_OF_FIRST)
+        elif ZERO_UUID in ids.values():
+            version = min(version, _NEWEST_BY_NAME)
+        return request, version
+
+    return speak
+
+
+def answered(names: Mapping[bytes, str], answer: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
+    """The error code of each partition; `names` are the topics' by id, as they were when they were sent."""
+    return {
+        TopicPartition(t.name or names.get(bytes(t.topic_id), ""), p.partition_index): p.error_code
+        for t in answer.topics
+        for p in t.partitions
+    }
+
+
+def first_error(answer: TxnOffsetCommitResponse) -> int:
+    """A final error where there is one, else one after which the rest is sent again, else none."""
+    codes = [p.error_code for t in answer.topics for p in t.partitions if p.error_code]
+    return next((code for code in codes if not is_retriable(code)), codes[0] if codes else 0)
+
+
+def _row(tp: TopicPartition, at: int | CommittedOffset) -> TxnOffsetCommitRequestPartition:
+    committed = at if isinstance(at, CommittedOffset) else CommittedOffset(at, -1, "")
+    return TxnOffsetCommitRequestPartition(
+        partition_index=tp.partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        committed_metadata=committed.metadata,
+    )

@@ -1,0 +1,448 @@
+"""What a share consumer (KIP-932) asks brokers for and acknowledges next: a pure state machine.
+
+It holds a session with each broker that leads something of what is assigned, the records that were delivered
+and not yet taken, those that the caller has, and the acknowledgements on their way. It never waits, sends or
+calls anybody: `share_consumer` does that, and so can a simulator:
+
+    machine.assign({unit: node})          who leads what the member was assigned
+    for node, request in machine.requests(now_ms, fetching=True): ...
+    machine.answered(node, answer, now_ms)    or machine.failed(node, error, now_ms)
+    for delivered in machine.take(): machine.acknowledge(delivered.unit, delivered.record.offset, ACCEPT)
+    machine.queue(now_ms + patience)      what was decided is to be told
+    machine.close(), machine.requests(...) until machine.is_closed
+
+One request is under way with a broker at a time. Acknowledgements go with the next ShareFetch, or alone where
+nothing is to be fetched.
+
+A record is one of these:
+
+| Where it is | It leaves when |
+| --- | --- |
+| waiting | `take` hands it to the caller; or its session is lost, and others may have it |
+| held, undecided | the caller decides: `acknowledge`, `accept_all` |
+| held, decided | `queue`: from then on it is not the caller's |
+| on its way | the broker has answered, or cannot be asked: an `Acknowledgement` is done |
+| renewing | as on its way; and then the next `take` hands it out again, if the broker gave a lock |
+
+Otherwise than in Java's client: what is told with a ShareFetch is told again after an error that may pass, as
+what is told alone is; what was delivered in a session that is lost is not handed out, as others may have it
+by then; and errors of whole requests that no time will mend are the caller's to hear.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from konvene.client.errors import BadResponse, ClientError, KafkaError, OutOfTurn
+from konvene.client.share.records import Delivered, unpack
+from konvene.client.share.session import AcknowledgeType, FetchTerms, ShareSession, Unit
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
+from konvene.messages.share_fetch import ShareFetchRequest
+
+__all__ = ["AcknowledgeType", "Acknowledgement", "Delivered", "FetchTerms", "ShareMachine", "Unit"]
+
+_SESSION_LOST = frozenset({Errors.SHARE_SESSION_NOT_FOUND, Errors.INVALID_SHARE_SESSION_EPOCH})
+_SESSION_OVER = _SESSION_LOST | {Errors.SHARE_SESSION_LIMIT_REACHED}
+
+_MOVED = frozenset(
+    {
+        Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH, Errors.UNKNOWN_TOPIC_OR_PARTITION,
+        Errors.UNKNOWN_TOPIC_ID, Errors.INCONSISTENT_TOPIC_ID, Errors.REPLICA_NOT_AVAILABLE,
+        Errors.KAFKA_STORAGE_ERROR, Errors.OFFSET_NOT_AVAILABLE,
+    }
+)  # fmt: skip
+"""Answers of a partition after which its leader is looked for anew. Its locks went with the old one."""
+
+_PASSING = frozenset({Errors.UNKNOWN_LEADER_EPOCH, Errors.UNKNOWN_SERVER_ERROR})
+"""Other answers of a partition that only mean that there is nothing now."""
+
+NOT_ANSWERED = "Acknowledgement not successful due to invalid response from broker"
+NOT_HELD = "The record cannot be acknowledged."
+"""Kafka's words."""
+
+
+class Acknowledgement:
+    """What the member says of records of one partition, until it is known what the broker says to that."""
+
+    __slots__ = ("deadline_ms", "error", "is_done", "node", "types", "unit")
+
+    def __init__(self, node: int, unit: Unit, types: dict[int, int], deadline_ms: int) -> None:
+        self.node = node
+        self.unit = unit
+        self.types = types
+        """By offset."""
+        self.deadline_ms = deadline_ms
+        self.is_done = False
+        self.error: ClientError | None = None
+
+    def __repr__(self) -> str:
+        how = "on its way" if not self.is_done else str(self.error or "done")
+        return f"<Acknowledgement of {len(self.types)} records of {self.unit[0]}-{self.unit[1]}: {how}>"
+
+
+class _Node:
+    """What there is with one broker."""
+
+    __slots__ = ("busy", "closes", "failures", "flight", "is_stale", "not_before_ms", "session", "waiting")
+
+    def __init__(self, session: ShareSession) -> None:
+        self.session = session
+        self.waiting: list[Acknowledgement] = []
+        self.flight: list[Acknowledgement] = []
+        self.busy: type[ShareFetchRequest | ShareAcknowledgeRequest] | None = None
+        """The kind of the request that is under way."""
+        self.closes = False
+        """Whether that one ends the session."""
+        self.is_stale = False
+        """Whether its answer is about a life that is over."""
+        self.not_before_ms = 0
+        self.failures = 0
+
+
+class ShareMachine:
+    """One share consumer, as the brokers see it beside its heartbeats."""
+
+    def __init__(
+        self, group_id: str, member_id: str, terms: FetchTerms | None = None, *,
+        retry_backoff_ms: int = 100, retry_backoff_max_ms: int = 1_000,
+    ) -> None:  # fmt: skip
+        self.group_id = group_id
+        self.member_id = member_id
+        self.terms = terms or FetchTerms()
+        self.retry_backoff_ms = retry_backoff_ms
+        self.retry_backoff_max_ms = retry_backoff_max_ms
+        self.leaders: dict[Unit, int] = {}
+        self.lock_ms: int | None = None
+        """How long records stay the member's, as a broker last said."""
+        self.outdated: set[Unit] = set()
+        """Partitions whose leader is another by now. The caller asks, assigns, and clears this."""
+        self.complaints: deque[ClientError] = deque()
+        """What the caller should hear of, though the member goes on."""
+        self.done: deque[Acknowledgement] = deque()
+        """Acknowledgements that are over; the caller takes them."""
+        self._nodes: dict[int, _Node] = {}
+        self._waiting: deque[list[Delivered]] = deque()
+        self._held: dict[Unit, dict[int, Delivered]] = {}
+        self._decided: dict[Unit, dict[int, int]] = {}
+        self._renewing: dict[tuple[Unit, int], Delivered] = {}
+        self._renewed: list[Delivered] = []
+        self._closing = False
+        self._last_asked = -1
+
+    def __repr__(self) -> str:
+        return (
+            f"<ShareMachine {self.member_id} of {self.group_id}: {len(self.leaders)} partitions, "
+            f"{sum(map(len, self._waiting))} records wait, {self.undecided} are undecided>"
+        )
+
+    # what the caller does
+
+    def assign(self, leaders: Mapping[Unit, int]) -> None:
+        """Fetch from these partitions, each from its leader."""
+        self.leaders = {unit: leaders[unit] for unit in sorted(leaders)}
+
+    def take(self) -> list[Delivered]:
+        """The next records, whole batches of them, which are held from now on.
+
+        Records that were renewed come again, by themselves, before any other."""
+        taken, self._renewed = self._renewed, []
+        while self._waiting and not taken and not self._renewing:
+            taken = list(self._waiting.popleft())
+            while self._waiting and len(taken) + len(self._waiting[0]) <= self.terms.max_records:
+                taken += self._waiting.popleft()
+        for each in taken:
+            self._held.setdefault(each.unit, {})[each.record.offset] = each
+        return taken
+
+    def acknowledge(self, unit: Unit, offset: int, kind: int = AcknowledgeType.ACCEPT) -> None:
+        """Decide on a record that is held; until `queue`, another decision replaces it."""
+        if offset not in self._held.get(unit, ()):
+            raise OutOfTurn(NOT_HELD)
+        self._decided.setdefault(unit, {})[offset] = kind
+
+    def accept_all(self) -> None:
+        """Accept whatever is held and undecided."""
+        for unit, held in self._held.items():
+            accepted = dict.fromkeys(held, int(AcknowledgeType.ACCEPT))
+            self._decided[unit] = accepted | self._decided.get(unit, {})
+
+    @property
+    def undecided(self) -> int:
+        """How many records are held that the caller has not decided on."""
+        return sum(map(len, self._held.values())) - sum(map(len, self._decided.values()))
+
+    @property
+    def is_renewing(self) -> bool:
+        """Whether records will come again when the broker has given them another lock."""
+        return bool(self._renewing or self._renewed)
+
+    def queue(self, deadline_ms: int) -> list[Acknowledgement]:
+        """Tell the brokers what was decided. Until the deadline it is tried again, where that may help."""
+        made: dict[tuple[int, Unit], Acknowledgement] = {}
+        for unit, types in self._decided.items():
+            held = self._held[unit]
+            for offset, kind in types.items():
+                each = held.pop(offset)
+                if kind == AcknowledgeType.RENEW:
+                    self._renewing[unit, offset] = each
+                ack = made.get((each.node, unit))
+                if ack is None:
+                    ack = made[each.node, unit] = Acknowledgement(each.node, unit, {}, deadline_ms)
+                ack.types[offset] = kind
+            if not held:
+                del self._held[unit]
+        self._decided = {}
+        for ack in made.values():
+            self._node(ack.node).waiting.append(ack)
+        return list(made.values())
+
+    def lost(self, error: ClientError) -> None:
+        """The group does not know the member any more: its sessions are over, its records are others'."""
+        for node in self._nodes.values():
+            for ack in (*node.flight, *node.waiting):
+                self._finish(ack, error)
+            node.flight, node.waiting = [], []
+            node.session.is_lost()
+            node.is_stale = node.busy is not None
+        self._waiting.clear()
+        self._renewed = []
+
+    def close(self) -> None:
+        """End all sessions: what is queued goes with that, and whatever else is held is free for others."""
+        self._closing = True
+        self.leaders = {}
+        self._waiting.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` is carried out."""
+        return self._closing and not any(
+            node.busy or node.waiting or not node.session.is_new for node in self._nodes.values()
+        )
+
+    # requests
+
+    def requests(
+        self, now_ms: int, *, fetching: bool
+    ) -> list[tuple[int, ShareFetchRequest | ShareAcknowledgeRequest]]:
+        """What to send now, to which broker. `fetching`: whether the caller waits for records."""
+        self._give_up(now_ms)
+        out: list[tuple[int, ShareFetchRequest | ShareAcknowledgeRequest]] = []
+        for node_id in self._in_turn():
+            node = self._node(node_id)
+            if node.busy or now_ms < node.not_before_ms:
+                continue
+            if node.session.is_new:
+                self._refuse(node)
+            request = self._request(node_id, node, fetching=fetching and not self._closing)
+            if request is not None:
+                node.busy, node.flight, node.waiting = type(request), node.waiting, []
+                if isinstance(request, ShareFetchRequest) and request.max_records:
+                    self._last_asked = node_id
+                out.append((node_id, request))
+        return out
+
+    def due_ms(self, now_ms: int, *, fetching: bool) -> int | None:
+        """When `requests` has more to say than now, where nothing but time is in the way."""
+        pauses = [
+            node.not_before_ms
+            for node_id, node in self._nodes.items()
+            if not node.busy
+            and node.not_before_ms > now_ms
+            and (node.waiting or self._closing or (fetching and node_id in self.leaders.values()))
+        ]
+        return min(pauses, default=None)
+
+    def _request(
+        self, node_id: int, node: _Node, *, fetching: bool
+    ) -> ShareFetchRequest | ShareAcknowledgeRequest | None:
+        acks = _merged(node.waiting)
+        wanted = [unit for unit, leader in self.leaders.items() if leader == node_id]
+        node.closes = not node.session.is_new and (
+            self._closing or (fetching and not wanted and not self._owes(node_id))
+        )
+        if node.closes or (acks and not fetching):
+            return node.session.acknowledge(acks, closes=node.closes)
+        if not fetching:
+            return None
+        return node.session.fetch(wanted, acks, self.terms, records=self._may_bring(node_id))
+
+    def _in_turn(self) -> list[int]:
+        """Every broker, the one that was last asked for records at the end."""
+        nodes = {*self._nodes, *self.leaders.values()}
+        return sorted(nodes, key=lambda node_id: (node_id <= self._last_asked, node_id))
+
+    def _may_bring(self, node_id: int) -> bool:
+        """With a limit on records, one broker at a time is asked for some."""
+        if not self.terms.record_limit:
+            return True
+        others = (node.busy for each, node in self._nodes.items() if each != node_id)
+        return ShareFetchRequest not in others and not self._waiting
+
+    def _owes(self, node_id: int) -> bool:
+        """Whether records of this broker wait or are held: while they are, its session stays."""
+        return any(each.node == node_id for batch in self._waiting for each in batch) or any(
+            each.node == node_id for held in self._held.values() for each in held.values()
+        )
+
+    def _give_up(self, now_ms: int) -> None:
+        for node in self._nodes.values():
+            late = [ack for ack in node.waiting if ack.deadline_ms <= now_ms]
+            if late:
+                node.waiting = [ack for ack in node.waiting if ack.deadline_ms > now_ms]
+                for ack in late:
+                    self._finish(ack, ack.error or KafkaError(Errors.REQUEST_TIMED_OUT))
+
+    def _refuse(self, node: _Node) -> None:
+        """A session that is new knows of nothing that was delivered before."""
+        for ack in node.waiting:
+            self._finish(ack, KafkaError(Errors.NETWORK_EXCEPTION, "the share session is over"))
+        node.waiting = []
+
+    def _node(self, node_id: int) -> _Node:
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = _Node(ShareSession(self.group_id, self.member_id))
+        return node
+
+    # answers
+
+    def answered(self, node_id: int, answer: Any, now_ms: int) -> None:
+        """What the broker said to the request that was under way."""
+        node = self._nodes[node_id]
+        is_fetch, flight = node.busy is ShareFetchRequest, node.flight
+        node.busy, node.flight = None, []
+        if node.is_stale:
+            node.is_stale = False
+            return
+        if answer.acquisition_lock_timeout_ms > 0:
+            self.lock_ms = answer.acquisition_lock_timeout_ms
+        if node.closes:
+            node.session.is_lost()
+        elif answer.error_code:
+            self._refused(node_id, node, flight, answer, now_ms)
+            return
+        else:
+            node.session.went_on()
+            node.failures = 0
+        self._judge(node, flight, answer, is_fetch=is_fetch, now_ms=now_ms)
+        if is_fetch and not node.closes:
+            for topic in answer.responses:
+                for row in topic.partitions:
+                    self._receive(node_id, (Uuid(topic.topic_id), row.partition_index), row, now_ms)
+
+    def failed(self, node_id: int, error: ClientError, now_ms: int) -> None:
+        """No answer came, or none that could be understood."""
+        node = self._nodes[node_id]
+        flight, node.busy, node.flight, node.is_stale = node.flight, None, [], False
+        self._lose_session(node_id, node)
+        self.outdated |= {unit for unit, leader in self.leaders.items() if leader == node_id}
+        for ack in flight:
+            self._finish(ack, error)
+        if not error.retriable:
+            self.complaints.append(error)
+        self._pause(node, now_ms)
+
+    def _refused(
+        self, node_id: int, node: _Node, flight: list[Acknowledgement], answer: Any, now_ms: int
+    ) -> None:
+        """The whole request was refused."""
+        code = answer.error_code
+        error = KafkaError(code, answer.error_message, about=f"group {self.group_id}")
+        self._pause(node, now_ms)
+        if code in _SESSION_OVER:
+            self._lose_session(node_id, node)
+        else:
+            if not node.session.is_new:
+                node.session.went_on()
+            if code in _MOVED:
+                self.outdated |= {unit for unit, leader in self.leaders.items() if leader == node_id}
+            elif not error.retriable:
+                self.complaints.append(error)
+        ended = KafkaError(Errors.NETWORK_EXCEPTION, "the share session is over")
+        for ack in flight:
+            self._conclude(node, ack, ended if code in _SESSION_LOST else error)
+
+    def _judge(
+        self, node: _Node, flight: list[Acknowledgement], answer: Any, *, is_fetch: bool, now_ms: int
+    ) -> None:
+        """What became of each acknowledgement that was under way."""
+        said: dict[Unit, tuple[int, str | None]] = {}
+        for topic in answer.responses:
+            for row in topic.partitions:
+                unit = Uuid(topic.topic_id), row.partition_index
+                if is_fetch:
+                    said[unit] = row.acknowledge_error_code, row.acknowledge_error_message
+                else:
+                    said[unit] = row.error_code, row.error_message
+        silence = answer.error_code or Errors.INVALID_RECORD_STATE, answer.error_message or NOT_ANSWERED
+        again = False
+        for ack in flight:
+            code, message = said.get(ack.unit, silence)
+            error = KafkaError(code, message, about=f"group {self.group_id}") if code else None
+            if code in _MOVED and ack.unit in self.leaders:
+                self.outdated.add(ack.unit)
+            again = not self._conclude(node, ack, error) or again
+        if again:
+            self._pause(node, now_ms)
+
+    def _conclude(self, node: _Node, ack: Acknowledgement, error: ClientError | None) -> bool:
+        """Done, or once more. With a leader that moved, or a session, the locks are gone as well."""
+        final = error is None or not error.retriable or node.closes or node.session.is_new
+        if final or (isinstance(error, KafkaError) and error.code in _MOVED):
+            self._finish(ack, error)
+            return True
+        ack.error = error
+        node.waiting.append(ack)
+        return False
+
+    def _finish(self, ack: Acknowledgement, error: ClientError | None) -> None:
+        ack.is_done, ack.error = True, error
+        for offset, kind in ack.types.items():
+            if kind == AcknowledgeType.RENEW:
+                each = self._renewing.pop((ack.unit, offset), None)
+                if each is not None and error is None:
+                    self._renewed.append(each)
+        self.done.append(ack)
+
+    def _receive(self, node_id: int, unit: Unit, row: Any, now_ms: int) -> None:
+        """What a partition's part of a ShareFetch brought."""
+        if row.error_code in _MOVED:
+            if unit in self.leaders:
+                self.outdated.add(unit)
+            self._pause(self._nodes[node_id], now_ms)
+        elif row.error_code in _PASSING:
+            self._pause(self._nodes[node_id], now_ms)
+        elif row.error_code:
+            about = f"reading {unit[0]}-{unit[1]}"
+            self.complaints.append(KafkaError(row.error_code, row.error_message, about=about))
+        if not row.acquired_records or self._closing:
+            return
+        got = unpack(unit, node_id, row.records or b"", row.acquired_records)
+        if got.error is not None:
+            self.complaints.append(BadResponse(f"{unit[0]}-{unit[1]}: {got.error}"))
+        self._waiting.extend(got.batches)
+        if got.settled:
+            later = now_ms + 60_000  # Nobody waits for these.
+            self._nodes[node_id].waiting.append(Acknowledgement(node_id, unit, got.settled, later))
+
+    def _lose_session(self, node_id: int, node: _Node) -> None:
+        """Whatever this broker handed out and nobody took may be another's by now."""
+        node.session.is_lost()
+        self._waiting = deque(batch for batch in self._waiting if batch[0].node != node_id)
+
+    def _pause(self, node: _Node, now_ms: int) -> None:
+        pause = min(self.retry_backoff_ms << min(node.failures, 20), self.retry_backoff_max_ms)
+        node.failures += 1
+        node.not_before_ms = now_ms + pause
+
+
+def _merged(acks: list[Acknowledgement]) -> dict[Unit, dict[int, int]]:
+    merged: dict[Unit, dict[int, int]] = {}
+    for ack in acks:
+        merged.setdefault(ack.unit, {}).update(ack.types)
+    return merged

@@ -1,0 +1,114 @@
+"""What a ShareFetch brought for one partition: which records the member has now, and where there are none.
+
+A broker hands out whole batches, and says which offsets of them it acquired for the member. Other records in
+them are others'. An acquired offset may have no record: the log's cleaner took it, or it is that of a control
+record. That is a gap, and the broker wants to be told. A batch that is damaged is rejected with all that was
+acquired of it, as it will never be better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from konvene.client.consumer.fetch import whole_batches
+from konvene.client.share.session import AcknowledgeType, Unit
+from konvene.codec.batches import BatchHeader, Record, check, records
+from konvene.codec.errors import CodecError
+from konvene.messages.share_fetch import AcquiredRecords, Buffer
+
+__all__ = ["Delivered", "Unpacked", "unpack"]
+
+
+class Delivered(NamedTuple):
+    """A record that the member has until its lock ends or it is acknowledged."""
+
+    unit: Unit
+    node: int
+    """Who handed it out: only there it can be acknowledged."""
+    delivery_count: int
+    record: Record
+
+
+class Unpacked(NamedTuple):
+    """What one partition's part of an answer comes to."""
+
+    batches: list[list[Delivered]]
+    settled: dict[int, int]
+    """Acknowledgements that go without saying: of gaps, and of what cannot be read."""
+    error: CodecError | None
+    """Why something cannot be read."""
+
+
+def unpack(unit: Unit, node: int, data: Buffer, acquired: Sequence[AcquiredRecords]) -> Unpacked:
+    """The records of `acquired`, batch by batch, in order."""
+    taken = sorted(acquired, key=lambda row: row.first_offset)
+    delivered: list[list[Delivered]] = []
+    settled: dict[int, int] = {}
+    error: CodecError | None = None
+    found = [0] * len(taken)
+    at = 0
+    try:
+        for header, batch in whole_batches(data):
+            while at < len(taken) and taken[at].last_offset < header.base_offset:
+                at += 1
+            if at == len(taken):
+                break
+            if header.is_control or taken[at].first_offset > header.last_offset:
+                continue
+            try:
+                got = _of_batch(unit, node, header, batch, taken, at, found)
+            except CodecError as damage:
+                error = damage
+                settled |= _rejected(header, taken)
+                continue
+            if got:
+                delivered.append(got)
+    except CodecError as damage:
+        # Not even where the next batch begins is known: the rest is left to others, when its lock is over.
+        return Unpacked(delivered, settled, damage)
+    _note_gaps(delivered, taken, found, settled)
+    return Unpacked(delivered, settled, error)
+
+
+def _of_batch(
+    unit: Unit, node: int, header: BatchHeader, batch: memoryview, taken: Sequence[AcquiredRecords], at: int,
+    found: list[int],
+) -> list[Delivered]:  # fmt: skip
+    """The acquired records of one batch; counts them in `found`, beside their range."""
+    check(batch, header)
+    got = []
+    last = len(taken)
+    for record in records(batch, header):
+        while at < last and taken[at].last_offset < record.offset:
+            at += 1
+        if at == last:
+            break
+        if record.offset >= taken[at].first_offset:
+            got.append(Delivered(unit, node, taken[at].delivery_count, record))
+            found[at] += 1
+    return got
+
+
+def _rejected(header: BatchHeader, taken: Sequence[AcquiredRecords]) -> dict[int, int]:
+    return {
+        offset: AcknowledgeType.REJECT
+        for row in taken
+        for offset in range(
+            max(row.first_offset, header.base_offset), min(row.last_offset, header.last_offset) + 1
+        )
+    }
+
+
+def _note_gaps(
+    delivered: list[list[Delivered]], taken: Sequence[AcquiredRecords], found: list[int],
+    settled: dict[int, int],
+) -> None:  # fmt: skip
+    """Add to `settled` each acquired offset that has no record."""
+    if all(count == row.last_offset - row.first_offset + 1 for row, count in zip(taken, found, strict=True)):
+        return
+    there = {each.record.offset for batch in delivered for each in batch}
+    for row in taken:
+        for offset in range(row.first_offset, row.last_offset + 1):
+            if offset not in there and offset not in settled:
+                settled[offset] = AcknowledgeType.GAP

@@ -1,0 +1,1 @@
+"""Broker configs by subject, at Kafka's defaults."""

@@ -1,0 +1,101 @@
+"""Every name a broker knows: Kafka's 379, the few that Kafka keeps elsewhere, and our own.
+
+Kafka ignores a name it does not know; we refuse it, since it is nearly always a slip of the pen.
+So what Kafka's files may hold beyond the table has to be known as well: names that Kafka has
+dropped (`REMOVED`), settings of one listener (`LISTENER`), and settings handed to Java plugins
+(`PLUGIN_PREFIXES`). They are accepted with a notice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konvene.configs.broker.cluster import CLUSTER_ROWS
+from konvene.configs.broker.groups import GROUP_ROWS
+from konvene.configs.broker.konvene import KONVENE_ROWS
+from konvene.configs.broker.log import LOG_ROWS
+from konvene.configs.broker.maintenance import UPKEEP_ROWS
+from konvene.configs.broker.metrics import METRICS_ROWS
+from konvene.configs.broker.node import NODE_ROWS
+from konvene.configs.broker.security import SECURITY_ROWS
+from konvene.configs.broker.transactions import TRANSACTION_ROWS
+from konvene.configs.setting import Setting
+
+__all__ = ["BROKER", "BROKER_TABLES", "LISTENER", "PLUGIN_PREFIXES", "REMOVED", "SINGLE_COPY"]
+
+# In the order of the reference page.
+BROKER_TABLES: Final[dict[str, tuple[Setting, ...]]] = {
+    "Node": NODE_ROWS,
+    "Groups": GROUP_ROWS,
+    "Transactions": TRANSACTION_ROWS,
+    "Log": LOG_ROWS,
+    "Security": SECURITY_ROWS,
+    "Cluster": CLUSTER_ROWS,
+    "Upkeep": UPKEEP_ROWS,
+    "konvene": KONVENE_ROWS,
+    "Metrics": METRICS_ROWS,
+}
+
+BROKER: Final[dict[str, Setting]] = {row.name: row for rows in BROKER_TABLES.values() for row in rows}
+
+# How many copies something needs: one node has one, whatever a file made for a cluster says.
+SINGLE_COPY: Final = (
+    "default.replication.factor",
+    "min.insync.replicas",
+    "offsets.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr",
+    "share.coordinator.state.topic.replication.factor",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.replication.factor",
+)
+
+# What settings of one listener start with: `listener.name.<listener>.[<mechanism>.]<setting>`.
+LISTENER: Final = "listener.name."
+
+# Settings that Kafka hands to a plugin without knowing them.
+PLUGIN_PREFIXES: Final = ("client.quota.callback.", "config.providers.", "rlmm.config.", "rsm.config.")
+
+# Names that older releases of Kafka knew and the present one does not.
+REMOVED: Final = frozenset(
+    {
+        "broker.id.generation.enable",
+        "control.plane.listener.name",
+        "controlled.shutdown.max.retries",
+        "controlled.shutdown.retry.backoff.ms",
+        "delegation.token.master.key",
+        "group.coordinator.new.enable",
+        "group.share.enable",
+        "inter.broker.protocol.version",
+        "log.message.format.version",
+        "log.message.timestamp.difference.max.ms",
+        "offsets.commit.required.acks",
+        "password.encoder.cipher.algorithm",
+        "password.encoder.iterations",
+        "password.encoder.key.length",
+        "password.encoder.keyfactory.algorithm",
+        "password.encoder.old.secret",
+        "password.encoder.secret",
+        "reserved.broker.max.id",
+        "zookeeper.clientCnxnSocket",
+        "zookeeper.connect",
+        "zookeeper.connection.timeout.ms",
+        "zookeeper.max.in.flight.requests",
+        "zookeeper.metadata.migration.enable",
+        "zookeeper.metadata.migration.min.batch.size",
+        "zookeeper.session.timeout.ms",
+        "zookeeper.set.acl",
+        "zookeeper.ssl.cipher.suites",
+        "zookeeper.ssl.client.enable",
+        "zookeeper.ssl.crl.enable",
+        "zookeeper.ssl.enabled.protocols",
+        "zookeeper.ssl.endpoint.identification.algorithm",
+        "zookeeper.ssl.keystore.location",
+        "zookeeper.ssl.keystore.password",
+        "zookeeper.ssl.keystore.type",
+        "zookeeper.ssl.ocsp.enable",
+        "zookeeper.ssl.protocol",
+        "zookeeper.ssl.truststore.location",
+        "zookeeper.ssl.truststore.password",
+        "zookeeper.ssl.truststore.type",
+    }
+)

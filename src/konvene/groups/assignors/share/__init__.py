@@ -1,0 +1,1 @@
+"""Assignors of share groups."""

@@ -1,0 +1,1 @@
+"""Kafka's sticky task assignor of streams groups."""

@@ -1,0 +1,1 @@
+"""Kafka's uniform assignor of consumer groups."""

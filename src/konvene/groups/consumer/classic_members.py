@@ -1,0 +1,269 @@
+"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+
+To them the group looks like one whose leader is always somebody else. A generation is the member's epoch; a
+rebalance is theirs alone. A heartbeat answers REBALANCE_IN_PROGRESS when there is something to learn; the
+member joins again, which says what it owns and moves it on as a heartbeat moves others; its sync gives it
+what it has. Eager members own nothing when they join; cooperative ones join once more when they have revoked.
+
+    timer        runs from                        until it
+    session      each request                     speaks again
+    rejoin       REBALANCE_IN_PROGRESS            joins
+    resync       the answer to its JoinGroup      syncs
+"""
+
+from __future__ import annotations
+
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups.classic.decision import join_refused
+from konvene.groups.classic.join import (
+    FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
+    check,
+    rebalance_timeout_ms,
+)
+from konvene.groups.classic.subscriptions import CONSUMER, Subscription, read_subscription, write_assignment
+from konvene.groups.consumer import conversion, log
+from konvene.groups.consumer.current_assignment import NOBODY, Current, MemberState, Partitions
+from konvene.groups.consumer.decision import Step, join_key, sync_key
+from konvene.groups.consumer.group import ConsumerGroup, Member
+from konvene.groups.consumer.leave import fence
+from konvene.groups.consumer.subscriptions import see_regex, see_topics
+from konvene.groups.consumer.targets import reconcile, retarget
+from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.conversion import DISABLED, classic_member, farewell
+from konvene.groups.modern.group import static_member
+from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from konvene.messages.leave_group import LeaveGroupRequest
+from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from konvene.shard import causes
+from konvene.shard.contract import Context, Disarm, Outcome, Reply
+from konvene.shard.errors import GroupError
+from konvene.shard.image import Topics
+
+# --- join ------------------------------------------------------------------------------------------
+
+
+def join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
+    """Decide a JoinGroup to a consumer group with members. What this group refuses it refuses without the
+    member's id, as Kafka does. Raises `GroupError` for what any group refuses."""
+    check(request, context)
+    try:
+        return _join(group, request, context)
+    except GroupError as refused:
+        return Outcome((Reply(context.waiter, join_refused(refused.error)),))
+
+
+def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
+    _check_join(group, request, context)
+    unknown = not request.member_id
+    member_id = context.fresh_ids[0] if unknown else request.member_id
+    instance_id = request.group_instance_id
+    wants_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
+    if unknown and instance_id is None and wants_id:
+        return Outcome((Reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id)),))
+    step = Step(group, context)
+    holder = group.static_member(instance_id)
+    replaced = None
+    downgrade = holder is not None and conversion.may_downgrade(group, [holder], context, replaced=True)
+    if instance_id is None:
+        old = group.members.get(member_id) or Member(member_id)
+    elif not unknown:
+        old = static_member(group, member_id, instance_id)
+    elif holder is None:
+        old = Member(member_id)
+    else:
+        old, replaced = step.take_place(holder, member_id), holder.member_id
+    said = read_subscription(request.protocols[0].metadata)
+    if said is None:
+        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+    new = _updated(old, request, said, context)
+    is_new = old.member_id not in group.members and replaced is None
+    changed = _subscribe(step, old, new, is_new=is_new)
+    owned = _owned(said, context.topics)
+    if downgrade:
+        assert holder is not None
+        return _come_back_classic(step, holder, new, owned, changed=changed)
+    target = retarget(step, old, new, replaced=replaced)
+    settled = reconcile(step, new, target, owned, subscription_changed=changed)
+    step.arrived.append(settled)
+    step.timers.append(Disarm(join_key(group.group_id, member_id)))
+    if old.classic is None:
+        step.timers.append(Disarm(step.revocation_key(old)))
+    step.arm_session(settled)
+    step.arm(sync_key(group.group_id, member_id), rebalance_timeout_ms(request))
+    step.reply(context.waiter, _joined(settled))
+    return step.outcome()
+
+
+def _check_join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> None:
+    if _is_closed(context):
+        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+    most: int = context.config["group.consumer.max.size"]
+    known = request.group_instance_id in group.instances or request.member_id in group.members
+    if not known and len(group.members) >= most:
+        raise GroupError(Errors.GROUP_MAX_SIZE_REACHED)
+    supported = any(
+        group.classic_protocols.get(protocol.name, 0) == group.classic_members
+        for protocol in request.protocols
+    )
+    if request.protocol_type != CONSUMER or not supported:
+        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _is_closed(context: Context) -> bool:
+    """Whether nobody of the classic protocol may join a consumer group, not even once more."""
+    return str(context.config["group.consumer.migration.policy"]).lower() == DISABLED
+
+
+def _updated(old: Member, request: JoinGroupRequest, said: Subscription, context: Context) -> Member:
+    protocols = tuple((p.name, p.metadata) for p in request.protocols)
+    return Member(
+        old.member_id,
+        request.group_instance_id if request.group_instance_id is not None else old.instance_id,
+        said.rack_id if said.rack_id is not None else old.rack_id,
+        context.client_id,
+        context.client_host,
+        rebalance_timeout_ms(request),
+        said.topics,
+        "",
+        old.assignor,
+        ClassicSide(request.session_timeout_ms, protocols),
+        old.current,
+    )
+
+
+def _subscribe(step: Step, old: Member, new: Member, *, is_new: bool) -> bool:
+    """Write down what the member said, and move the epoch if it reads other topics; whether it does."""
+    names_changed = old.topics != new.topics
+    if new != old:
+        step.record(log.member_record(step.group.group_id, new))
+    regex_changed, _ = see_regex(step, old, new)
+    changed = names_changed or regex_changed
+    if is_new:
+        step.cause(causes.MEMBER_JOINED, new)
+    elif changed:
+        step.cause(causes.SUBSCRIPTION_CHANGED, new)
+    see_topics(step, old, new, bump=changed)
+    return changed
+
+
+def _owned(said: Subscription, topics: Topics) -> Partitions:
+    owned: dict[Uuid, tuple[int, ...]] = {}
+    for name, partition in sorted(said.owned):
+        topic = topics.by_name.get(name)
+        if topic is not None:
+            owned[topic.id] = (*owned.get(topic.id, ()), partition)
+    return owned
+
+
+def _come_back_classic(
+    step: Step, holder: Member, member: Member, owned: Partitions, *, changed: bool
+) -> Outcome:
+    """The last member of the new protocol is back with the classic one: so is the group."""
+    group = step.group
+    rebalance = step.assignment_epoch < step.epoch
+    if not rebalance:
+        target = group.targets.get(holder.member_id, {})
+        member = reconcile(step, member, target, owned, subscription_changed=changed)
+    step.reply(step.context.waiter, _joined(member))
+    return conversion.downgraded(step, [holder], member, rebalance=rebalance)
+
+
+def _joined(member: Member) -> JoinGroupResponse:
+    assert member.classic is not None
+    return JoinGroupResponse(
+        generation_id=member.current.epoch,
+        protocol_type=CONSUMER,
+        protocol_name=member.classic.protocols[0][0],
+        member_id=member.member_id,
+    )
+
+
+# --- sync, heartbeat -------------------------------------------------------------------------------
+
+
+def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> Outcome:
+    """Decide a SyncGroup: the member hears what it has. Raises `GroupError`."""
+    if group.is_empty:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+    member: Member = classic_member(group, request)
+    assert member.classic is not None
+    name, metadata = member.classic.protocols[0]
+    if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
+        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+    step = Step(group, context)
+    state = member.current.state
+    if group.assignment_epoch > member.current.epoch and state is not MemberState.UNREVOKED_PARTITIONS:
+        # Who owes a revocation joins again when it has revoked; all others are to join at once.
+        step.arm(join_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
+        step.reply(context.waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+        return step.outcome()
+    step.timers.append(Disarm(sync_key(group.group_id, member.member_id)))
+    step.arm_session(member)
+    step.reply(
+        context.waiter,
+        SyncGroupResponse(
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=write_assignment(
+                conversion.by_name({t: tuple(p) for t, p in member.current.assigned.items()}, context.topics),
+                metadata,
+            ),
+        ),
+    )
+    return step.outcome()
+
+
+def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context) -> Outcome:
+    """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
+    member: Member = classic_member(group, request)
+    step = Step(group, context)
+    step.arm_session(member)
+    if _is_alone(group) and not _is_closed(context):
+        see_topics(step, member, member, bump=False)
+    error = Errors.NONE
+    if _has_to_rejoin(step, member):
+        error = Errors.REBALANCE_IN_PROGRESS
+        step.arm(join_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
+    step.reply(context.waiter, HeartbeatResponse(error_code=error))
+    return step.outcome()
+
+
+def _is_alone(group: ConsumerGroup) -> bool:
+    """Whether nobody speaks the new protocol any more, and the group may not be a classic one again."""
+    return group.classic_members == len(group.members)
+
+
+def _has_to_rejoin(step: Step, member: Member) -> bool:
+    """Whether there is a new target, or something to revoke, or all that it waits for is free.
+
+    Where members of the classic protocol are alone, a join is all that a target can be computed for, and a
+    heartbeat all that can see that topics have changed. Kafka 4.4 waits for one of the new protocol, which
+    never comes."""
+    group, current = step.group, member.current
+    if (
+        current.epoch < (step.epoch if _is_alone(group) else group.assignment_epoch)
+        or current.state is MemberState.UNREVOKED_PARTITIONS
+    ):
+        return True
+    return current.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member, current)
+
+
+def _waits(group: ConsumerGroup, member: Member, current: Current) -> bool:
+    return any(
+        partition not in current.assigned.get(topic, ()) and group.owner_epoch(topic, partition) != NOBODY
+        for topic, partitions in group.targets.get(member.member_id, {}).items()
+        for partition in partitions
+    )
+
+
+# --- leave -----------------------------------------------------------------------------------------
+
+
+def leave(group: ConsumerGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
+    """Decide a LeaveGroup, of members of either protocol. However many go, the epoch moves once."""
+    answer, gone = farewell(group, request, context)
+    step = Step(group, context)
+    step.reply(context.waiter, answer)
+    return fence(step, gone)

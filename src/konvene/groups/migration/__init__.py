@@ -1,0 +1,1 @@
+"""Dry run of a change of group protocol: blockers, and what would move."""

@@ -1,0 +1,220 @@
+"""A decision about a group whose coordinator assigns, while it is being made: what all such kinds share.
+
+A group of ten thousand is not copied for a heartbeat. A step reads the group as it is before the decision and
+collects what follows: records, replies, timers, effects, the causes. Only the replay of its records changes
+the group, so a request that is refused half-way leaves no trace. What a decision has changed so far (`epoch`,
+the member at hand) is therefore handed on by the functions that share a step, and not read back from the
+group.
+
+A group that does not exist yet, or that another kind of group is becoming, is a private one: the records that
+make it are in the step already.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from konvene.codec.schema import Struct
+from konvene.groups.audit_members import Named, came_out, cause_of
+from konvene.groups.classic import log as classic_log
+from konvene.groups.classic.decision import join_key, session_key, sync_key
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.modern.rebalance_trace import SoftIs, Story
+from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
+from konvene.records.coordinator import Record
+from konvene.shard.contract import Arm, Context, Disarm, Effect, Outcome, Rebalance, Reply, Waiter
+
+__all__ = ["EpochStep", "revocation_key", "session_key"]
+
+
+def revocation_key(group_id: str, member_id: str) -> tuple[str, str, str]:
+    """Runs while a member owes a revocation."""
+    return ("revocation", group_id, member_id)
+
+
+class Had(Protocol):
+    """What a member has."""
+
+    def is_at(self, epoch: int) -> bool:
+        """Whether it is all that the member was meant to have at this epoch."""
+
+
+class Group(Protocol):
+    """What a step reads of a group of any kind."""
+
+    group_id: str
+    epoch: int
+    assignment_epoch: int
+    members: dict[str, Any]
+    behind: set[str]
+    soft: Any
+    reached_ms: dict[str, int]
+
+
+G = TypeVar("G", bound=Group)
+
+
+class EpochStep(ABC, Generic[G]):
+    """One decision about one group."""
+
+    group_type: ClassVar[str]
+    assigning: ClassVar[str] = "Assigning"
+    stable: ClassVar[str] = "Stable"
+    empty: ClassVar[str] = "Empty"
+
+    __slots__ = (
+        "arrived", "assignment_epoch", "causes", "config", "context", "effects", "epoch", "gone", "group",
+        "records", "replies", "settled", "soft", "timers", "why",
+    )  # fmt: skip
+
+    def __init__(self, group: G, context: Context) -> None:
+        self.group = group
+        self.context = context
+        self.config = context.group_configs.of(group.group_id)
+        self.epoch = group.epoch
+        self.assignment_epoch = group.assignment_epoch
+        self.soft = group.soft
+        self.arrived: list[Any] = []
+        """Members that are new, or not as they were."""
+        self.gone: set[str] = set()
+        """Members that will not be in the group any more."""
+        self.settled: dict[str, Any] = {}
+        """What members will have, where that changes."""
+        self.records: list[Any] = []
+        self.replies: list[Reply] = []
+        self.timers: list[Arm | Disarm] = []
+        self.effects: list[Effect] = []
+        self.causes: list[Cause] = []
+        self.why: list[Rebalance] = []
+
+    def outcome(self) -> Outcome:
+        self._tell()
+        soft: tuple[SoftIs, ...] = ()
+        reported = self._reported()
+        if self.soft is not self.group.soft or reported or (self.settled and self.soft.story is not None):
+            soft = (SoftIs(self.group.group_id, self.soft, self._reached(), reported),)
+        return Outcome(
+            tuple(self.replies), tuple(self.records), soft, tuple(self.timers), tuple(self.effects),
+            tuple(self.why),
+        )  # fmt: skip
+
+    # --- what follows ---
+
+    def reply(self, waiter: Waiter, response: Struct) -> None:
+        self.replies.append(Reply(waiter, response))
+
+    def record(self, record: Record) -> None:
+        self.records.append(record)
+
+    def arm(self, key: tuple[str, ...], after_ms: int, *, unless_armed: bool = False) -> None:
+        self.timers.append(Arm(key, after_ms, unless_armed))
+
+    def let_go_of_classic(self, classic: ClassicGroup) -> None:
+        """The group takes the place of a classic one: its record goes, and whatever it waited for."""
+        group_id = classic.group_id
+        self.record(classic_log.tombstone(group_id))
+        self.timers += [Disarm(join_key(group_id)), Disarm(sync_key(group_id))]
+        self.timers += (Disarm(session_key(group_id, pending)) for pending in sorted(classic.pending_joins))
+
+    def remember(self, **known: Any) -> None:
+        """Note what is kept beside the log."""
+        self.soft = replace(self.soft, **known)
+
+    def _reported(self) -> Mapping[str, Any]:
+        """What members say beside all else, where that is kept; None of who is gone."""
+        return {}
+
+    # --- the story ---
+
+    def cause(
+        self, kind: str, member: Named | None = None, *, reason: str | None = None, topic: str | None = None
+    ) -> None:
+        """Remember why the epoch moves."""
+        self.causes.append(cause_of(kind, self.context.now_ms, member, reason=reason, topic=topic))
+
+    @abstractmethod
+    def _protocol(self) -> str:
+        """The assignor by which the group's target came about."""
+
+    def _moved_without_epoch(self) -> bool:
+        """Whether there is something to tell though no epoch moved."""
+        return False
+
+    def _settled_state(self) -> str:
+        """The state of the group now that all members have what they are meant to have."""
+        return self.stable
+
+    def _targeted(self, story: Story) -> Story:
+        """The story, with what the new target moves, where that is counted."""
+        return story
+
+    def _tell(self) -> None:
+        """One row where the epoch moved, and one when all members have what they are meant to have."""
+        group, now = self.group, self.context.now_ms
+        story: Story | None = self.soft.story
+        if self.epoch == group.epoch and story is None and not self.causes:
+            return
+        size = self._size()
+        if self.epoch > group.epoch:
+            self._row(self.epoch, self.assigning if size else self.empty, Story(now, tuple(self.causes)))
+            story = (story or Story(now)).with_causes(self.causes) if size else None
+        elif self._moved_without_epoch():
+            self._row(self.epoch, group.state, Story(now, tuple(self.causes)))  # type: ignore[attr-defined]
+        if story is not None and self.assignment_epoch > group.assignment_epoch:
+            story = self._targeted(replace(story, targeted_ms=now))
+        touched = bool(self.settled or self.gone) and self.epoch == self.assignment_epoch
+        if story is not None and story.targeted_ms >= 0 and touched and not self._behind(size):
+            self._row(self.epoch, self._settled_state(), story, is_over=True)
+            story = None
+        if story is not self.soft.story:
+            self.remember(story=story)
+
+    def _size(self) -> int:
+        """How many members there will be."""
+        known = self.group.members
+        left = sum(m in known for m in self.gone)
+        return len(known) - left + sum(m not in known or m in self.gone for m in self.settled)
+
+    def _reached(self) -> dict[str, int]:
+        """Who comes to the target with this decision."""
+        now, epoch = self.context.now_ms, self.assignment_epoch
+        return {member_id: now for member_id, current in self.settled.items() if current.is_at(epoch)}
+
+    def _behind(self, size: int) -> int:
+        """How many members will not be where they should be."""
+        reached = self._reached()
+        if self.assignment_epoch > self.group.assignment_epoch:
+            return size - len(reached)
+        behind = self.group.behind
+        before = sum(m in behind for m in self.settled)
+        before += sum(m in behind for m in self.gone if m not in self.settled)
+        return len(behind) - before + len(self.settled) - len(reached)
+
+    def _row(self, epoch: int, state: str, story: Story, *, is_over: bool = False) -> None:
+        members: list[RebalancedMember] = []
+        protocol = None
+        if is_over:
+            protocol = self._protocol()
+            reached_ms: Mapping[str, int] = self.group.reached_ms | self._reached()
+            known = [m for m in self.group.members.values() if m.member_id not in self.gone]
+            members = [
+                came_out(m, reached_ms.get(m.member_id, -1))
+                for m in {m.member_id: m for m in (*known, *self.arrived)}.values()
+            ]
+        value = RebalanceValue(
+            group_type=self.group_type,
+            epoch=epoch,
+            state=state,
+            started_ms=story.started_ms,
+            joined_ms=story.targeted_ms,
+            ended_ms=self.context.now_ms,
+            protocol=protocol,
+            causes=story.causes,
+            causes_left_out=story.causes_left_out,
+            members=tuple(members),
+            moved=story.moved if is_over else (),
+        )
+        self.why.append(Rebalance(self.group.group_id, value))

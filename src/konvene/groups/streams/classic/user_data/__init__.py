@@ -1,0 +1,45 @@
+"""What Kafka Streams says in the user data of the classic protocol's assignor `stream`, versions 1 to 11.
+
+    SubscriptionInfo   of a member, in its JoinGroup: its process, the tasks that it had or how far they are
+    AssignmentInfo     to a member, in its SyncGroup: its tasks, where all others are, when to join again
+
+Both begin with their version, as a 32-bit integer. A member is answered in the version that it used itself.
+"""
+
+from konvene.groups.streams.classic.user_data.assignment import (
+    NO_REBALANCE_MS,
+    AssignmentInfo,
+    HostInfo,
+    TopicPartition,
+    read_assignment_info,
+    write_assignment_info,
+    write_hosts,
+)
+from konvene.groups.streams.classic.user_data.subscription import (
+    LATEST_OFFSET,
+    LATEST_VERSION,
+    UNKNOWN_OFFSET,
+    SubscriptionInfo,
+    Task,
+    UserDataError,
+    read_subscription_info,
+    write_subscription_info,
+)
+
+__all__ = [
+    "LATEST_OFFSET",
+    "LATEST_VERSION",
+    "NO_REBALANCE_MS",
+    "UNKNOWN_OFFSET",
+    "AssignmentInfo",
+    "HostInfo",
+    "SubscriptionInfo",
+    "Task",
+    "TopicPartition",
+    "UserDataError",
+    "read_assignment_info",
+    "read_subscription_info",
+    "write_assignment_info",
+    "write_hosts",
+    "write_subscription_info",
+]

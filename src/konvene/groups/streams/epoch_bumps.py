@@ -1,0 +1,43 @@
+"""What a streams group's targets rest on, looked at whenever a member is heard of.
+
+The epoch moves, at most once a decision, if any of this is not what it was: whether all topics of the
+topology are there and fit (`resolving`), the settings that the log keeps, how far warm-up tasks are. What a
+member says of itself and brings as topology comes before, in `heartbeat` and `classic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from konvene.groups.assignors.tasks.lags import Task
+from konvene.groups.streams.assignors import assignment_configs
+from konvene.groups.streams.decision import Step
+from konvene.groups.streams.group import Member
+from konvene.groups.streams.topology.configure import Configured
+from konvene.groups.streams.topology.resolution import see_whether_ready
+from konvene.groups.streams.topology.topology import Topology
+from konvene.groups.streams.warmups import warmups_change
+from konvene.shard import causes
+
+
+def see_basis(
+    step: Step,
+    member: Member,
+    topology: Topology,
+    configured: Configured,
+    told: Iterable[Task],
+    *,
+    changed: bool,
+) -> None:
+    """Move the epoch if something is not what it was, or if it has to move anyway (`changed`).
+
+    `told`: the tasks of which the member says how far they are."""
+    changed |= see_whether_ready(step, topology, configured)
+    step.assignment_configs = assignment_configs(step.config, topology)
+    if step.assignment_configs != step.group.assignment_configs and not changed:
+        step.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
+        changed = True
+    if not changed and configured.is_ready and warmups_change(step, member, told):
+        changed = True
+    if changed:
+        step.bump()

@@ -1,0 +1,1 @@
+"""The topology of a streams group: validation, configuration, updates and source expressions."""

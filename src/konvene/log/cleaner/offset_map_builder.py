@@ -1,0 +1,127 @@
+"""The first reading: the last offset of each key in the dirty part. Kafka's `buildOffsetMapForSegment`.
+
+Nothing from `first_uncleanable_offset` on is taken, nor what an aborted transaction wrote. When the map is
+full, that may be inside a batch: the next cleaning begins at the record that found no room.
+
+Long on purpose: a plain batch (not packed, of no transaction) is taken within one loop.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from konvene.codec.batches import HEADER_SIZE, MAGIC, PREFIX_SIZE, BatchHeader, read_header
+from konvene.codec.errors import CorruptBatch
+from konvene.log.cleaner.contract import Stats, Task
+from konvene.log.cleaner.offset_map import MOST_BESIDE, OffsetMap
+from konvene.log.cleaner.record_cursor import keys, note_keys
+from konvene.log.cleaner.record_filter import marker_kind, unpacked
+from konvene.log.cleaner.transactions import Transactions
+
+_NOT_PLAIN = 0x37
+"""Packed, of a transaction, or a marker."""
+_FIELDS = struct.Struct(">qi4xbIhi30xi")
+_COVERED_AT = 21
+
+
+class MapBuilder:
+    """Takes the keys of the dirty part. `done`: it has got to its end, or `full`."""
+
+    __slots__ = ("_offsets", "_stats", "_task", "_transactions", "at", "done", "full")
+
+    def __init__(self, task: Task, offsets: OffsetMap, stats: Stats) -> None:
+        self._task = task
+        self._offsets = offsets
+        self._stats = stats
+        self._transactions = Transactions(task.aborted, task.first_dirty_offset)
+        self.at = 0
+        self.done = self.full = False
+
+    def take(self, data: bytes) -> None:
+        """All whole batches of `data`; `at` is behind the last one. The plain ones are taken in this loop."""
+        view, end, at = memoryview(data), len(data), self.at
+        start, stop = self._task.first_dirty_offset, self._task.first_uncleanable_offset
+        offsets, entries, latest = self._offsets, self._offsets.entries, self._offsets.latest_offset
+        keys_left, bytes_left = offsets.room
+        known, noted, keyless = len(entries), 0, 0
+        while at + HEADER_SIZE <= end:
+            self.at = at
+            base, length, magic, crc, attributes, delta, count = _FIELDS.unpack_from(data, at)
+            after = at + PREFIX_SIZE + length
+            if magic != MAGIC or length < HEADER_SIZE - PREFIX_SIZE:
+                read_header(data, at)
+            if after > end:
+                break
+            if base >= stop:
+                self.done = True
+                break
+            if crc32c(view[at + _COVERED_AT : after]) != crc:
+                raise CorruptBatch(f"the checksum of the batch at offset {base} does not hold")
+            if (
+                not attributes & _NOT_PLAIN
+                and base >= start
+                and known + count <= keys_left
+                and length + count * MOST_BESIDE <= bytes_left
+            ):
+                if count:
+                    keyless += note_keys(entries, data, at + HEADER_SIZE, after, count, base << 1)
+                    noted += count
+                    if len(entries) != known:
+                        offsets.count_new(known)
+                        known = len(entries)
+                        keys_left, bytes_left = offsets.room
+                latest = base + delta
+            else:
+                offsets.latest_offset = latest
+                self._take_batch(data, at, read_header(data, at))
+                if self.full:
+                    break
+                known, latest = len(entries), offsets.latest_offset
+                keys_left, bytes_left = offsets.room
+            at = after
+        self.at = at
+        if not self.full:
+            offsets.latest_offset = latest
+        self._stats.map_messages_read += noted
+        self._stats.invalid_messages_read += keyless
+
+    def _take_batch(self, data: bytes, at: int, header: BatchHeader) -> None:
+        """One that is packed, of a transaction, not dirty from its start, or perhaps too much for the map."""
+        start, offsets, count = self._task.first_dirty_offset, self._offsets, header.record_count
+        if header.is_control:
+            kind = marker_kind(memoryview(data)[at : at + header.size], header)
+            self._transactions.on_marker(header.producer_id, header.last_offset, kind)
+            self._stats.map_messages_read += 1
+        elif header.is_transactional and self._transactions.on_batch(header.producer_id, header.last_offset):
+            self._stats.map_messages_read += count
+        elif count:
+            body, first, end = unpacked(data, at, header)
+            if header.base_offset >= start and offsets.has_room(count, end - first):
+                known = len(offsets)
+                keyless = note_keys(offsets.entries, body, first, end, count, header.base_offset << 1)
+                offsets.count_new(known)
+                self._stats.map_messages_read += count
+                self._stats.invalid_messages_read += keyless
+            elif not self._take_one_by_one(body, first, end, header):
+                self.full = self.done = True
+                return
+        if header.last_offset >= start:
+            offsets.latest_offset = header.last_offset
+
+    def _take_one_by_one(self, body: bytes, first: int, end: int, header: BatchHeader) -> bool:
+        """As far as there is room; False if it is full."""
+        start, keyless = self._task.first_dirty_offset, 0
+        for offset, key, tombstone, _, _ in keys(body, first, end, header.record_count, header.base_offset):
+            if offset >= start:
+                if key is None:
+                    keyless += 1
+                elif self._offsets.put(key, offset, tombstone):
+                    self._stats.invalid_messages_read += keyless
+                    keyless = 0
+                else:
+                    return False
+            self._stats.map_messages_read += 1
+        self._stats.invalid_messages_read += keyless
+        return True

@@ -1,0 +1,134 @@
+"""The machine's file system for those who only look: no byte of it can be changed through here.
+
+Tools look at logs of brokers that are running, of other brokers, on media that cannot be written. `RealDisk`
+opens each log for writing; this one never does, takes no lock, and refuses whatever would leave a trace with
+the error that a read-only file system gives (EROFS).
+"""
+
+# A path is text here, on every disk:
+# ruff: noqa: PTH112, PTH116, PTH208
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import NoReturn
+
+from konvene.codec.compression import Buffer
+from konvene.log.disk.files import Lock
+
+
+class ReadOnlyDisk:
+    """A `Disk` that can be read. Whatever would write raises `OSError`."""
+
+    def __repr__(self) -> str:
+        return "ReadOnlyDisk()"
+
+    def open(self, path: str, *, create: bool = False) -> ReadOnlyFile:
+        if create:
+            _refuse(path)
+        return ReadOnlyFile(path)
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def stamp(self, path: str) -> tuple[int, int]:
+        found = os.stat(path)
+        return found.st_size, found.st_mtime_ns
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def folders(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def mkdir(self, path: str) -> None:
+        _refuse(path)
+
+    def rmdir(self, path: str) -> None:
+        _refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        _refuse(source)
+
+    def remove(self, path: str) -> None:
+        _refuse(path)
+
+    def link(self, source: str, target: str) -> None:
+        _refuse(target)
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        _refuse(path)
+
+    def sync_directory(self, path: str) -> None:
+        _refuse(path)
+
+    def settle(self, path: str) -> bool:
+        _refuse(path)
+
+    def lock(self, path: str) -> Lock:
+        _refuse(path)
+
+
+class ReadOnlyFile:
+    """One file, open from its making to `close`."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __repr__(self) -> str:
+        return f"<{self.path} {'open' if self._fd >= 0 else 'closed'}, to be read>"
+
+    def pread(self, size: int, position: int) -> bytes:
+        parts = []
+        while size:
+            data = os.pread(self._fd, size, position)
+            if not data:
+                break
+            parts.append(data)
+            size, position = size - len(data), position + len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def append(self, data: Buffer) -> None:
+        _refuse(self.path)
+
+    def truncate(self, size: int) -> None:
+        _refuse(self.path)
+
+    def sync(self) -> None:
+        _refuse(self.path)
+
+    def begin_sync(self) -> int | None:
+        _refuse(self.path)
+
+    def end_sync(self) -> None:
+        """Nothing was begun."""
+
+
+def _refuse(path: str) -> NoReturn:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)

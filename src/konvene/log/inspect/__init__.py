@@ -1,0 +1,1 @@
+"""Offline tools for log files: dump, verify and repair."""

@@ -1,0 +1,292 @@
+"""What stands in the files of a log, read as they are: batch by batch, whole or damaged, ours or Kafka's.
+
+Opening a log (`partition`, `opening`) makes it fit to be written: it cuts, rebuilds and refuses. This changes
+nothing and refuses little. It finds the partitions below a path, walks a segment and, where bytes are not a
+batch, says so and goes on behind them where a sound batch follows; and it lists the small files beside a log.
+What the records mean is for others to say: storage knows no groups.
+
+A broker may be writing meanwhile. Sizes are taken once, at the beginning; the batch that is just being
+written may then look like a torn tail.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from konvene.codec.batches import BatchHeader, read_header
+from konvene.codec.errors import CodecError, Malformed, Truncated
+from konvene.log.disk.files import Disk, File
+from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
+from konvene.log.epochs import LeaderEpochs
+from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
+from konvene.log.producers import Producers, read_aborted
+from konvene.log.recovery import sound_batch_behind, unsound
+from konvene.log.segment import CHUNK_BYTES
+
+__all__ = ["Batch", "Damage", "Folder", "Listing", "NotALog", "find", "first_position", "listing", "walk"]
+
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
+_LEAVING = re.compile(r"\.[0-9a-zA-Z]+-(delete|future|stray)\Z")
+_SEGMENT = re.compile(r"[0-9]{20}\.log\Z")
+_BESIDE = re.compile(r"[0-9]{20}\.log(\.[0-9]+)?\.(cleaned|swap|deleted)\Z")
+"""What a cleaning makes, and what it has replaced."""
+CUT = ".cut"
+"""How the names of files end that keep what a repair cut away."""
+_CUT = re.compile(r"[0-9]{20}(-[0-9]+)?\.cut\Z")
+_CHECKPOINT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint\Z")
+_BASE = re.compile(r"([0-9]{20})[.-]")
+
+
+class NotALog(ValueError):
+    """The path is nothing that a log consists of. The text says what was looked for."""
+
+
+class Folder(NamedTuple):
+    """One partition, or a part of it. Topic and number are None where no folder's name tells them."""
+
+    topic: str | None
+    partition: int | None
+    path: str
+    logs: tuple[str, ...]
+    """File names of its segments, oldest first."""
+
+    def __str__(self) -> str:
+        return self.path if self.topic is None else f"{self.topic}-{self.partition}"
+
+
+class Batch(NamedTuple):
+    """A sound batch and where it begins in its file. The view holds until the next one is taken."""
+
+    header: BatchHeader
+    position: int
+    view: memoryview
+
+
+class Damage(NamedTuple):
+    """Bytes that are no sound batch."""
+
+    position: int
+    offset: int
+    """The first offset that may be missing."""
+    why: str
+    resumes_at: int | None
+    """Where sound batches follow in the same file, None where none does; `position` itself where a whole
+    batch stands there with an offset that cannot be its own."""
+
+
+class Listing(NamedTuple):
+    """A small file as rows."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[int | None, ...]]
+    fault: str | None = None
+    """Why the file cannot be what its name says, though it could be read."""
+
+
+# finding ------------------------------------------------------------------------------------------
+
+
+def find(disk: Disk, path: str) -> list[Folder]:
+    """The partitions at `path`: a segment's file, a partition's folder, or a directory of such folders.
+
+    `NotALog` for anything else; FileNotFoundError where nothing is there."""
+    path = path.rstrip("/") or "/"
+    if not disk.is_directory(path):
+        disk.size(path)
+        folder, _, name = path.rpartition("/")
+        if any(kind.match(name) for kind in (_SEGMENT, _BESIDE, _CHECKPOINT, _CUT)):
+            return [_folder(folder or ".", (name,))]
+        raise NotALog(f"{path} is no segment of a log (20 digits and .log)")
+    logs = _segments(disk, path)
+    if logs:
+        return [_folder(path, logs)]
+    found = [name for name in disk.listdir(path) if _PARTITION.match(name)]
+    folders = [_folder(f"{path}/{name}", _segments(disk, f"{path}/{name}")) for name in found]
+    folders = [folder for folder in folders if disk.is_directory(folder.path)]
+    if not folders:
+        if _PARTITION.match(path.rpartition("/")[2]):
+            return [_folder(path, ())]
+        raise NotALog(f"{path} is neither a partition's folder (topic-0) nor a directory of such folders")
+    return sorted(folders, key=lambda folder: (folder.topic or "", folder.partition or 0))
+
+
+def base_offset_of(name: str) -> int:
+    """The base offset in a file's name. A snapshot of the cluster's metadata counts from 0."""
+    match = _BASE.match(name)
+    if match is None:
+        raise NotALog(f"{name} does not begin with the 20 digits of an offset")
+    return 0 if name.endswith(".checkpoint") else int(match[1])
+
+
+def _segments(disk: Disk, path: str) -> tuple[str, ...]:
+    if not disk.is_directory(path):
+        return ()
+    return tuple(name for name in disk.listdir(path) if _SEGMENT.match(name))
+
+
+def _folder(path: str, logs: tuple[str, ...]) -> Folder:
+    match = _PARTITION.match(_LEAVING.sub("", path.rpartition("/")[2]))
+    return Folder(match[1] if match else None, int(match[2]) if match else None, path, logs)
+
+
+# walking ------------------------------------------------------------------------------------------
+
+
+def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator[Batch | Damage]:
+    """Each batch from `position` on, with its checksum and place looked at, and what is between them."""
+    expected, ceiling = base_offset, base_offset + 0x7FFF_FFFF
+    while position < size:
+        chunk = memoryview(file.pread(min(CHUNK_BYTES, size - position), position))
+        at, fault = 0, None if chunk else "the file has become shorter"
+        while at < len(chunk):
+            try:
+                header = read_header(chunk, at)
+            except Truncated as error:
+                if position + len(chunk) < size:
+                    break
+                fault = _without_place(error, at)
+                break
+            except CodecError as error:
+                fault = _without_place(error, at)
+                break
+            end = at + header.size
+            if position + end > size:
+                fault = f"a batch of {header.size} bytes is cut: {size - position - at} are there"
+                break
+            if end > len(chunk):
+                if at:
+                    break
+                chunk = memoryview(file.pread(header.size, position))
+            fault = unsound(chunk[at:end], header, expected, ceiling)
+            if fault is not None:
+                if unsound(chunk[at:end], header, 0) is not None:
+                    break
+                # The checksum does not cover the offset: a whole batch with a wrong one is no torn tail.
+                yield Damage(position + at, expected, fault, position + at)
+                fault = None
+            yield Batch(header, position + at, chunk[at:end])
+            expected, at = header.next_offset, end
+        position += at
+        if fault is not None:
+            behind = sound_batch_behind(file, size, position, expected)
+            if behind is None and _only_zeros(file, size, position):
+                fault = f"nothing but zeros in the last {size - position} bytes"
+            yield Damage(position, expected, fault, behind)
+            position = size if behind is None else behind
+
+
+def _without_place(error: CodecError, at: int) -> str:
+    """The error's text without its position, which counts from where reading began."""
+    return str(error).replace(f" at {at}", "", 1)
+
+
+def first_position(disk: Disk, log_path: str, base_offset: int, size: int, offset: int) -> int:
+    """Where to begin reading for `offset`: by the index where there is a good one, else at the start."""
+    try:
+        index = OffsetIndex.load(base_offset, disk.read(log_path[:-4] + ".index"), size)
+    except (OSError, BadIndex):
+        return 0
+    position = index.lookup(offset)
+    if not position:
+        return 0
+    file = disk.open(log_path)
+    try:
+        header = read_header(file.pread(61, position))
+        whole = file.pread(min(header.size, size - position), position)
+        return position if header.base_offset <= offset and unsound(whole, header, base_offset) is None else 0
+    except CodecError:
+        return 0
+    finally:
+        file.close()
+
+
+def _only_zeros(file: File, size: int, position: int) -> bool:
+    while position < size:
+        chunk = file.pread(min(CHUNK_BYTES, size - position), position)
+        if not chunk or chunk.count(0) != len(chunk):
+            return False
+        position += len(chunk)
+    return True
+
+
+# listing ------------------------------------------------------------------------------------------
+
+
+def listing(disk: Disk, path: str) -> Listing | None:
+    """The rows of an index, a producers' snapshot or an epochs' checkpoint; None for any other file."""
+    name = path.rpartition("/")[2]
+    if name == EPOCHS_NAME:
+        return _epochs(disk.read(path))
+    read = _LISTINGS.get(name[20:])
+    return None if read is None else read(base_offset_of(name), disk.read(path))
+
+
+def _offset_index(base_offset: int, data: bytes) -> Listing:
+    rows: list[tuple[int | None, ...]] = []
+    for relative, position in struct.iter_unpack(">iI", data[: len(data) // 8 * 8]):
+        if relative == 0 and position == 0:
+            break  # Space taken in advance: the first batch of a file has no entry.
+        rows.append((base_offset + relative, position))
+    try:
+        OffsetIndex.load(base_offset, data, 1 << 62)
+        fault = None
+    except BadIndex as error:
+        fault = str(error)
+    return Listing(("offset", "position"), rows, fault)
+
+
+def _time_index(base_offset: int, data: bytes) -> Listing:
+    rows: list[tuple[int | None, ...]] = []
+    for timestamp, relative in struct.iter_unpack(">qi", data[: len(data) // 12 * 12]):
+        if timestamp == 0 and relative == 0:
+            break
+        rows.append((timestamp, base_offset + relative))
+    try:
+        TimeIndex.load(base_offset, data)
+        fault = None
+    except BadIndex as error:
+        fault = str(error)
+    return Listing(("timestamp", "offset"), rows, fault)
+
+
+def _aborted(_base_offset: int, data: bytes) -> Listing:
+    columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+    try:
+        return Listing(columns, [tuple(row) for row in read_aborted(data)])
+    except Malformed as error:
+        return Listing(columns, [], str(error))
+
+
+def _snapshot(_base_offset: int, data: bytes) -> Listing:
+    columns = (
+        "producer_id", "producer_epoch", "coordinator_epoch", "last_timestamp", "first_sequence",
+        "last_sequence", "first_offset", "last_offset", "current_transaction_first_offset",
+    )  # fmt: skip
+    try:
+        producers = Producers.restore(data)
+    except Malformed as error:
+        return Listing(columns, [], str(error))
+    rows: list[tuple[int | None, ...]] = []
+    for producer_id, p in producers.by_id.items():
+        last = p.batches[-1][:4] if p.batches else (None, None, None, None)
+        rows.append((producer_id, p.epoch, p.coordinator_epoch, p.last_timestamp, *last, p.transaction_start))
+    return Listing(columns, rows)
+
+
+def _epochs(data: bytes) -> Listing:
+    columns = ("leader_epoch", "start_offset")
+    try:
+        return Listing(columns, [tuple(row) for row in LeaderEpochs.decode(data).starts])
+    except Malformed as error:
+        return Listing(columns, [], str(error))
+
+
+_LISTINGS = {
+    ".index": _offset_index,
+    ".timeindex": _time_index,
+    ".txnindex": _aborted,
+    ".snapshot": _snapshot,
+}

@@ -1,0 +1,159 @@
+"""Makes gold of what was taken in: for each log what changed, whole, under names that say from what.
+
+A log partition has its groups to itself, so each is a task of its own, and three are made of it:
+
+    groups     rebalance, rebalance_member, ownership, unavailability, group_health: from the `groups`
+               family of bronze, in the order of the log, with the rows of the audit that explain it
+    lag        from silver's commits and the ends of users' logs; and transactional_commit, in the same
+               reading, with the names of producers from silver's transactions
+    delivery   share_delivery, share_progress and lag, from silver's share state and the ends of users' logs
+
+A task's files take the place of those that it made before. It is done again when something that it reads is
+another than then: its inputs' checksums are in the ledger. What a step like this makes is a function of these
+inputs alone, so to do it again makes the same files.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from konvene.pipeline.engine import Engine
+from konvene.pipeline.gold.worker import GOLD_OF, RULES, Task, make
+from konvene.pipeline.ingest.ingest import Report, run_row
+from konvene.pipeline.ingest.offset_spans import WHOLE, Covered
+from konvene.pipeline.progress import Watch, Watched
+from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.warehouse.parquet import VERSION
+from konvene.pipeline.warehouse.warehouse import DataFile, Warehouse
+
+__all__ = ["build"]
+
+OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
+_OVERLAPS = "coordinator_record"
+
+
+def build(
+    warehouse: Warehouse,
+    engine: Engine,
+    progress: Watch | None = None,
+    *,
+    kinds: Collection[str] = tuple(GOLD_OF),
+    goes_on: bool = False,
+) -> Report:
+    """Bring gold up to what bronze and silver have. `Conflict` if somebody else is writing to the
+    warehouse.
+
+    `kinds`: of these tasks only. With `goes_on` what is reduced is kept for the next time, and gone on with
+    (`konvene.pipeline.gold.resume`): for who takes in little and often. The files are the same."""
+    with warehouse.writing():
+        started_ms = time.time_ns() // 1_000_000
+        watched = Watched("build", progress)
+        ledger = warehouse.snapshot.ledger
+        tasks = [
+            task
+            for task in _tasks(warehouse)
+            if task.kind in kinds and ledger.get(_key(task)) != _digest(task)
+        ]
+        if goes_on:
+            tasks = [task._replace(goes_on=True, before=_made(warehouse, task)) for task in tasks]
+        tasks.sort(key=lambda task: (-task.size, task.kind, task.of))
+        watched.expect(len(tasks), sum(task.size for task in tasks))
+        by_key = {(task.kind, task.of): task for task in tasks}
+        added: list[DataFile] = []
+        removed: list[DataFile] = []
+        for kind, of, files in engine.run(make, tasks):
+            task = by_key[kind, of]
+            watched.did(task.size, sum(file.rows for file in files))
+            added += files
+            removed += _made(warehouse, task)
+        number = None
+        if tasks:
+            done = {_key(task): _digest(task) for task in tasks}
+            run = run_row(warehouse, "build", started_ms, engine.name, added)
+            number = warehouse.commit("build", added, removed, ledger=done, run=run)
+        rows, size = sum(file.rows for file in added), sum(file.bytes for file in added)
+        read = sum(task.size for task in tasks)
+        return Report("build", number, len(tasks), len(added), rows, size, read)
+
+
+def _tasks(warehouse: Warehouse) -> Iterator[Task]:
+    """All that there is to make, and what of."""
+    audits = _audits(warehouse)
+    logs = {file.of for file in warehouse.snapshot.files.values() if file.topic in (OFFSETS, SHARE_STATE)}
+    for of in sorted(logs):
+        covered = Covered.from_json(warehouse.snapshot.ledger.get(f"log:{of}"))
+        if not covered.spans:
+            continue
+        names = warehouse.files("topic_name", cluster=of.cluster)
+
+        def inputs(table: str, family: str | None = None, of: Partition = of) -> tuple[DataFile, ...]:
+            return tuple(warehouse.files(table, of.topic, of.partition, cluster=of.cluster, family=family))
+
+        home, spans = str(warehouse.path), tuple(covered.spans)
+        if of.topic == SHARE_STATE:
+            read = {"share_snapshot": inputs("share_snapshot"), "share_update": inputs("share_update")}
+            if any(read.values()):
+                ends = tuple(warehouse.files("log_end", cluster=of.cluster))
+                yield Task("delivery", home, of, spans, {**read, "topic_name": tuple(names), "log_end": ends})
+            continue
+        groups, commits = inputs(_OVERLAPS, "groups"), inputs(_OVERLAPS, "commits")
+        if groups:
+            read = {"groups": groups, "commits": _in_doubt(commits, covered)}
+            wanted = {of.partition, -1}
+            told = tuple(f for f, explains in audits if f.cluster == of.cluster and explains & wanted)
+            read |= {"audit_event": told, "topic_name": tuple(names), "times": (*groups, *commits)}
+            yield Task("groups", home, of, spans, read)
+        silver = (*inputs("offset_commit"), *inputs("legacy_offset_commit"))
+        if silver:
+            ends = tuple(warehouse.files("log_end", cluster=of.cluster))
+            names = warehouse.files("transaction_log", cluster=of.cluster)
+            read = {"commits": silver, "log_end": ends, "transactional": (*groups, *commits)}
+            yield Task("lag", home, of, spans, {**read, "transactions": tuple(names)})
+
+
+def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
+    """What a task like this made before."""
+    of = task.of
+    return tuple(
+        file
+        for table in GOLD_OF[task.kind]
+        for file in warehouse.files(table, of.topic, of.partition, cluster=of.cluster)
+    )
+
+
+def _audits(warehouse: Warehouse) -> list[tuple[DataFile, frozenset[int]]]:
+    """Files of the audit, and which partitions their rows explain."""
+    return [(file, _explained(warehouse.where(file))) for file in warehouse.files("audit_event")]
+
+
+@functools.lru_cache(maxsize=100_000)
+def _explained(path: str) -> frozenset[int]:
+    """What is in a file is in its name, so it need not be read for each build."""
+    column = pq.read_table(path, columns=["partition"]).column(0)
+    return frozenset(column.unique().to_pylist())
+
+
+def _in_doubt(files: Sequence[DataFile], covered: Covered) -> tuple[DataFile, ...]:
+    """The files in whose offsets there may be holes."""
+    doubtful = [span for span in covered.spans if span.kind != WHOLE]
+    return tuple(
+        f for f in files if any(s.first <= f.last_offset and f.first_offset <= s.last for s in doubtful)
+    )
+
+
+def _key(task: Task) -> str:
+    return f"gold:{task.kind}:{task.of}"
+
+
+def _digest(task: Task) -> str:
+    """What the task reads, in few letters."""
+    said: list[Any] = [VERSION, RULES, task.kind, *GOLD_OF[task.kind], *task.spans]
+    for word, files in sorted(task.inputs.items()):
+        said += [word, *(file.sha256 for file in files)]
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:32]

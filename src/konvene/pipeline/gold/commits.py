@@ -1,0 +1,468 @@
+"""What commits come to: silver's commits of one log partition, in the order in which they take effect.
+
+A plain commit counts where it stands. One of a transaction counts where the transaction's marker stands, and
+only if that says COMMIT; until then it is kept, so what is open needs memory. Of two commits of a partition
+the one that stands later in the log wins, also if the marker of the other comes after it, as in Kafka. A
+tombstone ends a key, whatever is open for it; so does the one that the coordinator writes when a commit has
+expired.
+
+Silver's commits do not tell whose transaction they belong to: the batches of bronze do. So there are two
+streams, both in the order of the log; of the second one only offset, attributes, producer, timestamp and key
+are read, and of these only the rows of transactional batches. Who wants to know what became of each commit in
+a transaction is told of it when that ends (`Ended`).
+
+Nothing here depends on how the streams are cut into batches. State grows with the keys that the log names,
+not with its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from konvene.pipeline.arrays import (
+    Bools,
+    Ints,
+    bools,
+    first_behind,
+    grown,
+    ints,
+    last_of_each,
+    order_of,
+    running_max,
+)
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import DataFile
+
+__all__ = ["COMMITTED_SCHEMA", "PENDING", "Effects", "Ended", "Key", "committed", "effects", "of_files"]
+
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+COMMIT_MARKER = b"\x00\x00\x00\x01"
+"""The key of a control record that commits: its version and type."""
+PENDING, _ABORT, _COMMIT = -1, 0, 1
+"""What became of a transaction."""
+
+COMMITTED_SCHEMA = pa.schema(
+    [
+        pa.field("group_id", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("committed_offset", pa.int64(), nullable=False),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),
+        pa.field("commit_ms", pa.int64(), nullable=False),
+        pa.field("expire_ms", pa.int64(), nullable=False),
+        pa.field("log_offset", pa.int64(), nullable=False),
+    ]
+)
+
+
+class Key(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+
+
+class Keys:
+    """Numbers for keys, in the order in which they first come."""
+
+    def __init__(self) -> None:
+        self.all: list[Key] = []
+        self._numbers: dict[Key, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<{len(self.all)} keys>"
+
+    def of(self, rows: pa.Table) -> Ints:
+        """The number of each row's key."""
+        columns = [rows.column(name).combine_chunks() for name in ("group", "topic")]
+        groups, topics = (pc.dictionary_encode(column) for column in columns)
+        ids, names = groups.dictionary.to_pylist(), topics.dictionary.to_pylist()
+        partitions = ints(rows.column("partition"))
+        low = int(partitions.min()) if len(partitions) else 0
+        width = int(partitions.max()) - low + 1 if len(partitions) else 1
+        texts = ints(groups.indices) * len(names) + ints(topics.indices)
+        codes = pc.dictionary_encode(pa.array(texts * width + (partitions - low)))
+        numbers = np.zeros(len(codes.dictionary), np.int64)
+        for at, code in enumerate(codes.dictionary.to_pylist()):
+            text, partition = divmod(code, width)
+            group, topic = divmod(text, len(names))
+            numbers[at] = self._number(Key(ids[group], names[topic], partition + low))
+        found: Ints = numbers[ints(codes.indices)]
+        return found
+
+    def _number(self, key: Key) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.all)
+            self.all.append(key)
+        return number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effects:
+    """Commits and tombstones that took effect, in that order; each column has as many rows."""
+
+    cluster: str
+    keys: Keys
+    key: Ints
+    offset: Ints
+    """What was committed; -1 in a tombstone."""
+    ms: Ints
+    """When it took effect: the time of the record, or of the marker."""
+    tombstone: Bools
+    log_offset: Ints
+    """Where the record stands."""
+    rows: pa.Table
+    """The same rows of silver, to read other columns of."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self.key)} effects, {int(self.tombstone.sum())} tombstones>"
+
+
+class Ended(NamedTuple):
+    """Commits in transactions, of which it is known what became; in the order of their ends and of the log.
+
+    Or those that are open where the log ends: for these `offset` and `ms` are -1."""
+
+    rows: pa.Table
+    """Of silver, as many as each other column has."""
+    producer: Ints
+    epoch: Ints
+    outcome: Ints
+    offset: Ints
+    """Where the marker stands."""
+    ms: Ints
+    """What time it says."""
+    counted: Bools
+    """Whether the commit had an effect that lasted longer than its marker."""
+
+
+class _Marks(NamedTuple):
+    """Rows of transactional batches; `kind` is -1 for a commit, else which marker it is."""
+
+    offset: Ints
+    producer: Ints
+    epoch: Ints
+    ms: Ints
+    kind: Ints
+
+
+_COLUMNS = pa.schema(
+    [
+        pa.field("cluster", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp_ms", pa.int64()),
+        pa.field("tombstone", pa.bool_()),
+        pa.field("group", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("committed_offset", pa.int64()),
+        pa.field("leader_epoch", pa.int32()),
+        pa.field("metadata", pa.string()),
+        pa.field("commit_timestamp", pa.int64()),
+        pa.field("expire_timestamp", pa.int64()),
+    ]
+)
+"""What is read of silver, be it today's commits or those of before 2013, which have no leader epoch."""
+_MARKS = ("offset", "timestamp_ms", "attributes", "producer_id", "producer_epoch")
+
+
+def of_files(
+    home: Any, files: Iterable[DataFile]
+) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+    """The two arguments of `effects`, from files of one log partition: its commits and its transactions.
+
+    Of `files` those of `offset_commit`, `legacy_offset_commit` and `coordinator_record` are read.
+    """
+    by_table: dict[str, list[DataFile]] = {}
+    for file in files:
+        name = f"{file.table}/{file.family}" if file.table == "coordinator_record" else file.table
+        by_table.setdefault(name, []).append(file)
+    commits = [
+        _aligned(read.of_files(home, by_table[name], names))
+        for name, names in (("offset_commit", _COLUMNS.names), ("legacy_offset_commit", _LEGACY))
+        if name in by_table
+    ]
+    marked = pc.bit_wise_and(pc.field("attributes"), pa.scalar(TRANSACTIONAL, pa.int16())) != 0
+    marks = [
+        _with_key(read.of_files(home, some, _MARKS if "commits" in name else [*_MARKS, "key"], marked))
+        for name, some in sorted(by_table.items())
+        if name.startswith("coordinator_record/")
+    ]
+    return read.merged(commits), read.merged(marks)
+
+
+_LEGACY = [name for name in _COLUMNS.names if name not in ("leader_epoch", "expire_timestamp")]
+
+
+def _aligned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The columns that are read, whichever of the two tables the rows are of."""
+    for batch in batches:
+        names = set(batch.schema.names)
+        columns = [batch[f.name] if f.name in names else pa.nulls(batch.num_rows, f.type) for f in _COLUMNS]
+        yield pa.RecordBatch.from_arrays(columns, schema=_COLUMNS)
+
+
+def _with_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Who knows that there are no markers among commits need not read their keys."""
+    for batch in batches:
+        key = batch["key"] if "key" in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
+        yield pa.RecordBatch.from_arrays([*(batch[name] for name in _MARKS), key], [*_MARKS, "key"])
+
+
+def effects(
+    commits: Iterable[pa.RecordBatch],
+    transactional: Iterable[pa.RecordBatch] = (),
+    watch: Callable[[Ended], None] | None = None,
+) -> Iterator[Effects]:
+    """What the commits of a log partition come to.
+
+    `commits` are batches of silver's `offset_commit` (or `legacy_offset_commit`); `transactional` batches of
+    bronze that have at least the rows of transactions and their markers. Both stand in the order of the log.
+    A transaction that is still open at its end has no effect. `watch` is told of all commits in transactions.
+    """
+    state = _State(watch)
+    marks = _Pull(transactional)
+    for batch in _aligned(commits):
+        if batch.num_rows:
+            yield from state.take(
+                pa.Table.from_batches([batch]), marks.upto(int(batch["offset"][-1].as_py()))
+            )
+    yield from state.take(None, marks.upto(None))
+    state.finish()
+
+
+_NONE: Ints = np.zeros(0, np.int64)
+_NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE, _NONE)
+
+
+class _Pull:
+    """The rows of transactions, as far as they are asked for."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._held: list[_Marks] = []
+        self._last = -1
+
+    def __repr__(self) -> str:
+        return f"<transactional rows up to {self._last}>"
+
+    def upto(self, offset: int | None) -> _Marks:
+        while offset is None or self._last < offset:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            if batch.num_rows:
+                self._last = int(batch["offset"][-1].as_py())
+                self._held.append(_marks(batch))
+        columns = zip(*(self._held or [_NO_MARKS]), strict=True)
+        held = _Marks(*(np.concatenate(column) for column in columns))
+        cut = len(held.offset) if offset is None else int(np.searchsorted(held.offset, offset, "right"))
+        self._held = [_Marks(*(column[cut:] for column in held))]
+        return _Marks(*(column[:cut] for column in held))
+
+
+def _marks(batch: pa.RecordBatch) -> _Marks:
+    attributes = ints(batch["attributes"])
+    wanted = np.flatnonzero(attributes & TRANSACTIONAL)
+    if not len(wanted):
+        return _NO_MARKS
+    rows = batch.take(pa.array(wanted))
+    commits = pc.fill_null(pc.equal(rows["key"], pa.scalar(COMMIT_MARKER, rows["key"].type)), False)
+    marker = np.where(commits.to_numpy(zero_copy_only=False), _COMMIT, _ABORT)
+    kind = np.where(attributes[wanted] & CONTROL, marker, -1).astype(np.int64)
+    names = ("offset", "producer_id", "producer_epoch", "timestamp_ms")
+    offset, producer, epoch, ms = (ints(rows[name]) for name in names)
+    return _Marks(offset, producer, epoch, ms, kind)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Commits of open transactions."""
+
+    rows: pa.Table
+    producer: Ints
+    epoch: Ints
+    key: Ints
+
+    def only(self, which: Bools) -> _Waiting:
+        rows = self.rows.filter(pa.array(which))
+        return _Waiting(rows, self.producer[which], self.epoch[which], self.key[which])
+
+
+class _Over(NamedTuple):
+    """Commits whose transactions have ended: `kind`, `offset` and `ms` are their markers'."""
+
+    held: _Waiting
+    kind: Ints
+    offset: Ints
+    ms: Ints
+
+
+class _Part(NamedTuple):
+    """Rows that take effect at a position and time; late ones stand before others that had effect already."""
+
+    rows: pa.Table
+    key: Ints
+    position: Ints
+    ms: Ints
+    late: bool
+
+
+@dataclass(eq=False)
+class _State:
+    watch: Callable[[Ended], None] | None = None
+    keys: Keys = field(default_factory=Keys)
+    cluster: str = ""
+    last: Ints = field(default_factory=lambda: _NONE)
+    """Of each key the furthest record that took effect."""
+    waiting: _Waiting | None = None
+
+    def take(self, rows: pa.Table | None, marks: _Marks) -> Iterator[Effects]:
+        """What takes effect between the last row that was taken and the last one of these."""
+        parts: list[_Part] = []
+        if rows is not None:
+            self.cluster = rows["cluster"][0].as_py()
+            keys = self.keys.of(rows)
+            commits = marks.kind == -1
+            offsets = ints(rows["offset"])
+            # Kafka writes no tombstone in a transaction, and would not wait with one.
+            found = np.isin(offsets, marks.offset[commits]) & ~bools(rows["tombstone"])
+            if found.any():
+                at = np.searchsorted(marks.offset, offsets[found])
+                some = rows.filter(pa.array(found))
+                self._wait(_Waiting(some, marks.producer[at], marks.epoch[at], keys[found]))
+                rows, keys, offsets = rows.filter(pa.array(~found)), keys[~found], offsets[~found]
+            parts.append(_Part(rows, keys, offsets, _times(rows), late=False))
+        over = self._ended(marks)
+        if over is not None:
+            done = over.kind == _COMMIT
+            held = over.held.only(done)
+            parts.append(_Part(held.rows, held.key, over.offset[done], over.ms[done], late=True))
+        made = self._effects(parts) if any(len(part.key) for part in parts) else None
+        if over is not None and self.watch is not None:
+            self.watch(_told_of(over, _NONE if made is None else made.log_offset))
+        if made is not None:
+            yield made
+
+    def finish(self) -> None:
+        """Nothing follows: what waits is pending."""
+        held = self.waiting
+        if held is not None and len(held.key) and self.watch is not None:
+            nowhere = np.full(len(held.key), -1, np.int64)
+            self.watch(Ended(held.rows, held.producer, held.epoch, nowhere, nowhere, nowhere, nowhere > 0))
+
+    def _wait(self, more: _Waiting) -> None:
+        held = self.waiting
+        if held is None:
+            self.waiting = more
+            return
+        rows = pa.concat_tables([held.rows, more.rows])
+        names = ("producer", "epoch", "key")
+        self.waiting = _Waiting(
+            rows, *(np.concatenate([getattr(held, name), getattr(more, name)]) for name in names)
+        )
+
+    def _ended(self, marks: _Marks) -> _Over | None:
+        """What waited for one of these markers, in their order."""
+        held, ends = self.waiting, marks.kind >= 0
+        if held is None or not len(held.key) or not ends.any():
+            return None
+        producers, where = marks.producer[ends], marks.offset[ends]
+        order = np.lexsort((where, producers))
+        at = first_behind(producers[order], where[order], held.producer, ints(held.rows["offset"]))
+        ended = at >= 0
+        if not ended.any():
+            return None
+        marker = np.flatnonzero(ends)[order][at][ended]
+        self.waiting = held.only(~ended)
+        return _Over(held.only(ended), marks.kind[marker], marks.offset[marker], marks.ms[marker])
+
+    def _effects(self, parts: Sequence[_Part]) -> Effects:
+        rows = pa.concat_tables([part.rows for part in parts])
+        key, position, ms = (
+            np.concatenate([getattr(p, name) for p in parts]) for name in ("key", "position", "ms")
+        )
+        log_offset = ints(rows["offset"])
+        self.last = grown(self.last, len(self.keys.all), -1)
+        if any(part.late for part in parts):
+            order = np.lexsort((log_offset, position))
+            order = order[self._winning(key[order], log_offset[order])]
+            rows, key, ms, log_offset = rows.take(pa.array(order)), key[order], ms[order], log_offset[order]
+        np.maximum.at(self.last, key, log_offset)
+        tombstone = bools(rows["tombstone"])
+        offset = ints(rows["committed_offset"], null=-1)
+        return Effects(self.cluster, self.keys, key, offset, ms, tombstone, log_offset, rows)
+
+    def _winning(self, key: Ints, log_offset: Ints) -> Bools:
+        """Which effects are not of a record that stands before one of the same key that took effect."""
+        by_key = order_of(key, len(self.keys.all))
+        keys, offsets = key[by_key], log_offset[by_key]
+        before = running_max(keys, offsets, self.last[keys])
+        wins = np.empty(len(key), np.bool_)
+        wins[by_key] = offsets > before
+        return wins
+
+
+def _told_of(over: _Over, took_effect: Ints) -> Ended:
+    stood = ints(over.held.rows["offset"])
+    order = np.lexsort((stood, over.offset))
+    counted = (np.isin(stood, took_effect) & _last_of_its_end(over, stood))[order]
+    producer, epoch, kind, offset, ms = (
+        column[order] for column in (over.held.producer, over.held.epoch, over.kind, over.offset, over.ms)
+    )
+    return Ended(over.held.rows.take(pa.array(order)), producer, epoch, kind, offset, ms, counted)
+
+
+def _last_of_its_end(over: _Over, stood: Ints) -> Bools:
+    """Of several commits for a key that one marker ended: the one that stands last."""
+    by_key = np.lexsort((stood, over.offset, over.held.key))
+    key, offset = over.held.key[by_key], over.offset[by_key]
+    last = np.empty(len(stood), np.bool_)
+    last[by_key] = np.r_[(key[1:] != key[:-1]) | (offset[1:] != offset[:-1]), True]
+    return last
+
+
+def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()) -> pa.Table:
+    """What each group has committed in the end, sorted by group, topic and partition.
+
+    The arguments are those of `effects`.
+    """
+    found: dict[int, tuple[Any, ...] | None] = {}
+    names: list[Key] = []
+    for some in effects(commits, transactional):
+        names = some.keys.all
+        for at in last_of_each(some.key).tolist():
+            told = None if some.tombstone[at] else _told(some, at)
+            found[int(some.key[at])] = told
+    rows = sorted((*names[key], *told) for key, told in found.items() if told is not None)
+    columns = list(zip(*rows, strict=True)) or [()] * len(COMMITTED_SCHEMA)
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, COMMITTED_SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=COMMITTED_SCHEMA)
+
+
+def _told(some: Effects, at: int) -> tuple[Any, ...]:
+    names = ("leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
+    epoch, metadata, commit_ms, expire_ms = (some.rows[name][at].as_py() for name in names)
+    return (
+        int(some.offset[at]),
+        -1 if epoch is None else epoch,
+        metadata or "",
+        int(some.ms[at]) if commit_ms is None else commit_ms,
+        -1 if expire_ms is None else expire_ms,
+        int(some.log_offset[at]),
+    )
+
+
+def _times(rows: pa.Table) -> Ints:
+    """When the rows were written; what the commit itself says where the batch says nothing."""
+    ms = ints(rows["timestamp_ms"])
+    if (ms < 0).any():
+        ms = np.where(ms < 0, ints(rows["commit_timestamp"], null=-1), ms)
+    return ms

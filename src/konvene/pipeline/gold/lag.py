@@ -1,0 +1,358 @@
+"""Lag, minute by minute: what groups had committed, beside how far the logs had grown then.
+
+A row is a minute in which a group committed an offset of a partition. What it tells of the commits is what
+the records say. What it tells of the log's end rests on the headers of batches (`log_end`), stretch by
+stretch:
+
+- the end is that of the last stretch which is over by the end of the minute. If the next one has begun by
+  then, or none is known, the end may be further: `inferred`. If the next one begins later, it is `observed`.
+- before the first stretch that is left, the end is 0 if the log begins at 0; otherwise nobody can tell any
+  more: `missing`.
+- the oldest record that is not committed is at least as old as the newest one of the stretch that it is in.
+  No offset is guessed between two ends. A stretch of more than a minute makes it `inferred`.
+
+The time of a stretch is what producers said. It never runs backwards here: a stretch is over when all before
+it are. A commit whose time lies before the minute of the commit before it counts in that minute, so clocks
+that disagree make no second row of a minute.
+
+Where a cleaner was, the last commit of each key is left, and nobody can tell how many there were before it: a
+row whose commits stand there, or whose minute reaches there, is `missing`, whatever else is known.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from konvene.pipeline.arrays import Bools, Ints, grown, ints, order_of, running_max
+from konvene.pipeline.gold.commits import Effects, Ended, Key, effects
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import DataFile
+
+__all__ = [
+    "EVIDENCE",
+    "MINUTE_MS",
+    "UNKNOWN",
+    "Behind",
+    "Ends",
+    "StoredEnds",
+    "Stretches",
+    "behind_of",
+    "lag_rows",
+]
+
+MINUTE_MS = 60_000
+_ROWS = 32_768
+"""So many rows make a batch."""
+UNKNOWN = -(2**62)
+_OBSERVED, _INFERRED, _MISSING = 0, 1, 2
+EVIDENCE = pa.array(["observed", "inferred", "missing"], pa.string())
+
+
+_FIELDS = MINUTE, OFFSET, MS, COMMITS, LIFE, LOST = range(6)
+"""What is known of a minute of a key: when it begins, the last offset committed in it and when, how many
+commits there were, how many tombstones before the last one, and whether some of them may have gone."""
+
+
+class _Rows(NamedTuple):
+    """Rows of the table before the logs' ends are known: `fields` has a line for each of `_FIELDS`."""
+
+    key: Ints
+    fields: Ints
+    advanced: Ints
+    """`UNKNOWN` where there is no row before, or the key ended since."""
+
+
+def lag_rows(
+    commits: Iterable[pa.RecordBatch],
+    log_end: Iterable[pa.RecordBatch] | Ends | StoredEnds = (),
+    transactional: Iterable[pa.RecordBatch] = (),
+    compacted: Sequence[tuple[int, int]] = (),
+    watch: Callable[[Ended], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `lag` of one log partition, in the order in which their minutes were over.
+
+    `commits`, `transactional` and `watch` are those of `konvene.pipeline.gold.commits.effects`; `log_end`
+    tells
+    how far users' logs had grown, as batches of that table or as whoever knows; `compacted` are the ranges of
+    the log, first and last offset, that lost records.
+    """
+    ends = log_end if isinstance(log_end, (Ends, StoredEnds)) else Ends(log_end)
+    minutes = _Minutes(compacted)
+    held: list[_Rows] = []
+    some: Effects | None = None
+    for some in effects(commits, transactional, watch):
+        held.append(minutes.take(some))
+        if sum(len(rows.key) for rows in held) >= _ROWS:
+            yield _batch(some, held, ends)
+            held = []
+    if some is not None:
+        held.append(minutes.finish(some.keys.all))
+        if any(len(rows.key) for rows in held):
+            yield _batch(some, held, ends)
+
+
+class _Minutes:
+    """The last minute of each key, which is still open, and the row before it."""
+
+    def __init__(self, compacted: Sequence[tuple[int, int]]) -> None:
+        self._compacted = np.array(sorted(compacted), np.int64).reshape(-1, 2)
+        self._lost_minute = -1
+        self._open = np.zeros((len(_FIELDS), 0), np.int64)
+        self._before = np.zeros((2, 0), np.int64)
+        """The offset of the row before, and how many tombstones there were by then."""
+        self._lives = np.zeros(0, np.int64)
+        """How many tombstones there are by now."""
+
+    def __repr__(self) -> str:
+        return f"<open minutes of {len(self._lives)} keys>"
+
+    def take(self, some: Effects) -> _Rows:
+        """The rows that are over by these effects."""
+        self._grow(len(some.keys.all))
+        lost = self._lost(some)
+        by_key = order_of(some.key, len(some.keys.all))
+        life = self._count(some.key[by_key], some.tombstone[by_key])
+        commit = np.flatnonzero(~some.tombstone[by_key])
+        by_key, life = by_key[commit], life[commit]
+        key = some.key[by_key]
+        if not len(key):
+            return _Rows(_NOTHING, np.zeros((len(_FIELDS), 0), np.int64), _NOTHING)
+        minute = some.ms[by_key] // MINUTE_MS
+        minute = np.maximum(minute, running_max(key, minute, self._open[MINUTE, key]))
+        each = np.ones(len(key), np.int64)
+        fields = np.stack([minute, some.offset[by_key], some.ms[by_key], each, life, lost[by_key]])
+        return self._cut(key, fields, by_key)
+
+    def _lost(self, some: Effects) -> Ints:
+        """Whether commits may have gone beside each: where it stands, or later in the same minute."""
+        if not len(self._compacted):
+            return np.zeros(len(some.key), np.int64)
+        at = np.searchsorted(self._compacted[:, 0], some.log_offset, "right") - 1
+        inside = (at >= 0) & (some.log_offset <= self._compacted[np.maximum(at, 0), 1])
+        minute = some.ms // MINUTE_MS
+        upto = np.maximum.accumulate(np.maximum(np.where(inside, minute, -1), self._lost_minute))
+        self._lost_minute = int(upto[-1])
+        lost: Ints = (inside | (minute <= upto)).astype(np.int64)
+        return lost
+
+    def _count(self, key: Ints, tombstone: Bools) -> Ints:
+        """Of rows sorted by key: how many tombstones their keys had before."""
+        dead = np.cumsum(tombstone)
+        heads = _heads(key)
+        lengths = np.diff(np.r_[heads, len(key)])
+        base: Ints = np.repeat((dead - tombstone)[heads], lengths)
+        life: Ints = self._lives[key] + dead - base
+        last = heads + lengths - 1
+        self._lives[key[last]] = life[last]
+        return life
+
+    def _cut(self, key: Ints, fields: Ints, came: Ints) -> _Rows:
+        """Cut commits, sorted by key, into minutes; the last one of each key stays open."""
+        keys = key[_heads(key)]
+        opened = keys[self._open[COMMITS, keys] > 0]
+        merged = np.argsort(np.r_[opened, key], kind="stable")
+        key = np.r_[opened, key][merged]
+        fields = np.concatenate([self._open[:, opened], fields], axis=1)[:, merged]
+        came = np.r_[np.full(len(opened), -1), came][merged]
+        minute = fields[MINUTE]
+        first = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (minute[1:] != minute[:-1])])
+        last = np.r_[first[1:], len(key)] - 1
+        rows = fields[:, last]
+        rows[COMMITS] = np.add.reduceat(fields[COMMITS], first)
+        rows[LOST] = np.maximum.reduceat(fields[LOST], first)
+        key, came = key[last], came[first]
+        before = self._before[:, key]
+        follows = np.flatnonzero(key[1:] == key[:-1])
+        before[:, follows + 1] = rows[[OFFSET, LIFE]][:, follows]
+        stays = np.r_[key[1:] != key[:-1], True]
+        self._open[:, key[stays]], self._before[:, key[stays]] = rows[:, stays], before[:, stays]
+        over = follows[np.argsort(came[follows + 1], kind="stable")]
+        return _Rows(key[over], rows[:, over], _advanced(rows[:, over], before[:, over]))
+
+    def finish(self, names: list[Key]) -> _Rows:
+        """The minutes that are still open, by minute and key."""
+        opened = np.flatnonzero(self._open[COMMITS]).tolist()
+        opened.sort(key=lambda number: (int(self._open[MINUTE, number]), names[number]))
+        key = np.array(opened, np.int64)
+        rows = self._open[:, key]
+        return _Rows(key, rows, _advanced(rows, self._before[:, key]))
+
+    def _grow(self, length: int) -> None:
+        known = len(self._lives)
+        if known < length:
+            more = max(length, 2 * known)
+            self._lives = grown(self._lives, more, 0)
+            self._open = np.pad(self._open, ((0, 0), (0, more - known)))
+            self._open[MINUTE, known:] = -1
+            self._before = np.pad(self._before, ((0, 0), (0, more - known)), constant_values=UNKNOWN)
+
+
+_NOTHING: Ints = np.zeros(0, np.int64)
+
+
+def _heads(key: Ints) -> Ints:
+    """Where each key begins, in rows sorted by key."""
+    heads: Ints = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else _NOTHING
+    return heads
+
+
+def _advanced(rows: Ints, before: Ints) -> Ints:
+    offset, life = before
+    known = (offset != UNKNOWN) & (life == rows[LIFE])
+    advanced: Ints = np.where(known, rows[OFFSET] - offset, UNKNOWN)
+    return advanced
+
+
+class Stretches(NamedTuple):
+    """The stretches of a partition's log, sorted by offset; `over_ms` never falls."""
+
+    base: Ints
+    end: Ints
+    first_ms: Ints
+    last_ms: Ints
+    over_ms: Ints
+
+
+class Ends:
+    """How far the logs of partitions had grown, and when: all of it here."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch] = ()) -> None:
+        parts: dict[tuple[str, int], list[Ints]] = {}
+        for batch in batches:
+            keys = list(zip(batch["topic"].to_pylist(), batch["partition"].to_pylist(), strict=True))
+            columns = np.stack([ints(batch[name]) for name in _STRETCH])
+            heads = [at for at in range(len(keys)) if at == 0 or keys[at] != keys[at - 1]]
+            for at, end in zip(heads, [*heads[1:], len(keys)], strict=True):
+                parts.setdefault(keys[at], []).append(columns[:, at:end])
+        self._partitions = {key: _stretches(found) for key, found in parts.items()}
+
+    def __repr__(self) -> str:
+        return f"<log ends of {len(self._partitions)} partitions>"
+
+    def of(self, topic: str, partition: int) -> Stretches | None:
+        return self._partitions.get((topic, partition))
+
+
+class StoredEnds:
+    """The same from files of `log_end`, each partition's when it is asked for. Those that were not asked for
+    longest are forgotten when there is too much of them."""
+
+    def __init__(self, home: Any, files: Iterable[DataFile], most: int = 5_000_000) -> None:
+        self._home, self._most = home, most
+        self._files: dict[tuple[str, int], list[DataFile]] = {}
+        for file in files:
+            self._files.setdefault((file.topic, file.partition), []).append(file)
+        self._known: OrderedDict[tuple[str, int], Stretches] = OrderedDict()
+        self._held = 0
+
+    def __repr__(self) -> str:
+        return f"<log ends of {len(self._files)} partitions, {self._held} stretches of {len(self._known)}>"
+
+    def of(self, topic: str, partition: int) -> Stretches | None:
+        key = (topic, partition)
+        if key not in self._files:
+            return None
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._read(self._files[key])
+            self._held += len(found.base)
+            while self._held > self._most and len(self._known) > 1:
+                _, forgotten = self._known.popitem(last=False)
+                self._held -= len(forgotten.base)
+        self._known.move_to_end(key)
+        return found
+
+    def _read(self, files: Sequence[DataFile]) -> Stretches:
+        batches = read.of_files(self._home, files, _STRETCH)
+        return _stretches([np.stack([ints(column) for column in batch.columns]) for batch in batches])
+
+
+_STRETCH = ("base_offset", "log_end_offset", "first_timestamp_ms", "timestamp_ms")
+
+
+def _stretches(parts: Sequence[Ints]) -> Stretches:
+    columns = np.concatenate(parts, axis=1)
+    base, end, first_ms, last_ms = list(columns[:, np.argsort(columns[0], kind="stable")])
+    return Stretches(base, end, first_ms, last_ms, np.maximum.accumulate(last_ms))
+
+
+class Behind(NamedTuple):
+    """Of rows of one partition: the end, the lag and its age, `UNKNOWN` where not known; and the evidence."""
+
+    end: Ints
+    lag: Ints
+    age_ms: Ints
+    evidence: Ints
+
+
+def behind_of(log: Stretches, minute: Ints, committed: Ints) -> Behind:
+    """Beside each offset how far the log had grown at the end of its minute."""
+    at_ms = (minute + 1) * MINUTE_MS
+    last = np.searchsorted(log.over_ms, at_ms, "left") - 1
+    end, evidence = _end(log, last, at_ms)
+    lag = np.where(end == UNKNOWN, UNKNOWN, np.maximum(end - committed, 0))
+    holds = np.searchsorted(log.base, committed, "right") - 1
+    holds = np.where((holds >= 0) & (committed >= log.end[holds]), holds + 1, holds)
+    held = (lag > 0) & (holds >= 0) & (holds < len(log.base))
+    inside = np.clip(holds, 0, len(log.base) - 1)
+    age = np.where(held, np.maximum(at_ms - log.last_ms[inside], 0), np.where(lag == 0, 0, UNKNOWN))
+    wide = held & (log.last_ms[inside] - log.first_ms[inside] > MINUTE_MS) & (evidence == _OBSERVED)
+    return Behind(end, lag, age, np.where(wide, _INFERRED, evidence))
+
+
+def _end(log: Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
+    """The ends that are known by these times, given the last stretches that are over; and the evidence."""
+    following = np.minimum(last + 1, len(log.base) - 1)
+    open_end = (last + 1 == len(log.base)) | (log.first_ms[following] < at_ms)
+    end = np.where(last >= 0, log.end[np.maximum(last, 0)], log.base[0])
+    lost = (last < 0) & ~open_end & (log.base[0] > 0)
+    evidence = np.where(lost, _MISSING, np.where(open_end, _INFERRED, _OBSERVED))
+    return np.where(lost, UNKNOWN, end), evidence
+
+
+def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.RecordBatch:
+    keys, fields, advanced = (np.concatenate(column, axis=-1) for column in zip(*held, strict=True))
+    behind = _joined(keys, fields, some.keys.all, ends)
+    evidence = np.where(fields[LOST] > 0, _MISSING, behind.evidence)
+    names = [some.keys.all[key] for key in keys.tolist()]
+    groups, topics, partitions = zip(*names, strict=True)
+    columns: list[Any] = [
+        [some.cluster] * len(names), groups, topics, partitions, fields[MINUTE] * MINUTE_MS, fields[OFFSET],
+        fields[MS], fields[COMMITS], _known(advanced), _known(behind.end), _known(behind.lag),
+        _known(behind.age_ms), EVIDENCE.take(pa.array(evidence)),
+    ]  # fmt: skip
+    schema = TABLES["lag"].schema
+    arrays = [
+        column.cast(kind.type) if isinstance(column, pa.Array) else pa.array(column, kind.type)
+        for column, kind in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> Behind:
+    """Beside each row how far its partition's log had grown."""
+    count = len(keys)
+    found = Behind(*(np.full(count, fill) for fill in (UNKNOWN, UNKNOWN, UNKNOWN, _OBSERVED)))
+    by_key = np.argsort(keys, kind="stable")
+    key = keys[by_key]
+    heads = _heads(key)
+    for at, end in zip(heads.tolist(), [*heads[1:].tolist(), count], strict=True):
+        name = names[int(key[at])]
+        log = ends.of(name.topic, name.partition)
+        if log is not None:
+            where = by_key[at:end]
+            for column, values in zip(
+                found, behind_of(log, fields[MINUTE, where], fields[OFFSET, where]), strict=True
+            ):
+                column[where] = values
+    return found
+
+
+def _known(values: Ints) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=values == UNKNOWN)

@@ -1,0 +1,379 @@
+"""What a worker does in a build: the gold of one log partition, from files to files.
+
+Records are read as they stand in the log, batch by batch, and given to those who understand them; rows leave
+as they come. What is held is some ten thousand records, a row group of each table, and what the reducers keep
+of groups that are there.
+
+A reducer must know where the log has holes, but is given only the batches of groups, between which those of
+commits stand. So it is told of each stretch between two batches that nothing is missing in it, as of one
+batch without records for it. Where spans are compacted, that is looked up in the offsets themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from konvene.pipeline.gold.commits import Ended
+from konvene.pipeline.gold.commits import of_files as commits_of
+from konvene.pipeline.gold.delivery import delivery_rows
+from konvene.pipeline.gold.health import health_rows
+from konvene.pipeline.gold.lag import StoredEnds, lag_rows
+from konvene.pipeline.gold.resume import Kept, Reached, before_last, keep, kept, packed
+from konvene.pipeline.gold.share_lag import share_lag
+from konvene.pipeline.gold.transactional import NAMED, names_of, rows_of
+from konvene.pipeline.ingest.offset_spans import WHOLE, Span
+from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse.parquet import VERSION, Sink
+from konvene.pipeline.warehouse.read import of_files
+from konvene.pipeline.warehouse.warehouse import DataFile, folder_of
+
+__all__ = ["GOLD_OF", "RULES", "Holes", "Made", "Task", "make"]
+
+RULES = 2
+"""Of what gold is: rises when other rows come of the same records. What is there is made anew then."""
+
+_REDUCED = ("rebalance", "rebalance_member", "ownership", "unavailability")
+GOLD_OF = {
+    "groups": (*_REDUCED, "group_health"),
+    "lag": ("lag", "transactional_commit"),
+    "delivery": ("share_delivery", "share_progress", "lag"),
+}
+"""The tables that a task of each kind makes."""
+_OF_HEALTH = ("rebalance", "unavailability", "rebalance_member")
+AT_ONCE = 100_000
+"""The health of groups is told from so many rows at a time."""
+
+
+class Task(NamedTuple):
+    """What is to be made of one log, and the files that it takes, by what they are for."""
+
+    kind: str
+    warehouse: str
+    of: Partition
+    spans: tuple[Span, ...]
+    inputs: dict[str, tuple[DataFile, ...]]
+    before: tuple[DataFile, ...] = ()
+    """The files that a task like this made before."""
+    goes_on: bool = False
+    """Whether to go on where that one ended, and to keep what the next one needs for it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to read, about."""
+        return sum(file.bytes for word, files in self.inputs.items() if word != "times" for file in files)
+
+    def read(
+        self, word: str, columns: Sequence[str] | None = None, filter: Any = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some input, in the order of the log."""
+        return of_files(self.warehouse, self.inputs[word], columns, filter)
+
+
+class Made(NamedTuple):
+    """What came of a task."""
+
+    kind: str
+    of: Partition
+    files: list[DataFile]
+
+
+def make(task: Task) -> Made:
+    """Do a task."""
+    return Made(task.kind, task.of, _MAKERS[task.kind](task))
+
+
+# groups -------------------------------------------------------------------------------------------
+
+
+def _groups(task: Task) -> list[DataFile]:
+    out, names = _Out(task, _REDUCED), dict(_names(task))
+    known = kept(task) if task.goes_on else None
+    try:
+        reducer = None
+        if known is not None:
+            since = [file for file in task.inputs["audit_event"] if file.path not in known.audit]
+            reducer = known.reducer(names, _audit(task, since))
+        if reducer is None:
+            known = None
+            audit = _audit(task, task.inputs["audit_event"])
+            reducer = PartitionReducer(task.of.cluster, task.of.partition, audit, names)
+        keeps = _reduced(task, reducer, known, out)
+        files = out.close()
+    finally:
+        out.abandon()
+    until_ms = _until_ms(task, known)
+    files += _health(task, files, until_ms)
+    if keeps is not None:
+        times = frozenset(file.path for file in task.inputs["times"])
+        keep(task, replace(keeps, gold=files, times=times, until_ms=until_ms))
+    return files
+
+
+def _reduced(task: Task, reducer: PartitionReducer, known: Kept | None, out: _Out) -> Kept | None:
+    """Write the rows of `_REDUCED`; and what is to be kept for the next time, if anything is."""
+    groups, holes, keeps = task.inputs["groups"], Holes(task), known
+    done, reached = 0, Reached()
+    if known is not None:
+        done, reached = len(known.groups), replace(known.reached)
+        out.copy(known.gold, known.rows)
+    early = max(done, before_last(groups)) if task.goes_on else len(groups)
+    for _ in _feed(task, reducer, groups[done:early], holes, reached):
+        out.rows(reducer.drain())
+    if task.goes_on and early > done and reached.ends <= groups[early - 1].last_offset:
+        keeps = packed(task, reducer, reached, out.counts)
+    for _ in _feed(task, reducer, groups[early:], holes, reached):
+        out.rows(reducer.drain())
+    reducer.finish()
+    out.rows(reducer.drain())
+    return keeps
+
+
+def _feed(
+    task: Task, reducer: PartitionReducer, files: Sequence[DataFile], holes: Holes, reached: Reached
+) -> Iterator[None]:
+    """Give the reducer what these files have, and stop now and then so that its rows can leave."""
+    columns = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
+    for batch in of_files(task.warehouse, files, columns):
+        rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+        for offset, timestamp_ms, base, last, key, value, kind in rows:
+            if base != reached.begins:
+                ends = reached.ends
+                if base > ends + 1 and holes.count(ends + 1, base - 1) == base - ends - 1:
+                    reducer.batch(ends + 1, base - 1, base - ends - 1)
+                reducer.batch(base, last, holes.count(base, last))
+                reached.begins, reached.ends = base, last
+            if timestamp_ms > reached.ms:
+                reached.ms = timestamp_ms
+            if kind is not None:
+                reducer.take(offset, timestamp_ms, key, value)
+        yield
+
+
+class Holes:
+    """How many offsets of a range have a record. Ranges are asked for in rising order."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._at = 0
+        self._offsets: np.ndarray[Any, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<holes of {self._task.of}>"
+
+    def count(self, first: int, last: int) -> int:
+        found = 0
+        while first <= last and self._at < len(self._task.spans):
+            span = self._task.spans[self._at]
+            if span.last < first:
+                self._at, self._offsets = self._at + 1, None
+                continue
+            begin, end = max(first, span.first), min(last, span.last)
+            if begin > last:
+                break
+            found += end - begin + 1 if span.kind == WHOLE else self._in(span, begin, end)
+            first = end + 1
+        return found
+
+    def _in(self, span: Span, first: int, last: int) -> int:
+        if self._offsets is None:
+            wanted = (ds.field("offset") >= span.first) & (ds.field("offset") <= span.last)
+            parts = [np.empty(0, np.int64)]
+            for word in ("groups", "commits"):
+                files = [
+                    f for f in self._task.inputs[word]
+                    if f.first_offset <= span.last and span.first <= f.last_offset
+                ]  # fmt: skip
+                for batch in of_files(self._task.warehouse, files, ["offset"], wanted):
+                    parts.append(batch.column(0).to_numpy(zero_copy_only=False))
+            self._offsets = np.sort(np.concatenate(parts))
+        low, high = np.searchsorted(self._offsets, [first, last + 1])
+        return int(high - low)
+
+
+def _audit(task: Task, files: Sequence[DataFile]) -> Iterator[dict[str, Any]]:
+    """Rows of the audit about this log, in the order in which they were written; and those about generations
+    that left no record, of which only the group is known."""
+    wanted = (ds.field("partition") == task.of.partition) | (ds.field("partition") == -1)
+    for batch in of_files(task.warehouse, files, None, wanted):
+        yield from batch.to_pylist()
+
+
+def _names(task: Task) -> Iterator[tuple[str, str]]:
+    for batch in task.read("topic_name", ["topic_id", "topic"]):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _health(task: Task, files: list[DataFile], until_ms: int | None) -> list[DataFile]:
+    """`group_health`, from the files that were just written: some groups at a time."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for first, last in _some_groups(task, files):
+            wanted = (ds.field("group_id") >= first) & (ds.field("group_id") <= last)
+            tables = (
+                pa.Table.from_batches(_of(task, files, name, None, wanted), TABLES[name].schema)
+                for name in _OF_HEALTH
+            )
+            yield from health_rows(*tables, until_ms=until_ms)
+
+    return _table(task, "group_health", rows())
+
+
+def _some_groups(task: Task, files: list[DataFile]) -> Iterator[tuple[str, str]]:
+    """The first and the last group of each stretch that has about so many rows; at least one group."""
+    rows: Counter[str] = Counter()
+    for name in _OF_HEALTH:
+        for batch in _of(task, files, name, ["group_id"]):
+            counted = batch.column(0).value_counts()
+            rows.update(dict(zip(*(part.to_pylist() for part in counted.flatten()), strict=True)))
+    groups, first, count = sorted(rows), 0, 0
+    for at, group in enumerate(groups):
+        count += rows[group]
+        if count >= AT_ONCE or at == len(groups) - 1:
+            yield groups[first], group
+            first, count = at + 1, 0
+
+
+def _of(
+    task: Task, files: list[DataFile], name: str, columns: Sequence[str] | None, wanted: Any = None
+) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        if file.table == name:
+            yield from of_files(task.warehouse, [file], columns, wanted)
+
+
+def _until_ms(task: Task, known: Kept | None) -> int | None:
+    """The last time that the log tells, from what Parquet says of its columns."""
+    times = [] if known is None or known.until_ms is None else [known.until_ms]
+    for file in task.inputs["times"]:
+        if known is not None and file.path in known.times:
+            continue
+        metadata = pq.read_metadata(os.path.join(task.warehouse, file.path))
+        column = metadata.schema.to_arrow_schema().get_field_index("timestamp_ms")
+        for group in range(metadata.num_row_groups):
+            statistics = metadata.row_group(group).column(column).statistics
+            if statistics is not None and statistics.has_min_max:
+                times.append(int(statistics.max))
+    return max(times, default=None)
+
+
+# lag, delivery ------------------------------------------------------------------------------------
+
+
+def _lag(task: Task) -> list[DataFile]:
+    """And what became of commits in transactions: it is known on the way."""
+    names = names_of(task.read("transactions", NAMED))
+    commits, marks = commits_of(task.warehouse, [*task.inputs["commits"], *task.inputs["transactional"]])
+    compacted = [(span.first, span.last) for span in task.spans if span.kind != WHOLE]
+    ends = StoredEnds(task.warehouse, task.inputs["log_end"])
+    out = _Out(task, GOLD_OF["lag"])
+
+    def ended(some: Ended) -> None:
+        out.batch("transactional_commit", rows_of(some, task.of.partition, names))
+
+    try:
+        for batch in lag_rows(commits, ends, marks, compacted, ended):
+            out.batch("lag", batch)
+        return out.close()
+    finally:
+        out.abandon()
+
+
+def _delivery(task: Task) -> list[DataFile]:
+    out = _Out(task, GOLD_OF["delivery"])
+    ends = StoredEnds(task.warehouse, task.inputs["log_end"])
+
+    def minutes(batch: pa.RecordBatch) -> None:
+        out.batch("share_progress", batch)
+        out.batch("lag", share_lag(batch, ends))
+
+    snapshots, updates = task.read("share_snapshot"), task.read("share_update")
+    try:
+        for batch in delivery_rows(snapshots, updates, dict(_names(task)), minutes):
+            out.batch("share_delivery", batch)
+        return out.close()
+    finally:
+        out.abandon()
+
+
+_MAKERS: dict[str, Callable[[Task], list[DataFile]]] = {
+    "groups": _groups,
+    "lag": _lag,
+    "delivery": _delivery,
+}
+
+
+# files --------------------------------------------------------------------------------------------
+
+
+def _table(task: Task, name: str, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
+    out = _Out(task, (name,))
+    try:
+        for batch in batches:
+            out.batch(name, batch)
+        return out.close()
+    finally:
+        out.abandon()
+
+
+class _Out:
+    """The files of a task."""
+
+    def __init__(self, task: Task, tables: Sequence[str]) -> None:
+        self._task = task
+        self._sinks = {
+            name: Sink(os.path.join(task.warehouse, folder_of("gold", name, task.of)), TABLES[name].schema)
+            for name in tables
+        }
+        self.counts = dict.fromkeys(tables, 0)
+        """Rows by table."""
+
+    def __repr__(self) -> str:
+        return f"<gold of {self._task.of}: {', '.join(self._sinks)}>"
+
+    def rows(self, drained: dict[str, list[tuple[Any, ...]]]) -> None:
+        """Rows of several tables, as tuples in the order of the tables' columns."""
+        for name, rows in sorted(drained.items()):
+            if rows:
+                schema = TABLES[name].schema
+                columns = [
+                    pa.array(values, field.type)
+                    for values, field in zip(zip(*rows, strict=True), schema, strict=True)
+                ]
+                self.batch(name, pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    def batch(self, name: str, rows: pa.RecordBatch) -> None:
+        self._sinks[name].write(rows)
+        self.counts[name] += rows.num_rows
+
+    def copy(self, files: Sequence[DataFile], counts: Mapping[str, int]) -> None:
+        """The first rows of the files that a task like this wrote before."""
+        for file in files:
+            left = counts.get(file.table, 0)
+            for batch in of_files(self._task.warehouse, [file] if left else []):
+                if left:
+                    self.batch(file.table, batch.slice(0, left))
+                    left -= min(left, batch.num_rows)
+
+    def close(self) -> list[DataFile]:
+        of, last = self._task.of, self._task.spans[-1].last
+        files = []
+        for name, sink in sorted(self._sinks.items()):
+            written = sink.close(lambda checksum: f"{last}-v{VERSION}-{checksum}.parquet")
+            if written is not None:
+                files.append(DataFile.made(name, folder_of("gold", name, of), of, 0, last, written))
+        return files
+
+    def abandon(self) -> None:
+        for sink in self._sinks.values():
+            sink.abandon()

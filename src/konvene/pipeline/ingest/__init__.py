@@ -1,0 +1,1 @@
+"""Ingest: from segments to bronze and silver tables, each offset once."""

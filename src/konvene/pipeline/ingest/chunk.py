@@ -1,0 +1,361 @@
+"""What a worker does in an ingest: one part of one log, from its bytes to files of bronze and silver.
+
+A task says which bytes to read and which offsets of them are wanted; what comes back are rows about files,
+the spans that the offsets came to, and names of topics. Batches stream through: what is held is the part
+itself (about `splits.TASK_BYTES`), a block of records, the offsets that were met, and a row group of each
+table.
+
+If a cleaner or retention has put another file in the place of the segment, or taken it, nothing is read and
+the task says so: where batches begin in the new one nobody has looked yet.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from konvene.codec.batches import read_header
+from konvene.codec.errors import CodecError
+from konvene.pipeline.codec.bronze import Decoded, blocks, located
+from konvene.pipeline.codec.ends import log_ends
+from konvene.pipeline.codec.typed import TYPED
+from konvene.pipeline.gold.audits import AUDIT_TOPIC, audit_rows
+from konvene.pipeline.ingest.offset_spans import WHOLE, Range, Span, spans_of
+from konvene.pipeline.ingest.splits import Split
+from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.sources.topics import Named, names_in_commits, names_in_metadata, names_in_share_groups
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse.parquet import VERSION, Sink
+from konvene.pipeline.warehouse.warehouse import DataFile, folder_of
+
+__all__ = ["COORDINATORS", "METADATA", "Chunk", "Done", "do"]
+
+OFFSETS = "__consumer_offsets"
+COORDINATORS = (OFFSETS, "__share_group_state", "__transaction_state")
+METADATA = "__cluster_metadata"
+_READ_WHOLE = (*COORDINATORS, METADATA, AUDIT_TOPIC)
+_COMMITS = pa.array([0, 1], pa.int16())
+_NAMES = {
+    "offset_commit": names_in_commits,
+    "share_group_state_partition_metadata": names_in_share_groups,
+}
+"""The tables of silver whose rows call topics by id and by name."""
+
+
+class Chunk(NamedTuple):
+    """A task: a part of a log, and the offsets in it that are to be read."""
+
+    warehouse: str
+    of: Partition
+    split: Split
+    within: Range
+    tables: frozenset[str] | None = None
+    """Only these; None for all."""
+    known: tuple[str, ...] | None = None
+    """Files of bronze that have some of the offsets already: what they have is left out. None where all of
+    them are known to be new."""
+    pieces: tuple[Range, ...] = ()
+    """Parts of the range whose worth is told apart, because it was before; none for the range as a whole."""
+    servers: str = ""
+    """Where the range is to be fetched; the split then says nothing."""
+
+    @property
+    def size(self) -> int:
+        return self.split.size
+
+
+class Done(NamedTuple):
+    """What came of a task; `spans` is None where the file was not the one any more that was looked at."""
+
+    of: Partition
+    within: Range
+    spans: list[Span] | None
+    files: list[DataFile]
+    names: list[Named]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+def do(task: Chunk) -> Done:
+    """Read a part of a log and write what is in it."""
+    if task.servers:
+        return _read_by(task, _fetched(task))
+    try:
+        buf = (_read if task.of.topic in _READ_WHOLE else _mapped)(task.split)
+    except FileNotFoundError:
+        buf = None
+    if buf is None:
+        return Done(task.of, task.within, None, [], [])
+    if task.of.topic == METADATA:
+        return Done(task.of, task.within, _all(task.within), [], names_in_metadata(buf, task.of.cluster))
+    if task.of.topic not in _READ_WHOLE:
+        return _ends(task, buf)
+    split = task.split
+    return _read_by(task, blocks(buf, segment_base=split.segment_base, end=split.size, origin=split.position))
+
+
+def _read_by(task: Chunk, found: Iterator[Decoded]) -> Done:
+    if task.of.topic == AUDIT_TOPIC:
+        return _audit(task, found)
+    return _Coordinator(task, found).done()
+
+
+def _fetched(task: Chunk) -> Iterator[Decoded]:
+    from konvene.pipeline.sources.decode import fetched
+
+    return fetched(task.servers, task.of, *task.within)
+
+
+class _Coordinator:
+    """Bronze and silver of a coordinator's log."""
+
+    def __init__(self, task: Chunk, found: Iterator[Decoded]) -> None:
+        self.task = task
+        self.sinks: dict[tuple[str, str], Sink] = {}
+        self.offsets: list[np.ndarray[Any, Any]] = []
+        self.names: set[Named] = set()
+        self.known = _known(task)
+        self.found = found
+        self.where = (task.of.cluster, task.of.topic, task.of.partition)
+
+    def __repr__(self) -> str:
+        return f"<{self.task.of} {self.task.within}, {len(self.sinks)} files>"
+
+    def done(self) -> Done:
+        try:
+            self._read()
+            spans = self._spans()
+            files = [
+                file
+                for (table, family) in sorted(self.sinks)
+                if (file := self._close(table, family)) is not None
+            ]
+        finally:
+            for sink in self.sinks.values():
+                sink.abandon()
+        return Done(self.task.of, self.task.within, spans, files, sorted(self.names))
+
+    def _spans(self) -> list[Span]:
+        met = np.concatenate([*self.offsets, np.empty(0, np.int64)])
+        if self.known is not None:
+            met = np.union1d(met, self.known)
+        spans: list[Span] = []
+        for piece in self.task.pieces or (self.task.within,):
+            begin, end = np.searchsorted(met, [piece.first, piece.last + 1])
+            spans += spans_of(met[begin:end], piece)
+        return spans
+
+    def _read(self) -> None:
+        for block in self.found:
+            records = self._wanted(block.records)
+            if block.quarantine is not None and self.known is None:
+                self._quarantine(located(block.quarantine, *self.where))
+            if not records.num_rows:
+                continue
+            self.offsets.append(records.column("offset").to_numpy(zero_copy_only=False))
+            records = located(records, *self.where)
+            self._bronze(records)
+            self._silver(records)
+
+    def _wanted(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        offsets = records.column("offset").to_numpy(zero_copy_only=False)
+        within = self.task.within
+        if len(offsets) and self.known is None and offsets[0] >= within.first and offsets[-1] <= within.last:
+            return records
+        mask = (offsets >= within.first) & (offsets <= within.last)
+        if self.known is not None:
+            mask &= ~np.isin(offsets, self.known)
+        return records.filter(pa.array(mask))
+
+    def _bronze(self, records: pa.RecordBatch) -> None:
+        if not self._asked("coordinator_record"):
+            return
+        schema = TABLES["coordinator_record"].schema
+        if self.task.of.topic != OFFSETS:
+            self._sink("coordinator_record", schema).write(records)
+            return
+        commits = pc.fill_null(pc.is_in(records.column("key_type"), value_set=_COMMITS), False)
+        for family, mask in (("commits", commits), ("groups", pc.invert(commits))):
+            rows = records.filter(mask)
+            if rows.num_rows:
+                self._sink("coordinator_record", schema, family).write(rows)
+
+    def _silver(self, records: pa.RecordBatch) -> None:
+        types = records.column("key_type")
+        for kind in sorted(k for k in pc.unique(types).to_pylist() if k is not None):
+            table = TYPED.get((self.task.of.topic, kind))
+            if table is None or not self._asked(table.name):
+                continue
+            rows = records if types.null_count == 0 and pc.all(pc.equal(types, kind)).as_py() else None
+            if rows is None:
+                rows = records.filter(pc.fill_null(pc.equal(types, kind), False))
+            typed, bad = table.decode(rows)
+            if typed.num_rows:
+                self._sink(table.name, table.schema).write(typed)
+                names = _NAMES.get(table.name)
+                if names is not None:
+                    self.names.update(names(typed, self.task.of.cluster))
+            if bad is not None and bad.num_rows:
+                self._quarantine(bad)
+
+    def _quarantine(self, rows: pa.RecordBatch) -> None:
+        if self._asked("quarantine"):
+            self._sink("quarantine", TABLES["quarantine"].schema).write(rows)
+
+    def _asked(self, table: str) -> bool:
+        return self.task.tables is None or table in self.task.tables
+
+    def _sink(self, table: str, schema: pa.Schema, family: str = "") -> Sink:
+        sink = self.sinks.get((table, family))
+        if sink is None:
+            sink = self.sinks[table, family] = _sink(self.task, table, schema)
+        return sink
+
+    def _close(self, table: str, family: str) -> DataFile | None:
+        return _closed(self.task, self.sinks[table, family], table, family)
+
+
+def _audit(task: Chunk, found: Iterator[Decoded]) -> Done:
+    """`audit_event`, and the spans of its log."""
+    tables = [TABLES[name] for name in ("audit_event", "quarantine")]
+    sinks = [_sink(task, table.name, table.schema) for table in tables]
+    asked = [task.tables is None or table.name in task.tables for table in tables]
+    offsets = [np.empty(0, np.int64)]
+
+    def write(*rows: pa.RecordBatch | None) -> None:
+        for sink, is_asked, some in zip(sinks, asked, rows, strict=True):
+            if is_asked and some is not None and some.num_rows:
+                sink.write(some)
+
+    try:
+        for block in found:
+            here = block.records.column("offset").to_numpy(zero_copy_only=False)
+            mask = (here >= task.within.first) & (here <= task.within.last)
+            offsets.append(here[mask])
+            if block.quarantine is not None:
+                write(None, located(block.quarantine, task.of.cluster, task.of.topic, task.of.partition))
+            for told, bad in audit_rows(block.records.filter(pa.array(mask)), task.of):
+                write(told, bad)
+        files = [_closed(task, sink, table.name) for sink, table in zip(sinks, tables, strict=True)]
+    finally:
+        for sink in sinks:
+            sink.abandon()
+    spans = spans_of(np.concatenate(offsets), task.within)
+    return Done(task.of, task.within, spans, [file for file in files if file is not None], [])
+
+
+def _ends(task: Chunk, buf: memoryview) -> Done:
+    """`log_end` of a user's topic."""
+    where = (task.of.cluster, task.of.topic, task.of.partition)
+    table = TABLES["log_end"]
+    sink = _sink(task, table.name, table.schema)
+    try:
+        if task.tables is None or table.name in task.tables:
+            begin, end = _between(buf, task.split.size, task.within)
+            for rows in log_ends(buf, position=begin, end=end):
+                sink.write(located(rows, *where))
+        file = _closed(task, sink, table.name)
+    finally:
+        sink.abandon()
+    return Done(task.of, task.within, _all(task.within), [file] if file is not None else [], [])
+
+
+def _between(buf: memoryview, size: int, within: Range) -> tuple[int, int]:
+    """Where the first batch of a range begins, and where the first one behind it does."""
+    at = begin = 0
+    while at < size:
+        try:
+            header = read_header(buf, at)
+        except CodecError:
+            break
+        if header.base_offset < within.first:
+            begin = at + header.size
+        elif header.base_offset > within.last:
+            return begin, at
+        at += header.size
+    return begin, size
+
+
+def _all(within: Range) -> list[Span]:
+    """Of logs whose records nobody counts: there is nothing to be had from another copy."""
+    return [Span(within.first, within.last, WHOLE, within.last - within.first + 1)]
+
+
+# bytes in, files out ------------------------------------------------------------------------------
+
+
+def _read(split: Split) -> memoryview | None:
+    """The part's bytes and some zeros behind them; None if the file is another one by now.
+
+    They are read, not mapped: who cuts a mapped file ends the process that looks at it."""
+    handle = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        stat = os.fstat(handle)
+        if stat.st_size < split.end or stat.st_ino != split.inode:
+            return None
+        data = bytearray(split.size + 64)
+        view, at = memoryview(data)[: split.size], 0
+        while at < split.size:
+            count = os.preadv(handle, [view[at:]], split.position + at)
+            if not count:
+                return None
+            at += count
+        return memoryview(data)
+    finally:
+        os.close(handle)
+
+
+def _mapped(split: Split) -> memoryview | None:
+    """The part's bytes, of which only those are read that are looked at: headers are few in a large log.
+
+    A user's log can be a thousand times as long as a coordinator's, so this takes the risk that `_read` does
+    not: whoever cuts the file meanwhile, as a follower does with what its leader never had, ends the
+    process."""
+    with open(split.path, "rb") as file:
+        stat = os.fstat(file.fileno())
+        if stat.st_size < split.end or stat.st_ino != split.inode:
+            return None
+        mapped = mmap.mmap(file.fileno(), split.end, prot=mmap.PROT_READ)
+        return memoryview(mapped)[split.position :]
+
+
+def _known(task: Chunk) -> np.ndarray[Any, Any] | None:
+    """The offsets that bronze has in the range."""
+    if task.known is None:
+        return None
+    return np.concatenate([*_offsets(task), np.empty(0, np.int64)])
+
+
+def _offsets(task: Chunk) -> Iterator[np.ndarray[Any, Any]]:
+    for path in task.known or ():
+        file = pq.ParquetFile(os.path.join(task.warehouse, path))
+        for batch in file.iter_batches(columns=["offset"]):
+            found = batch.column(0).to_numpy(zero_copy_only=False)
+            yield found[(found >= task.within.first) & (found <= task.within.last)]
+
+
+def _folder(task: Chunk, table: str) -> str:
+    """Where files of a table stand, from the warehouse's directory."""
+    return folder_of(TABLES[table].layer if table in TABLES else "silver", table, task.of)
+
+
+def _sink(task: Chunk, table: str, schema: pa.Schema) -> Sink:
+    return Sink(os.path.join(task.warehouse, _folder(task, table)), schema)
+
+
+def _closed(task: Chunk, sink: Sink, table: str, family: str = "") -> DataFile | None:
+    first, last = task.within
+    stem = f"{first}-{last}-v{VERSION}" + (f"-{family}" if family else "")
+    written = sink.close(lambda checksum: f"{stem}-{checksum}.parquet")
+    if written is None:
+        return None
+    return DataFile.made(table, _folder(task, table), task.of, first, last, written, family)

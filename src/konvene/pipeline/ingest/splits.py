@@ -1,0 +1,206 @@
+"""Cuts a segment into parts that can be read on their own: where whole batches begin, by Kafka's own index.
+
+An index entry says at which byte some batch stands, about every 4 KiB, so a segment of any size is cut by
+looking at a few headers. Each entry that is used is looked at in the log: an index is a hint. Where there is
+none, the headers are walked. Where the log ends is found by walking on from the last entry: a batch that is
+not whole yet (a broker is writing it, or a crash tore it) is left for the next time. Bytes that are no batch
+but have sound batches behind them are left in the part in which they stand: to say what is wrong with them is
+for who reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from konvene.codec.batches import HEADER_SIZE, BatchHeader, read_header
+from konvene.codec.errors import CodecError, Truncated
+from konvene.log.disk.read_only import ReadOnlyDisk, ReadOnlyFile
+from konvene.log.index import BadIndex, OffsetIndex
+from konvene.log.recovery import sound_batch_behind, unsound
+from konvene.pipeline.sources.files import Segment
+
+__all__ = ["TASK_BYTES", "Cut", "Extent", "Replaced", "Split", "cut", "extent"]
+
+TASK_BYTES = 64 << 20
+"""About as large is a part that is read at one go: seconds of work, and little is lost with it."""
+_AHEAD = 1 << 20
+
+
+class Replaced(OSError):
+    """Another file is in the place of the one that was planned to be read; the query may be asked again."""
+
+
+class Cut(NamedTuple):
+    """A batch begins at this byte, and with it this offset."""
+
+    position: int
+    offset: int
+
+
+class Extent(NamedTuple):
+    """What of a segment can be read: `[first, next)` in offsets, up to `end` in bytes."""
+
+    first: int
+    next: int
+    start: int
+    end: int
+    cuts: tuple[Cut, ...]
+    """Places where one may cut, in order."""
+
+
+class Split(NamedTuple):
+    """A part of a segment: bytes, and the offsets `[first, last]` that they can have."""
+
+    path: str
+    segment_base: int
+    position: int
+    end: int
+    first: int
+    last: int
+    inode: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.end - self.position
+
+
+def extent(segment: Segment, behind: int | None = None) -> Extent | None:
+    """How far a segment can be read now, and where it may be cut; None where nothing is whole in it.
+
+    Where another segment follows, which begins with offset `behind`, nobody writes to this one any more: what
+    is left at its end is damage and belongs to it. FileNotFoundError where somebody took the file
+    meanwhile."""
+    file = ReadOnlyFile(segment.path)
+    try:
+        size = min(segment.size, file.size())
+        indexed = list(_indexed(file, segment, size))
+        start = _first(file, size, segment.base_offset)
+        if start is None:
+            if behind is None or not _any(file, size, 0):
+                return None
+            return Extent(segment.base_offset, behind, 0, size, (Cut(0, segment.base_offset),))
+        cuts = [start, *(c for c in indexed if c.position > start.position)]
+        last = cuts[-1]
+        thinned = [c for i, c in enumerate(cuts) if i == 0 or c.position - start.position >= _AHEAD]
+        end = last
+        for header, position in _walk(file, size, last.position, last.offset):
+            end = Cut(position + header.size, header.next_offset)
+            if position - thinned[-1].position >= _AHEAD:
+                thinned.append(Cut(position, header.base_offset))
+        if end.position == start.position:
+            return None
+        if behind is not None and _any(file, size, end.position):
+            end = Cut(size, end.offset)
+        return Extent(start.offset, end.offset, start.position, end.position, tuple(thinned))
+    finally:
+        file.close()
+
+
+def cut(
+    segment: Segment, found: Extent, first: int, last: int, task_bytes: int = TASK_BYTES
+) -> Iterator[Split]:
+    """The parts of a segment that together hold the offsets `[first, last]`, each about `task_bytes`
+    large."""
+    begin, end = Cut(found.start, found.first), Cut(found.end, found.next)
+    for each in found.cuts:
+        if each.offset <= first:
+            begin = each
+        if each.offset > last:
+            end = each
+            break
+    size = end.position - begin.position
+    share = size / max(1, round(size / task_bytes))
+    parts = [begin]
+    for each in found.cuts:
+        due = begin.position + share * len(parts)
+        if due - share < each.position < end.position and due <= each.position:
+            parts.append(each)
+    for at, behind in zip(parts, [*parts[1:], end], strict=True):
+        yield Split(
+            segment.path, segment.base_offset, at.position, behind.position,
+            max(first, at.offset), min(last, behind.offset - 1), segment.inode,
+        )  # fmt: skip
+
+
+def _indexed(file: ReadOnlyFile, segment: Segment, size: int) -> Iterator[Cut]:
+    """The entries of the index that hold, a megabyte or more apart, and the last one that does."""
+    try:
+        data = ReadOnlyDisk().read(segment.path.removesuffix(".log") + ".index")
+        rows = OffsetIndex.load(segment.base_offset, data, 1 << 62).data
+    except (OSError, BadIndex):
+        return
+    position, unused = 0, 0
+    for at in range(4, len(rows), 8):
+        unused = int.from_bytes(rows[at : at + 4], "big")
+        if unused >= size:
+            break
+        if unused - position < _AHEAD and at + 8 < len(rows):
+            continue
+        found = _sound(file, size, unused, segment.base_offset)
+        if found is None:
+            return
+        yield found
+        position = unused
+
+
+def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut | None:
+    """The batch that begins there, if one does: whole, with a checksum that holds."""
+    try:
+        header = read_header(file.pread(HEADER_SIZE, position))
+        if position + header.size > size:
+            return None
+        found = unsound(file.pread(header.size, position), header, at_least)
+    except CodecError:
+        return None
+    return Cut(position, header.base_offset) if found is None else None
+
+
+def _first(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
+    """Where the first batch stands, or what should be one with sound batches behind it."""
+    found = _sound(file, size, 0, base_offset)
+    if found is None and size >= HEADER_SIZE and sound_batch_behind(file, size, 0, base_offset) is not None:
+        return Cut(0, base_offset)
+    return found
+
+
+def _any(file: ReadOnlyFile, size: int, position: int) -> bool:
+    """Whether anything but zeros stands behind `position`."""
+    while position < size:
+        chunk = file.pread(min(_AHEAD, size - position), position)
+        if chunk.count(0) != len(chunk):
+            return True
+        position += len(chunk) or size
+    return False
+
+
+def _walk(file: ReadOnlyFile, size: int, position: int, expected: int) -> Iterator[tuple[BatchHeader, int]]:
+    """Headers of whole batches and where they stand, up to the end or to what is torn."""
+    while position < size:
+        chunk = file.pread(min(_AHEAD, size - position), position)
+        at = 0
+        while at < len(chunk):
+            try:
+                header = read_header(chunk, at)
+                if header.base_offset < expected or header.last_offset_delta < 0:
+                    raise Truncated("an offset that cannot be here")
+            except CodecError:
+                if at and at + HEADER_SIZE > len(chunk) and position + len(chunk) < size:
+                    break
+                behind = sound_batch_behind(file, size, position + at, expected)
+                if behind is None:
+                    return
+                at = behind - position
+                continue
+            if position + at + header.size > size:
+                behind = sound_batch_behind(file, size, position + at, expected)
+                if behind is None:
+                    return
+                at = behind - position
+                continue
+            yield header, position + at
+            expected = header.next_offset
+            at += header.size
+        if not chunk:
+            return
+        position += at

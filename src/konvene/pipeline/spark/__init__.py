@@ -1,0 +1,1 @@
+"""What the pipeline needs of Spark: sessions, frames and streaming sinks."""

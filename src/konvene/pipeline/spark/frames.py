@@ -1,0 +1,70 @@
+"""A warehouse's tables as frames of Spark's, for SQL: `frames(spark, warehouse)["rebalance"]`.
+
+What a frame has is what the warehouse's manifest named when the frame was made; later ingests do not change
+it. Silver's frames also tell how long a row held (`valid_to_offset`, `valid_to_ms`: where and when the next
+record of the same key came, null if none did), by a window, since that depends on what came later.
+
+The files must be where executors can read them under the same path: on this machine, or on storage that all
+share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from konvene.pipeline.codec.typed import TYPED
+from konvene.pipeline.tables import TABLES
+from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["frame", "frames", "views"]
+
+SILVER = frozenset(table.name for table in TYPED.values())
+
+
+def frames(spark: SparkSession, warehouse: Warehouse) -> dict[str, DataFrame]:
+    """Every table, by its name; one of which the warehouse has nothing is empty."""
+    return {name: frame(spark, warehouse, name) for name in sorted({*TABLES, *SILVER})}
+
+
+def views(spark: SparkSession, warehouse: Warehouse) -> list[str]:
+    """Every table as a temporary view: `spark.sql("select * from rebalance")`. Their names are returned."""
+    made = frames(spark, warehouse)
+    for name, each in made.items():
+        each.createOrReplaceTempView(name)
+    return list(made)
+
+
+def frame(spark: SparkSession, warehouse: Warehouse, name: str) -> DataFrame:
+    """One table. KeyError for one that there is not."""
+    from konvene.pipeline.sources.types import spark_schema
+
+    schema = spark_schema(read.schema_of(name))
+    paths = [str(warehouse.where(file)) for file in warehouse.files(name)]
+    if name == "pipeline_run":
+        rows = pa.Table.from_batches(read.batches(warehouse, name), read.schema_of(name))
+        found = spark.createDataFrame(rows.to_pylist(), schema)
+    elif paths:
+        found = spark.read.schema(schema).parquet(*paths)
+    else:
+        found = spark.createDataFrame([], schema)
+    return _with_validity(found, name) if name in SILVER else found
+
+
+def _with_validity(rows: DataFrame, name: str) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    of_a_key = Window.partitionBy("cluster", "log_topic", "log_partition", *read.key_of(name))
+    following = of_a_key.orderBy("offset")
+    return rows.withColumns(
+        {
+            "valid_to_offset": f.lead("offset").over(following),
+            "valid_to_ms": f.lead("timestamp_ms").over(following),
+        }
+    )

@@ -1,0 +1,272 @@
+"""Many seeds of many plans: what would happen, as distributions.
+
+A task plays some seeds of one plan and writes what came of them to files that are named by these seeds; what
+it writes depends on the plan, the seeds and the version of konvene, and on nothing else. A seed is done when
+the file of its run is there, which is written last. So a sweep that was ended goes on where it was, in tasks
+of another size if need be, and no seed counts twice.
+
+The first seed of each plan is a task of its own, to see how long one takes: a task should be worth its start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from konvene import __version__
+from konvene.pipeline.engine import Engine
+from konvene.pipeline.sweeps.simulated_log import tables_of
+from konvene.pipeline.tables import Table
+from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
+from konvene.sim.runs.meter import Outcome, percentile
+from konvene.sim.runs.what_if import Plan, staged
+
+__all__ = ["Figure", "NotThisSweep", "figures", "grid", "open_sweep", "read", "sweep"]
+
+LEAST_TASK_S = 2.5
+"""A task is to last so long at least."""
+TASKS_A_SLOT = 24
+"""More than this does not spread the work any better."""
+TABLES = (SIM_REBALANCE, SIM_METRIC, SIM_RUN)
+"""In the order in which they are written."""
+
+
+class NotThisSweep(ValueError):
+    """The folder holds another sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Some seeds of a plan: from the first to the last, both included."""
+
+    folder: Path
+    title: str
+    plan: Plan
+    first: int
+    last: int
+
+
+class Done(NamedTuple):
+    title: str
+    runs: int
+    took_s: float
+
+
+class Figure(NamedTuple):
+    """A metric of a plan over its runs: values that were met (nearest rank), and their mean."""
+
+    plan: str
+    metric: str
+    unit: str
+    runs: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    most: float
+
+
+# --- the sweep -----------------------------------------------------------------------------------
+
+
+def open_sweep(folder: Path, plans: Mapping[str, Plan]) -> None:
+    """Make the folder of a sweep, or find the one that is there. Raises NotThisSweep."""
+    told: dict[str, Any] = {"version": __version__}
+    told["plans"] = {title: plan.as_dict() for title, plan in plans.items()}
+    file = folder / "sweep.json"
+    if file.exists():
+        found = json.loads(file.read_text("utf-8"))
+        if found["version"] != __version__:
+            raise NotThisSweep(f"{folder} was made by konvene {found['version']}: choose another folder")
+        for title, plan in told["plans"].items():
+            if found["plans"].get(title, plan) != plan:
+                raise NotThisSweep(f"{folder} has other runs by the name of {title!r}: choose another folder")
+        told["plans"] = found["plans"] | told["plans"]
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / "sweep.json.new"
+    beside.write_text(json.dumps(told, indent=2, default=list) + "\n", "utf-8")
+    beside.replace(file)
+
+
+def sweep(
+    folder: Path,
+    plans: Mapping[str, Plan],
+    seeds: range,
+    engine: Engine,
+    *,
+    slots: int,
+    progress: Callable[[int], None] = lambda runs: None,
+) -> int:
+    """Play all seeds of all plans that were not played yet; how many that were. Raises NotThisSweep."""
+    open_sweep(folder, plans)
+    missing = {title: _missing(folder, title, seeds) for title in plans}
+    progress(sum(len(seeds) - len(each) for each in missing.values()))
+    firsts = [Task(folder, title, plans[title], some[0], some[0]) for title, some in missing.items() if some]
+    each_s, played = {}, 0
+    for done in engine.run(play, firsts):
+        each_s[done.title] = done.took_s
+        played += done.runs
+        progress(done.runs)
+    all_s = sum(len(missing[title][1:]) * took_s for title, took_s in each_s.items())
+    task_s = max(LEAST_TASK_S, all_s / (slots * TASKS_A_SLOT))
+    tasks = [
+        Task(folder, title, plan, some[0], some[-1])
+        for title, plan in plans.items()
+        for some in _cut(missing[title][1:], max(1, math.ceil(task_s / each_s.get(title, task_s))))
+    ]
+    for done in engine.run(play, tasks):
+        played += done.runs
+        progress(done.runs)
+    return played
+
+
+def _missing(folder: Path, title: str, seeds: range) -> list[int]:
+    """Seeds of which there is no run yet."""
+    there = {seed for first, last in _ranges(folder, title) for seed in range(first, last + 1)}
+    return [seed for seed in seeds if seed not in there]
+
+
+def _cut(seeds: Sequence[int], most: int) -> Iterator[Sequence[int]]:
+    """Runs of seeds that follow one another, each of so many at most."""
+    begin = 0
+    for end in range(1, len(seeds) + 1):
+        if end == len(seeds) or seeds[end] != seeds[end - 1] + 1 or end - begin == most:
+            yield seeds[begin:end]
+            begin = end
+
+
+# --- a task --------------------------------------------------------------------------------------
+
+
+def play(task: Task) -> Done:
+    """Play the task's seeds and write what came of them."""
+    began_s = time.perf_counter()
+    rows: dict[str, list[dict[str, Any]]] = {SIM_RUN.name: [], SIM_METRIC.name: []}
+    rebalances = []
+    for seed in range(task.first, task.last + 1):
+        run = {"plan": task.title, "seed": seed}
+        params = [(name, _spoken(value)) for name, value in task.plan.as_dict().items()]
+        try:
+            scene = staged(task.plan, seed)
+        except ValueError:
+            rows[SIM_RUN.name].append(run | _nothing() | {"params": params})
+            continue
+        rows[SIM_RUN.name].append(run | _run(scene.outcome) | {"params": params})
+        rows[SIM_METRIC.name] += [run | metric for metric in _metrics(task.plan, scene.outcome)]
+        names = {str(topic.id): topic.name for topic in scene.topics.by_name.values()}
+        told = tables_of(f"{task.title}#{seed}", scene.log.batches, scene.meter.told, names)
+        rebalances.append(told["rebalance"])
+    tables = {
+        name: pa.Table.from_pylist(rows[name], t.schema) for name, t in _BY_NAME.items() if name in rows
+    }
+    tables[SIM_REBALANCE.name] = pa.concat_tables([SIM_REBALANCE.schema.empty_table(), *rebalances])
+    for table in TABLES:
+        _write(
+            _folder(task.folder, table, task.title) / f"{task.first}-{task.last}.parquet", tables[table.name]
+        )
+    return Done(task.title, task.last - task.first + 1, time.perf_counter() - began_s)
+
+
+_BY_NAME = {table.name: table for table in TABLES}
+
+
+def _write(file: Path, table: pa.Table) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(".new")
+    pq.write_table(table, beside, compression="zstd")
+    beside.replace(file)
+
+
+def _folder(folder: Path, table: Table, title: str) -> Path:
+    return folder / table.name / hashlib.sha256(title.encode()).hexdigest()[:12]
+
+
+def _spoken(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _nothing() -> dict[str, Any]:
+    return dict.fromkeys(SIM_RUN.schema.names, 0) | {"outcome": "never stable"}
+
+
+def _run(outcome: Outcome) -> dict[str, Any]:
+    told = {name: getattr(outcome, name) for name in ("killed", "restarted", "failovers", "stopped", "steps")}
+    told |= {"outcome": "played", "stable_after_s": outcome.stable_after_s}
+    return told | {"rebalances": len(outcome.rebalances)}
+
+
+def _metrics(plan: Plan, outcome: Outcome) -> Iterator[dict[str, Any]]:
+    stable = Counter(r.took_s for r in outcome.rebalances if r.state == "Stable")
+    figures = [
+        ("rebalances", "", len(outcome.rebalances)),
+        ("partitions moved", "", sum(r.moved for r in outcome.rebalances)),
+        ("partition-seconds unavailable", "s", outcome.unavailable_s),
+        ("unavailable", "%", 100 * outcome.unavailable_s / (plan.partitions * plan.minutes * 60)),
+        ("unavailable at once", "", outcome.most_unavailable),
+        ("longest outage", "s", max(outcome.outages_ms, default=0) / 1000),
+        ("member-seconds idle", "s", outcome.idle_s),
+    ]
+    if stable:
+        figures.append(("time to stable, median", "s", percentile(stable, 0.5)))
+        figures.append(("time to stable, longest", "s", max(stable)))
+    for metric, unit, value in figures:
+        yield {"metric": metric, "unit": unit, "value": round(value, 6)}
+
+
+# --- what came of it -----------------------------------------------------------------------------
+
+
+def read(folder: Path, table: Table) -> pa.Table:
+    """All rows of the sweep, by plan and seed. What has no run beside it was not written to its end."""
+    found = [table.schema.empty_table()]
+    for title in json.loads((folder / "sweep.json").read_text("utf-8"))["plans"]:
+        for first, last in sorted(_ranges(folder, title)):
+            file = _folder(folder, table, title) / f"{first}-{last}.parquet"
+            found.append(pq.read_table(file, schema=table.schema))
+    return pa.concat_tables(found)
+
+
+def _ranges(folder: Path, title: str) -> Iterator[tuple[int, int]]:
+    """The seeds of each file of runs: the first and the last."""
+    for file in _folder(folder, SIM_RUN, title).glob("*.parquet"):
+        first, _, last = file.stem.partition("-")
+        yield int(first), int(last)
+
+
+def figures(metrics: pa.Table) -> list[Figure]:
+    """Each metric of each plan, in the order of the rows."""
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for row in metrics.select(["plan", "metric", "unit", "value"]).to_pylist():
+        values.setdefault((row["plan"], row["metric"], row["unit"]), []).append(row["value"])
+    return [
+        Figure(*of, len(met), math.fsum(met) / len(met), *_ranks(Counter(met)), max(met))
+        for of, met in values.items()
+    ]
+
+
+def _ranks(met: Counter[float]) -> tuple[float, float, float]:
+    return percentile(met, 0.5), percentile(met, 0.9), percentile(met, 0.99)
+
+
+def grid(plan: Plan, vary: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Plan]:
+    """Every combination, by a title that says what differs. Raises ValueError for what cannot be."""
+    plans = {"": plan}
+    for name, values in vary:
+        plans = {
+            f"{title};{name}={value}".removeprefix(";"): each.changed(name, value)
+            for title, each in plans.items()
+            for value in values
+        }
+    for each in plans.values():
+        each.check()
+    return {title or "as asked": each for title, each in plans.items()}

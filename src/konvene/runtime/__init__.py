@@ -1,0 +1,1 @@
+"""Runs any shard: decide, append, replay, wait until durable, reply."""

@@ -1,0 +1,474 @@
+"""The runtime of any shard: decide, append, replay, wait until it is durable, reply.
+
+One coordinator owns one shard and the log of its partition. Decisions are made one after another on the
+event loop; syncing runs beside it, one sync for all that was appended meanwhile (group commit). Every reply
+waits for the last record appended before it, so that nobody hears of what a crash could take back.
+
+Where a disk is quick and requests are spread, a sync would serve few of them. So when a sync ends and all who
+wait for the next one may wait a moment (`Outcome.may_wait`), it begins a moment later, or as soon as somebody
+comes who is in a hurry. Who comes while the disk is idle waits for the disk alone.
+
+If an append or a sync fails, all who wait are told so (`lost`; NOT_COORDINATOR, if nothing else is said), the
+shard is dropped and read again from the log: reload rather than rewind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
+
+from konvene.codec.batches import BatchHeader
+from konvene.codec.errors import CodecError
+from konvene.codec.schema import Struct
+from konvene.configs.group_configs import GroupConfigs
+from konvene.errors import Errors
+from konvene.records.transactional import InTransaction, TransactionEnded
+from konvene.runtime.deferred import Later
+from konvene.runtime.ports import AppendRefused, Journal, Observe, RecordTooLarge, Speech
+from konvene.runtime.timers import Timers
+from konvene.shard.contract import (
+    NO_ASSIGNORS,
+    NO_FEATURES,
+    Arm,
+    Context,
+    Core,
+    Disarm,
+    Effect,
+    Outcome,
+    Rebalance,
+    Reply,
+)
+from konvene.shard.errors import Refusal
+from konvene.shard.image import NO_TOPICS, Topics
+
+log = logging.getLogger("konvene.coordinator")
+
+LOAD_SLICE_S = 0.005
+"""How long loading may hold the event loop at a time."""
+
+LINGER_S = 0.04
+"""How long the next sync waits for more that may wait. To sync costs the loop as much as to decide two
+heartbeats: when ten thousand members hear of an epoch within five seconds, and the disk is quick, every
+fourth would have a sync of its own. Who may wait does nothing with its answer but come again, later."""
+
+RING_AGAIN_MS = 10_000
+"""When a timer rings again whose outcome did not fit into the log: what it is about is still so."""
+
+
+class Call(NamedTuple):
+    """Who asks, and how."""
+
+    api_version: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    """As Kafka writes it: a slash and the address."""
+    fresh_ids: tuple[str, ...] = ()
+    listener: str = "PLAINTEXT"
+    deadline_ms: int = 0
+    connection: object = None
+    """What it came by, for those who remember that."""
+    fresh_producer_id: int = -1
+
+
+class Explained(NamedTuple):
+    """A rebalance with the records that it explains; both -1 where it left none."""
+
+    rebalance: Rebalance
+    base_offset: int
+    last_offset: int
+
+
+class KeepAlive(NamedTuple):
+    """What may be done again without deciding it: as long as the shard holds this very value."""
+
+    core: Core
+    value: object
+    timers: tuple[Arm | Disarm, ...]
+
+
+class _Held(NamedTuple):
+    """What leaves once the log is durable up to `offset`."""
+
+    offset: int
+    replies: tuple[Reply, ...] | tuple[tuple[int, Errors], ...]
+    effects: tuple[Effect, ...]
+    why: tuple[Explained, ...]
+    may_wait: bool = False
+
+
+def _by_the_broker_alone(config: Callable[[], Any]) -> Callable[[], GroupConfigs]:
+    """What groups run with that say nothing themselves; made anew where the broker's settings are others."""
+    seen: Any = None
+    made = GroupConfigs(seen)
+
+    def now() -> GroupConfigs:
+        nonlocal seen, made
+        told = config()
+        if told is not seen:
+            seen, made = told, GroupConfigs(told)
+        return made
+
+    return now
+
+
+class Coordinator:
+    """A shard at work. `state` is "loading", "active", "failed" or "closed"."""
+
+    def __init__(
+        self,
+        name: str,
+        make_core: Callable[[], Core],
+        journal: Journal,
+        speech: Speech,
+        *,
+        config: Callable[[], Any],
+        loop: asyncio.AbstractEventLoop,
+        wall_clock_ms: Callable[[], int],
+        topics: Callable[[], Topics] = lambda: NO_TOPICS,
+        group_configs: Callable[[], GroupConfigs] | None = None,
+        assignors: Mapping[str, Any] = NO_ASSIGNORS,
+        task_assignors: Mapping[str, Any] = NO_ASSIGNORS,
+        perform: Callable[[Effect], None] = lambda effect: None,
+        tell: Callable[[Explained], None] = lambda explained: None,
+        observe: Callable[[BatchHeader], Observe | None] = lambda header: None,
+        members: Callable[[], int] = lambda: 0,
+        features: Callable[[], Mapping[str, int]] = lambda: NO_FEATURES,
+        changed: Callable[[Outcome], None] = lambda outcome: None,
+        stopped: Callable[[], None] = lambda: None,
+        lost: Errors = Errors.NOT_COORDINATOR,
+    ) -> None:
+        self.name = name
+        self.core = make_core()
+        self.state = "loading"
+        self._make_core = make_core
+        self._journal = journal
+        self._speech = speech
+        self._config = config
+        self._loop = loop
+        self._wall_clock_ms = wall_clock_ms
+        self._topics = topics
+        self._group_configs = group_configs or _by_the_broker_alone(config)
+        self._assignors = assignors
+        self._task_assignors = task_assignors
+        self._perform = perform
+        self._tell = tell
+        self._observe = observe
+        self._members = members
+        self._features = features
+        self._changed = changed
+        self._stopped = stopped
+        self._lost = lost
+        self._timers = Timers(loop, self._ring)
+        self._waiting: dict[int, Later[Any]] = {}
+        self._last_waiter = 0
+        self._held: deque[_Held] = deque()
+        self._syncing: asyncio.Task[None] | None = None
+        self._lingering: asyncio.TimerHandle | None = None
+        """When the next sync begins, if nobody is in a hurry."""
+        self._loading: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<coordinator {self.name}: {self.state}, {len(self._waiting)} waiting>"
+
+    @property
+    def deadlines(self) -> Mapping[Hashable, float]:
+        """The timers that are armed, and when they ring, in the loop's time."""
+        return self._timers.deadlines
+
+    @property
+    def group_configs(self) -> GroupConfigs:
+        """What groups run with at this moment."""
+        return self._group_configs()
+
+    # --- asking ---
+
+    def submit(self, request: Any, call: Call) -> Later[Any]:
+        """Decide a request. The answer is its response, or the error with which it is refused."""
+        answer: Later[Any] = Later()
+        if self.state != "active":
+            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._lost
+            answer.resolve(busy)
+            return answer
+        self._last_waiter += 1
+        waiter = self._last_waiter
+        self._waiting[waiter] = answer
+        context = Context(
+            self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
+            call.fresh_ids, self._topics(), self._group_configs(), self._assignors, self._task_assignors,
+            members=self._members(), fresh_producer_id=call.fresh_producer_id, features=self._features(),
+            end_offset=self._journal.end_offset,
+        )  # fmt: skip
+        try:
+            outcome = self.core.handle(request, context)
+        except Refusal as refused:
+            self._refuse(waiter, refused.error)
+        except Exception:
+            log.exception("%s: %s could not be decided", self.name, type(request).__name__)
+            self._refuse(waiter, Errors.UNKNOWN_SERVER_ERROR)
+        else:
+            if outcome.records or outcome.soft_records or outcome.ending is not None or self._held:
+                self._carry_out(outcome, waiter)
+            else:  # The common heartbeat: nothing to write, nothing to wait for.
+                self._set_timers(outcome.timers)
+                self._release(_Held(0, outcome.replies, outcome.effects, ()))
+        return answer
+
+    def inform(self, news: Any) -> bool:
+        """Decide what nobody waits for, such as what came of work; dropped where the shard is not active.
+
+        False where the outcome does not fit into the log, and nothing has changed."""
+        if self.state != "active":
+            return True
+        try:
+            outcome = self.core.handle(news, self._nobody_asks())
+        except Exception:
+            log.exception("%s: %s could not be decided", self.name, type(news).__name__)
+            return True
+        return self._carry_out(outcome, None)
+
+    def keeps_alive(self, request: Struct) -> KeepAlive | None:
+        """For a request that was just accepted: what would follow from it again, if it is always the same."""
+        same = self.core.same_again(request, self._nobody_asks())
+        return None if same is None else KeepAlive(self.core, *same)
+
+    def holds(self, known: KeepAlive) -> bool:
+        """Whether what a request rested on is as it was."""
+        return self.state == "active" and known.core is self.core and self.core.holds(known.value)
+
+    def keep_alive(self, known: KeepAlive, *, before: bool = False) -> bool:
+        """Do again what followed from a request; False where it has to be decided anew.
+
+        Replies leave in their order, so none leaves while others wait for the disk. But where somebody has
+        been waiting for longer (`before`), it may: what it rests on is as it was when all was on the disk."""
+        if (self._held and not before) or not self.holds(known):
+            return False
+        self._set_timers(known.timers)
+        return True
+
+    def _ring(self, key: Any) -> None:
+        if self.state != "active":
+            return
+        try:
+            outcome = self.core.expire(key, self._nobody_asks())
+        except Exception:
+            log.exception("%s: timer %s could not be decided", self.name, key)
+        else:
+            if self._carry_out(outcome, None):
+                return
+        self._timers.arm(key, RING_AGAIN_MS)
+
+    def _nobody_asks(self) -> Context:
+        """What a decision may know that is nobody's request."""
+        return Context(
+            self._wall_clock_ms(), self._config(), topics=self._topics(),
+            group_configs=self._group_configs(), assignors=self._assignors,
+            task_assignors=self._task_assignors, members=self._members(), features=self._features(),
+            end_offset=self._journal.end_offset,
+        )  # fmt: skip
+
+    def ring_now(self, key: Any) -> bool:
+        """Let a timer run out before its time, as if its time were up; False where it is not armed."""
+        if not self._timers.disarm(key):
+            return False
+        self._ring(key)
+        return True
+
+    # --- carrying out ---
+
+    def _carry_out(self, outcome: Outcome, waiter: int | None) -> bool:
+        """False where the log does not take the outcome, and nothing has changed."""
+        base = end = self._journal.end_offset
+        if outcome.records or outcome.ending is not None:
+            try:
+                end = self._append(outcome)
+            except AppendRefused as refused:
+                log.warning("%s: refused, nothing changed: %s", self.name, refused)
+                if waiter is not None:
+                    self._refuse(waiter, refused.error)
+                return False
+            except (RecordTooLarge, CodecError) as error:
+                log.error("%s: refused, nothing changed: %s", self.name, error)
+                if waiter is not None:
+                    self._refuse(waiter, Errors.UNKNOWN_SERVER_ERROR)
+                return False
+            except Exception as error:
+                self._fail(error)
+                return True
+        producer, ending = outcome.producer, outcome.ending
+        for record in outcome.records:
+            self.core.replay(record if producer is None else InTransaction(producer.producer_id, record))
+        if ending is not None:
+            self.core.replay(TransactionEnded(ending.producer_id, ending.committed))
+        for record in outcome.soft_records:
+            self.core.replay(record)
+        self._changed(outcome)
+        self._set_timers(outcome.timers)
+        why: tuple[Explained, ...] = ()
+        if outcome.why:
+            last = end - 1 if outcome.records else -1
+            why = tuple(Explained(r, base if outcome.records else -1, last) for r in outcome.why)
+        held = _Held(end, outcome.replies, outcome.effects, why, outcome.may_wait)
+        if outcome.when_written and not self._held:  # Replies leave in their order.
+            self._release_when_written(held)
+        else:
+            self._release_or_hold(held)
+        return True
+
+    def _release_when_written(self, held: _Held) -> None:
+        try:
+            self._journal.write()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._release(held)
+        if held.offset > self._journal.synced_offset and self._syncing is None and self._lingering is None:
+            self._linger()
+
+    def _set_timers(self, timers: tuple[Arm | Disarm, ...]) -> None:
+        for timer in timers:
+            if type(timer) is Arm:
+                self._timers.arm(*timer)
+            else:
+                self._timers.disarm(timer.key)
+
+    def _append(self, outcome: Outcome) -> int:
+        if outcome.ending is not None:
+            return self._journal.append_marker(outcome.ending, self._wall_clock_ms())
+        encode = self._speech.encode
+        pairs = [encode(r) for r in outcome.records]
+        return self._journal.append_pairs(pairs, self._wall_clock_ms(), outcome.producer)
+
+    def _release_or_hold(self, held: _Held) -> None:
+        if not self._held and held.offset <= self._journal.synced_offset:
+            self._release(held)
+            return
+        self._held.append(held)
+        if self._syncing is None and (self._lingering is None or not held.may_wait):
+            self._begin_sync()
+
+    @property
+    def lingers(self) -> bool:
+        """Whether the next sync begins in a moment, though somebody waits for it."""
+        return self._lingering is not None
+
+    def _begin_sync(self) -> None:
+        self._linger_no_more()
+        self._syncing = self._loop.create_task(self._sync())
+
+    def _linger(self) -> None:
+        self._lingering = self._loop.call_at(self._loop.time() + LINGER_S, self._begin_sync)
+
+    def _linger_no_more(self) -> None:
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+
+    async def _sync(self) -> None:
+        """Sync until nothing waits, or only what may. What is appended during a sync is for the next one."""
+        try:
+            while True:
+                await self._journal.sync()
+                durable = self._journal.synced_offset
+                while self._held and self._held[0].offset <= durable:
+                    self._release(self._held.popleft())
+                if all(held.may_wait for held in self._held):
+                    if self._held or self._journal.end_offset > durable:
+                        self._linger()
+                    return
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._syncing = None
+
+    def _release(self, held: _Held) -> None:
+        for effect in held.effects:
+            self._perform(effect)
+        for waiter, response in held.replies:
+            answer = self._waiting.pop(waiter, None)
+            if answer is not None:
+                answer.resolve(response)
+        for explained in held.why:
+            self._tell(explained)
+
+    def _refuse(self, waiter: int, error: Errors) -> None:
+        """A refusal is a reply too: it may rest on what is not durable yet."""
+        self._release_or_hold(_Held(self._journal.end_offset, ((waiter, error),), (), ()))
+
+    # --- loading, failing, closing ---
+
+    def load(self) -> asyncio.Task[None]:
+        """Read the log into the shard, a few milliseconds at a time; then serve."""
+        self.state = "loading"
+        self._loading = self._loop.create_task(self._load())
+        return self._loading
+
+    async def _load(self) -> None:
+        began = pause = self._loop.time()
+        core = self._make_core()
+        read, replay, observe = self._speech.read, core.replay, self._observe
+        count = 0
+        try:
+            for header, batch in self._journal.read_back():
+                observed = observe(header)
+                for offset, timestamp_ms, record in read(batch, header):
+                    replay(record)
+                    if observed is not None:
+                        observed(offset, timestamp_ms, record)
+                count += header.record_count
+                if self._loop.time() - pause > LOAD_SLICE_S:
+                    await asyncio.sleep(0)
+                    pause = self._loop.time()
+        except Exception:
+            self.state = "failed"
+            log.exception(
+                "%s: its log cannot be loaded; the partition stays without a coordinator", self.name
+            )
+            return
+        self.core = core
+        self.state = "active"
+        self._carry_out(self.core.load(self._nobody_asks()), None)
+        if count:
+            took_s = self._loop.time() - began
+            log.info("%s: loaded %d records in %.3f s: %r", self.name, count, took_s, core)
+
+    def _fail(self, error: BaseException) -> None:
+        """What was decided cannot be made durable: tell everybody and begin again from the log."""
+        log.error("%s: failed, its state is loaded again from the log: %r", self.name, error)
+        self._stop_serving("failed")
+        if self._journal.online:
+            self.load()
+
+    def reload(self, after_ms: int = 0) -> None:
+        """Forget the shard and read it again from the log, as after a restart of its own.
+
+        Who waits is told so. `after_ms`: for how long it says that it is loading before it begins."""
+        self._stop_serving("loading")
+        self._loop.call_later(after_ms / 1000, self._load_unless_begun)
+
+    def _load_unless_begun(self) -> None:
+        if self.state == "loading" and (self._loading is None or self._loading.done()):
+            self.load()
+
+    def _stop_serving(self, state: str) -> None:
+        self.state = state
+        self._timers.clear()
+        self._held.clear()
+        self._linger_no_more()
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            answer.resolve(self._lost)
+        self._stopped()
+
+    async def close(self) -> None:
+        """Serve no more; what was appended is made durable, who waits is told NOT_COORDINATOR."""
+        if self._loading is not None:
+            self._loading.cancel()
+        while self._syncing is not None or self._lingering is not None:
+            if self._syncing is None:
+                self._begin_sync()
+            assert self._syncing is not None
+            await asyncio.wait([self._syncing])
+        self._stop_serving("closed")

@@ -1,0 +1,189 @@
+"""The broker of a whole run: a host that is started, stopped, killed and started again on what its disk kept.
+
+It starts as `konvene serve` does, with its own doors to time and chance. Nothing of it is replaced; what is
+watched is watched from outside: each coordinator's release of replies is passed through `on_release` first. A
+broker whose disk failed is replaced by an operator a few seconds later, as it would be by a supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from konvene.broker.broker import Broker
+from konvene.broker.net.listener import Server
+from konvene.broker.storage.disk_threads import DiskThreads
+from konvene.configs import BrokerConfig
+from konvene.log.directory import Identity, LogDirectory
+from konvene.log.disk.memory import PowerCut
+from konvene.log.errors import LogError
+from konvene.runtime.coordinator import Coordinator
+from konvene.runtime.environment import Doors
+from konvene.sim.machine.disk import SimDisk
+from konvene.sim.machine.loop import Host, SimLoop
+
+__all__ = ["BROKER", "DATA", "PORT", "BrokerHost"]
+
+BROKER, PORT, DATA = "broker", 9092, "/data"
+EPOCH_MS = 1_760_000_000_000
+STOPS_WITHIN_S = 60.0
+
+OnRelease = Callable[[Coordinator, Any], None]
+
+
+class SimThreads(DiskThreads):
+    """What waits for the disk, as the simulated loop does it: some time later, and no thread."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(0)
+        self._loop = loop
+
+    def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        return self._loop.run_in_executor(None, work)
+
+
+class BrokerHost:
+    """See the top of this file. `broker` is None while none runs."""
+
+    def __init__(self, loop: SimLoop, config: BrokerConfig, disk: SimDisk, seed: int) -> None:
+        self.loop = loop
+        self.config = config
+        self.disk = disk
+        self.seed = seed
+        self.skew_ms = 0
+        self.lives = 0
+        self.host: Host | None = None
+        self.broker: Broker | None = None
+        self.server: Server | None = None
+        self.ready = False
+        self.served = asyncio.Event()
+        """Set when it was ready for the first time."""
+        self.disk_failed = False
+        """Whether this life's disk ever failed: its errors are then no surprise."""
+        self.on_release: OnRelease = lambda coordinator, held: None
+        self.on_made: Callable[[Broker], None] = lambda broker: None
+        """Is told of a broker before it begins."""
+        self.on_ready: Callable[[], None] = lambda: None
+        self.on_end: Callable[[str], None] = lambda why: None
+        self.told_of: dict[Coordinator, None] = {}
+        self._stop: asyncio.Event | None = None
+        disk.clock = self.wall_ms
+
+    def __repr__(self) -> str:
+        state = "ready" if self.ready else "up" if self.is_up else "down"
+        return f"<broker host, life {self.lives}: {state}>"
+
+    @property
+    def is_up(self) -> bool:
+        return self.host is not None and self.host.alive
+
+    @property
+    def is_sick(self) -> bool:
+        """It runs, and its disk has failed it for good."""
+        return self.broker is not None and self.broker.directory.health.failure is not None
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + int(self.loop.now * 1000) + self.skew_ms
+
+    # --- its life ---
+
+    def start(self) -> None:
+        """Begin a life, if there is none."""
+        if self.is_up:
+            return
+        self.lives += 1
+        self.ready, self.disk_failed = False, False
+        self.disk.die_at = None
+        self.host = self.loop.host(BROKER)
+        self.loop.spawn(BROKER, self._live(self.disk, self.host), name=f"{BROKER}/life-{self.lives}")
+
+    async def _live(self, disk: SimDisk, host: Host) -> None:
+        why = "stopped"
+        try:
+            await self._serve(disk)
+        except LogError as error:
+            self.disk_failed = True
+            why = f"could not go on: {type(error).__name__}"
+        except PowerCut:
+            return
+        if host.alive:
+            self._over(why, disk.after_kill())
+
+    async def _serve(self, disk: SimDisk) -> None:
+        directory = LogDirectory.open(disk, DATA, Identity("simulated-cluster", 1, "simulated-directory"))
+        chance = Random(f"{self.seed} {self.lives}")
+        broker = Broker(self.config, directory, self.loop, Doors.seeded(self.wall_ms, chance))
+        broker.disk = SimThreads(self.loop)
+        self.on_made(broker)
+        self.broker, self.server = broker, Server(broker)
+        self._stop = asyncio.Event()
+        try:
+            await broker.start()
+            await self.server.listen(BROKER, PORT)
+            broker.advertised = (BROKER, PORT)
+            self.ready = True
+            self.served.set()
+            self.on_ready()
+            await self._stop.wait()
+            self.ready = False
+        finally:
+            await self.server.close()
+            await broker.stop()
+
+    def _over(self, why: str, disk: SimDisk, *, silently: bool = False) -> None:
+        self.loop.kill(BROKER, silently=silently)
+        self.broker = self.server = self._stop = None
+        self.ready = False
+        self.disk = disk
+        self.told_of.clear()
+        self.on_end(why)
+
+    def stop(self) -> None:
+        """Ask it to stop properly."""
+        if self._stop is not None and self.host is not None:
+            self.loop.run_on(self.host, self._stop.set)
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        if self.is_up:
+            self._over("killed", self.disk.after_kill())
+
+    def cut_power(self) -> None:
+        """The machine goes dark; whoever speaks with it is not told."""
+        if self.is_up:
+            self._over("lost power", self.disk.cut_power(), silently=True)
+
+    def die_soon(self, operations: int, *, power: bool) -> None:
+        """Die at an operation of the disk that is still to come."""
+        disk = self.disk
+        disk.dies = lambda: self._over(
+            "lost power while it wrote" if power else "killed while it wrote",
+            disk.cut_power() if power else disk.after_kill(), silently=power,
+        )  # fmt: skip
+        disk.die_at = disk.calls + operations
+
+    # --- what can be seen of it ---
+
+    def coordinators(self) -> list[Coordinator]:
+        """The group coordinators, the share coordinators, and the catalogue's."""
+        if self.broker is None:
+            return []
+        return [*self.broker.groups.all(), *self.broker.share_states.all(), self.broker.catalogue]
+
+    def watch(self) -> None:
+        """Have each coordinator's releases passed through `on_release`, from now on."""
+        for coordinator in self.coordinators():
+            if coordinator not in self.told_of:
+                self.told_of[coordinator] = None
+                self._watch(coordinator)
+
+    def _watch(self, coordinator: Coordinator) -> None:
+        release = coordinator._release
+
+        def watched(held: Any) -> None:
+            self.on_release(coordinator, held)
+            release(held)
+
+        setattr(coordinator, "_release", watched)  # noqa: B010

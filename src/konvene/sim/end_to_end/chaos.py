@@ -1,0 +1,247 @@
+"""What goes wrong in a whole run, deed by deed: chosen by weight, done at seeded times, undone later.
+
+A deed that needs somebody alive does nothing where nobody is. Whatever a deed took down comes up again by
+itself after a seeded while; a broker whose disk failed is killed or stopped by an operator within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from konvene.sim.end_to_end.broker import BROKER, STOPS_WITHIN_S
+from konvene.sim.end_to_end.invariants import Violation
+from konvene.sim.machine.disk import DiskFaults
+
+if TYPE_CHECKING:
+    from konvene.sim.end_to_end.run import Whole
+
+__all__ = ["Chaos"]
+
+LOOKS_EVERY_S = 2.0
+HOUR_MS = 3_600_000
+
+
+class Chaos:
+    """See the top of this file."""
+
+    def __init__(self, run: Whole) -> None:
+        self.run_ = run
+        self.loop = run.loop
+        self.chance = run.chance
+        self._over = False
+        self._deeds: dict[str, Callable[[], bool]] = {
+            "broker-kill": self._kill,
+            "broker-kill-at-disk": lambda: self._die_soon(power=False),
+            "power-cut": self._cut_power,
+            "power-cut-at-disk": lambda: self._die_soon(power=True),
+            "broker-stop": self._stop,
+            "broker-pause": lambda: self._pause(BROKER),
+            "disk-errors": self._spoil_disk,
+            "client-crash": self._crash,
+            "client-leave": self._leave,
+            "client-pause": lambda: self._pause(self._client()),
+            "partition": lambda: self._part(one_way=False),
+            "partition-one-way": lambda: self._part(one_way=True),
+            "reset": self._reset,
+            "deaf": self._deafen,
+            "clock-step": self._step_clock,
+        }
+
+    def __repr__(self) -> str:
+        return f"<chaos: {len(self.run_.knobs.faults)} kinds{', over' if self._over else ''}>"
+
+    async def run(self) -> None:
+        """Do deeds until the steps are taken."""
+        run, knobs = self.run_, self.run_.knobs
+        names = sorted(knobs.faults)
+        weights = [knobs.faults[name] for name in names]
+        due = self.loop.now if names else float("inf")
+        while self.loop.steps < run.steps:
+            await asyncio.sleep(min(LOOKS_EVERY_S, max(0.0, due - self.loop.now)))
+            if run.host.is_sick:
+                self._replace()
+            if self.loop.now >= due:
+                due = self.loop.now + self.chance.expovariate(1.0) * knobs.gap_s
+                self.do(self.chance.choices(names, weights)[0])
+        self._over = True
+
+    def do(self, name: str) -> None:
+        """One deed by its name."""
+        if self._deeds[name]():
+            self.run_.note_fault(name)
+
+    def _later(self, delay_s: float, what: str, call: Callable[[], None]) -> None:
+        self.loop.schedule(delay_s, "fault", lambda: what, call)
+
+    def _tell(self, what: str) -> None:
+        if self.loop.note is not None:
+            self.loop.note("fault", what)
+
+    def _while_s(self, least: float, most: float) -> float:
+        """Log-uniform between two times."""
+        return float(least * (most / least) ** self.chance.random())
+
+    @property
+    def _session_s(self) -> float:
+        return self.run_.timeouts.session_ms / 1000
+
+    # --- the broker ---
+
+    def broker_ended(self, why: str) -> None:
+        """It comes up again after a while; at once where it ended by itself in the calm."""
+        delay = 1.0 if self._over else self._while_s(0.01, 2 * self._session_s)
+        self._later(delay, "the broker starts", self.run_.host.start)
+
+    def _replace(self) -> None:
+        """The operator sees that the disk failed."""
+        self._tell("the operator replaces the broker")
+        if self.chance.random() < 0.5:
+            self.run_.host.kill()
+        else:
+            self.run_.host.stop()
+
+    def _kill(self) -> bool:
+        if not self.run_.host.is_up:
+            return False
+        self._tell("kill -9 of the broker")
+        self.run_.host.kill()
+        return True
+
+    def _die_soon(self, *, power: bool) -> bool:
+        if not self.run_.host.is_up:
+            return False
+        operations = 1 + int(self._while_s(1, 300))
+        self._tell(f"the broker dies at the {operations}th operation of its disk")
+        self.run_.host.die_soon(operations, power=power)
+        return True
+
+    def _cut_power(self) -> bool:
+        if not self.run_.host.is_up:
+            return False
+        self._tell("power cut")
+        self.run_.host.cut_power()
+        return True
+
+    def _stop(self) -> bool:
+        host = self.run_.host
+        if not host.ready or host.host is None or host.host.paused:
+            return False
+        life = host.lives
+        self._tell("the broker is told to stop")
+        host.stop()
+        self._later(STOPS_WITHIN_S, "has the broker stopped?", lambda: self._has_stopped(life))
+        return True
+
+    def _has_stopped(self, life: int) -> None:
+        host = self.run_.host
+        if (
+            host.lives == life
+            and host.is_up
+            and not self.run_.was_asleep(BROKER, self.loop.now - STOPS_WITHIN_S)
+        ):
+            self.loop.halt(
+                Violation("StopsWhenTold", f"the broker did not stop within {STOPS_WITHIN_S:.0f} s")
+            )
+
+    def _spoil_disk(self) -> bool:
+        disk = self.run_.host.disk
+        disk.faults = self.run_.knobs.disk
+        self._tell("the disk begins to fail")
+        self._later(self._while_s(0.1, 20.0), "the disk is sound again", self.mend_disk)
+        return True
+
+    def mend_disk(self) -> None:
+        """No errors from here on. What a power cut tears may still be garbage."""
+        self.run_.host.disk.faults = DiskFaults(garbage=self.run_.knobs.disk.garbage)
+
+    def _step_clock(self) -> bool:
+        self.run_.host.skew_ms = self.chance.randint(-HOUR_MS, HOUR_MS)
+        self._tell(f"the wall clock is off by {self.run_.host.skew_ms} ms")
+        return True
+
+    # --- clients ---
+
+    def _client(self) -> str:
+        return self.chance.choice(sorted(self.run_.clients))
+
+    def _crash(self) -> bool:
+        name = self._client()
+        if not self.loop.is_up(name):
+            return False
+        self._tell(f"{name} crashes")
+        self.run_.kill_client(name, silently=self.chance.random() < 0.3)
+        self._come_back(name)
+        return True
+
+    def _come_back(self, name: str) -> None:
+        delay = self._while_s(0.01, 3 * self._session_s)
+        self._later(delay, f"{name} starts", lambda: self.run_.start_client(name))
+
+    def _leave(self) -> bool:
+        name = self._client()
+        client = self.run_.clients[name]
+        if not self.loop.is_up(name) or client.leaving:
+            return False
+        self._tell(f"{name} is told to leave")
+        client.leaving = True
+        life = client.life
+
+        def gone() -> None:
+            if client.life == life and self.loop.is_up(name):
+                self.run_.kill_client(name)
+                self._come_back(name)
+
+        self._later(self._while_s(1.0, 2 * self._session_s), f"{name} is gone", gone)
+        return True
+
+    def _pause(self, name: str) -> bool:
+        host = self.loop.host(name) if self.loop.is_up(name) else None
+        if host is None or host.paused:
+            return False
+        delay = self._while_s(1.0, 2 * self._session_s)
+        self._tell(f"{name} is paused for {delay:.3f} s")
+        self.run_.asleep[name] = self.loop.now
+        self.loop.pause(name)
+        self._later(delay, f"{name} wakes", lambda: self.wake(name))
+        return True
+
+    def wake(self, name: str) -> None:
+        """End a pause."""
+        if self.run_.asleep.pop(name, None) is not None:
+            self.run_.awake_since[name] = self.loop.now
+            if self.loop.is_up(name):
+                self.loop.resume(name)
+
+    # --- the network ---
+
+    def _part(self, *, one_way: bool) -> bool:
+        name = self._client()
+        ways = [(name, BROKER), (BROKER, name)]
+        one, other = self.chance.choice(ways) if one_way else ways[0]
+        self._tell(f"nothing goes from {one} to {other}{'' if one_way else ' and back'}")
+        self.loop.network.partition(one, other, one_way=one_way)
+        delay = self._while_s(0.2, 3 * self._session_s)
+        self._later(delay, f"{one} and {other} are joined", lambda: self.loop.network.heal(one, other))
+        return True
+
+    def _reset(self) -> bool:
+        endpoints = list(self.loop.network.endpoints)
+        if not endpoints:
+            return False
+        endpoint = self.chance.choice(endpoints)
+        self._tell(f"{endpoint.label} is reset")
+        self.loop.network.reset(endpoint)
+        return True
+
+    def _deafen(self) -> bool:
+        endpoints = list(self.loop.network.endpoints)
+        if not endpoints:
+            return False
+        endpoint = self.chance.choice(endpoints)
+        self._tell(f"{endpoint.label} is not read from")
+        self.loop.network.deafen(endpoint)
+        delay = self._while_s(0.5, 2 * self._session_s)
+        self._later(delay, f"{endpoint.label} is read again", lambda: self.loop.network.hear(endpoint))
+        return True

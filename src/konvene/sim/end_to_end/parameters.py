@@ -1,0 +1,259 @@
+"""What a seed decides before a whole run begins: how large it is, how patient, and which faults there are.
+
+Swarm testing: each kind of fault is there or not, and common or rare, by the seed alone, so that kinds which
+hide one another meet in some seeds and miss each other in others. Every knob is printed with its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any
+
+from konvene.sim.end_to_end.clients import ClientSpec, Timeouts
+from konvene.sim.end_to_end.share_clients import SHARES, Shared, draw_shared
+from konvene.sim.end_to_end.transactional_clients import TRANSACTS
+from konvene.sim.machine.disk import DiskFaults
+from konvene.sim.machine.loop import Order
+from konvene.sim.machine.network import NetworkFaults
+
+__all__ = ["FAULTS", "Knobs", "draw"]
+
+FAULTS = (
+    "broker-kill", "broker-kill-at-disk", "power-cut", "power-cut-at-disk", "broker-stop", "broker-pause",
+    "disk-errors", "client-crash", "client-leave", "client-pause", "partition", "partition-one-way", "reset",
+    "deaf", "clock-step",
+)  # fmt: skip
+"""The deeds that chaos chooses from. What the network does by rate is in `NetworkFaults`."""
+
+LATE = frozenset(("broker-pause", "client-pause", "partition", "partition-one-way", "deaf"))
+"""What makes requests come late that their senders have given up."""
+
+POWER = frozenset(("power-cut", "power-cut-at-disk"))
+
+ASSIGNORS = (("range",), ("roundrobin",), ("cooperative-sticky",), ("range", "roundrobin"))
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Everything that a seed decided."""
+
+    order: Order
+    topics: Mapping[str, int]
+    clients: tuple[ClientSpec, ...]
+    timeouts: Timeouts
+    settings: Mapping[str, str]
+    network: NetworkFaults
+    disk: DiskFaults
+    faults: Mapping[str, float]
+    """Each kind of deed with its weight."""
+    gap_s: float
+    """The mean time between two deeds."""
+    sync_ms: float
+    """The mean time that a disk takes to sync."""
+    look_ms: float
+    """What a look at the clock costs at most."""
+    transactors: int = 0
+    """Clients that work in transactions."""
+    share: Shared = field(default_factory=Shared)
+    """Share groups, and what their clients are like."""
+    check_every: int = 50
+    """The state is compared with the logs after so many steps."""
+    drawn: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Every knob and its value, for people."""
+        rows = [("order", self.order), ("gap", f"{self.gap_s:.1f} s"), ("sync", f"{self.sync_ms:.1f} ms"),
+                ("a look at the clock", f"{self.look_ms:.1f} ms"),
+                ("checked every", f"{self.check_every} steps"),
+                ("topics", _pairs(self.topics)), ("settings", _pairs(self.settings)),
+                ("patience", _pairs(asdict(self.timeouts))), ("network", _pairs(asdict(self.network))),
+                ("disk", _pairs(asdict(self.disk))), ("deeds", _pairs(self.faults))]  # fmt: skip
+        rows += [(name, _pairs(settings)) for name, settings in self.share.groups.items()]
+        return [*rows, *((c.name, _told(c)) for c in self.clients)]
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
+
+
+def _told(client: ClientSpec) -> str:
+    words = [client.job, *client.topics]
+    if client.acks != -1:
+        words.append(f"with acks {client.acks}")
+    if client.group:
+        words.append(f"in {client.group}")
+    if client.job == SHARES:
+        words.append(_pairs(asdict(client.habits)))
+    elif client.group:
+        words.append(f"by {'+'.join(client.assignors)}")
+    if client.instance_id:
+        words.append(f"as {client.instance_id}")
+    return " ".join([*words, *(["auto-commit"] if client.auto_commit else [])])
+
+
+def draw(seed: int, *, calm: bool = False, transactions: bool = False, share: bool = False) -> Knobs:
+    """The knobs of a seed. `calm`: the same clients, and nothing that goes wrong. `transactions`: beside them
+    clients that work in transactions; `share`: beside them share groups."""
+    chance = Random(f"knobs {seed}")
+    topics = {f"topic-{i}": chance.randint(1, 4) for i in range(chance.randint(1, 2))}
+    synced = chance.random() < 0.75
+    faults = {name: chance.choice((0.3, 1.0, 3.0)) for name in FAULTS if chance.random() < 0.6}
+    if not synced:
+        faults = {name: weight for name, weight in faults.items() if name not in POWER}
+    network, disk = _network(chance), _disk(chance)
+    in_time = not network.clog and not LATE & faults.keys()
+    transactors = _transactors(Random(f"transactors {seed}"), tuple(topics), in_time) if transactions else []
+    order: Order = chance.choice(("fifo", "hosts", "hosts", "all", "all"))
+    clients, timeouts = _clients(chance, tuple(topics)), _timeouts(chance)
+    shared = Shared()
+    if share:
+        shared = draw_shared(
+            Random(f"sharers {seed}"), tuple(topics), timeouts.session_ms, transactions=transactions
+        )
+    return Knobs(
+        order=order,
+        topics=topics,
+        clients=(*clients, *transactors, *_sharers(shared)),
+        transactors=len(transactors),
+        share=shared,
+        timeouts=timeouts,
+        settings=_settings(chance, synced=synced)
+        | _heartbeats(Random(f"heartbeats {seed}"))
+        | _cleaning(Random(f"cleaning {seed}"))
+        | (_of_transactions(Random(f"transactions {seed}")) if transactions else {})
+        | dict(shared.settings),
+        network=NetworkFaults() if calm else network,
+        disk=DiskFaults() if calm else disk,
+        faults={} if calm else faults,
+        gap_s=chance.choice((1.0, 3.0, 10.0)),
+        sync_ms=chance.choice((0.2, 3.0, 30.0)),
+        look_ms=chance.choice((0.0, 0.0, 0.5, 3.0)),
+    )
+
+
+def _network(chance: Random) -> NetworkFaults:
+    def some(most: float) -> float:
+        return chance.random() ** 2 * most if chance.random() < 0.6 else 0.0
+
+    return NetworkFaults(
+        latency_min_ms=chance.choice((0.05, 1.0, 10.0)), latency_mean_ms=chance.choice((0.2, 3.0, 40.0)),
+        split=some(0.8), clog=some(0.02), clog_mean_ms=chance.choice((300.0, 1500.0, 5000.0)),
+        reset=some(0.01), refuse=some(0.2), window=chance.choice((512, 16 * 1024, 256 * 1024)),
+    )  # fmt: skip
+
+
+def _disk(chance: Random) -> DiskFaults:
+    """The rates while `disk-errors` is on."""
+    return DiskFaults(
+        read=chance.choice((0.0, 0.02)), write=chance.choice((0.0, 0.01, 0.2)),
+        sync=chance.choice((0.0, 0.05, 0.5)), full=chance.choice((0.0, 0.5, 1.0)),
+        garbage=chance.choice((0.0, 0.0, 0.5)),
+    )  # fmt: skip
+
+
+def _timeouts(chance: Random) -> Timeouts:
+    session = chance.choice((6_000, 10_000))
+    return Timeouts(
+        session_ms=session, rebalance_ms=chance.choice((session, 2 * session)), heartbeat_ms=session // 4,
+        request_ms=chance.choice((3_000, 8_000)), api_ms=20_000,
+        metadata_ms=chance.choice((5_000, 15_000)),
+    )  # fmt: skip
+
+
+def _settings(chance: Random, *, synced: bool) -> dict[str, str]:
+    return {
+        "konvene.log.fsync.topics": str(synced).lower(),
+        "offsets.topic.num.partitions": str(chance.randint(1, 3)),
+        "group.initial.rebalance.delay.ms": str(chance.choice((0, 500, 3000))),
+        "auto.create.topics.enable": "false",
+        "log.retention.ms": "-1",
+        "log.flush.offset.checkpoint.interval.ms": str(chance.choice((3_000, 60_000))),
+        "log.flush.scheduler.interval.ms": str(chance.choice((1_000, 60_000))),
+        "connections.max.idle.ms": str(chance.choice((15_000, 600_000))),
+        "socket.request.max.bytes": "1000000",
+        "queued.max.request.bytes": str(chance.choice((-1, 1_000_000))),
+        "konvene.audit.enable": str(chance.random() < 0.5).lower(),
+    }
+
+
+def _heartbeats(chance: Random) -> dict[str, str]:
+    """Whether answers to heartbeats with nothing to tell are held, from our client as well."""
+    return {
+        "konvene.heartbeat.policy": chance.choice(("responsive", "responsive", "kafka")),
+        "konvene.heartbeat.hold.classic.clients": chance.choice(("konvene", "konvene", "librdkafka")),
+    }
+
+
+def _cleaning(chance: Random) -> dict[str, str]:
+    """In half of the seeds segments end soon, and the logs of coordinators are cleaned again and again."""
+    if chance.random() < 0.5:
+        return {}
+    return {
+        "log.roll.ms": chance.choice(("300", "3000", "20000")),
+        "log.cleaner.backoff.ms": chance.choice(("100", "1000", "5000")),
+        "log.cleaner.min.cleanable.ratio": chance.choice(("0.01", "0.5")),
+        "log.cleaner.delete.retention.ms": chance.choice(("10000", "86400000")),
+        "log.segment.delete.delay.ms": chance.choice(("0", "1000", "60000")),
+        "log.cleaner.dedupe.buffer.size": chance.choice(("134217728", "2097152")),
+    }
+
+
+def _of_transactions(chance: Random) -> dict[str, str]:
+    """Our client's heartbeats are not held here: one of a client that was slow once may be held for longer
+    than these clients wait for an answer, which is another matter."""
+    return {
+        "konvene.heartbeat.hold.classic.clients": "librdkafka",
+        "transaction.state.log.num.partitions": str(chance.randint(1, 2)),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "5000",
+    }
+
+
+def _transactors(chance: Random, topics: tuple[str, ...], in_time: bool) -> list[ClientSpec]:
+    """Each has its generation of transactions; the older one only where requests come in time.
+
+    One that was given up and comes in the next transaction, which has the same epoch, is taken for one of it:
+    an EndTxn ends it. That is why there is another generation (KIP-890)."""
+    assignors = chance.choice(ASSIGNORS)
+    return [
+        ClientSpec(
+            f"transactor-{i + 1}", TRANSACTS, group="transactors", topics=topics, assignors=assignors,
+            instance_id=f"static-t-{i + 1}" if chance.random() < 0.3 else None,
+            most_records=chance.choice((None, 3)),
+            transaction_version=chance.choice((1, 2, 2) if in_time else (2, 2, 2)),
+        )
+        for i in range(chance.randint(1, 3))
+    ]  # fmt: skip
+
+
+def _sharers(shared: Shared) -> list[ClientSpec]:
+    return [
+        ClientSpec(name, SHARES, group=group, topics=shared.topics[group], habits=shared.habits[name])
+        for name, group in shared.members.items()
+    ]
+
+
+def _clients(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:
+    found = [
+        ClientSpec(
+            "producer-1", "produce", topics=topics, gap_s=chance.choice((0.3, 2.0)),
+            acks=chance.choice((-1, -1, 1, 0)),
+        )
+    ]  # fmt: skip
+    for i in range(chance.randint(1, 2)):
+        found.append(ClientSpec(f"once-{i + 1}", "once", topics=topics, gap_s=chance.choice((0.3, 2.0))))
+    for g in range(chance.randint(1, 2)):
+        assignors = chance.choice(ASSIGNORS)
+        for m in range(chance.randint(1, 3)):
+            name = f"consumer-{g + 1}-{m + 1}"
+            found.append(
+                ClientSpec(
+                    name, "consume", group=f"group-{g + 1}", topics=topics, assignors=assignors,
+                    instance_id=f"static-{g + 1}-{m + 1}" if chance.random() < 0.4 else None,
+                    auto_commit=chance.random() < 0.3, most_records=chance.choice((None, None, 3)),
+                )
+            )  # fmt: skip
+    if chance.random() < 0.7:
+        found.append(ClientSpec("admin-1", "admin", gap_s=chance.choice((1.0, 5.0))))
+    return found

@@ -1,0 +1,480 @@
+"""A whole run: one broker and its clients on a simulated machine, chaos first, then calm.
+
+Everything that runs is production code: the broker from its sockets to its files, and `konvene.client`.
+Chaos lasts `steps` steps, where a step is one delivery of bytes, one timer, one completion of a disk or one
+fault, and does what the seed drew (`knobs`). Then all is healed, everybody is started again, and
+within bounded time each group has to be stable with all its members, to have read everything and to stay as
+it is; in the end the clients leave, and nothing of them may be left. What is promised is in
+`promises.whole`.
+
+The faults, in words. Network: latency, pieces cut anywhere, clogs, resets at any byte, refused connects,
+partitions of one way or both, peers that do not read. So a request is lost before the broker had it, or its
+answer after. Broker: killed between two steps or at any operation of its disk, stopped properly, paused, a
+machine that goes dark and keeps any prefix of what was not synced, torn anywhere. Disk: EIO and ENOSPC.
+Clients: crash, leave, sleep, come back. The wall clock: steps of up to an hour. Not here: reordering within
+one sync on a thread, and bits of old records that rot, which has a test of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import sys
+import time
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+from konvene.client.admin.admin import GROUP_CONFIG, Admin
+from konvene.client.consumer.consumer import Consumed
+from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.client.net.settings import ClientSettings
+from konvene.client.share.consumer import ShareRecord
+from konvene.configs import BrokerConfig
+from konvene.groups.shard import GroupShard
+from konvene.log.disk.memory import PowerCut
+from konvene.runtime.journal import Journal
+from konvene.sim.end_to_end.broker import BROKER, DATA, PORT, BrokerHost
+from konvene.sim.end_to_end.chaos import Chaos
+from konvene.sim.end_to_end.clients import Client
+from konvene.sim.end_to_end.history import History, connecting
+from konvene.sim.end_to_end.invariants import PROMISES, Promise, ReadAtLeastOnce, Violation
+from konvene.sim.end_to_end.liveness import Calm
+from konvene.sim.end_to_end.mirror import Mirror
+from konvene.sim.end_to_end.parameters import Knobs, draw
+from konvene.sim.end_to_end.share_clients import SHARES
+from konvene.sim.end_to_end.transactional_clients import OUTPUT, PARTITIONS
+from konvene.sim.machine.disk import SimDisk
+from konvene.sim.machine.loop import Host, SimLoop
+
+__all__ = ["Violation", "Whole", "WholeReport", "groups_option", "run_whole"]
+
+LAST_EVENTS = 30
+CALLS = (
+    "began", "started", "settled", "came", "read", "offsets", "released", "failed", "calm", "ended",
+    "made", "answered", "shared", "acknowledged",
+)  # fmt: skip
+"""What a promise may have; see `promises.whole`."""
+COLLECT_EVERY = 20_000
+
+Trace = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeReport:
+    """What a run did. Times are seconds; `speed` is simulated by real time."""
+
+    seed: int
+    steps: int
+    simulated_s: float
+    wall_s: float
+    steps_per_s: float
+    speed: float
+    idle_speed: float
+    """The same while only the broker and its members' heartbeats went on."""
+    idle_wall_s: float
+    empty_speed: float
+    """The same while the broker alone was there."""
+    broker_lives: int
+    records_acknowledged: int
+    records_read: int
+    records_shared: int
+    """How often a record came to a share consumer."""
+    commits_acknowledged: int
+    checks: int
+    faults: dict[str, int]
+    answers: dict[str, int]
+    knobs: tuple[tuple[str, str], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"knobs": dict(self.knobs)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"seed {self.seed}: {self.steps} steps, {self.simulated_s:.0f} s in {self.wall_s:.1f} s:"
+            f" {self.steps_per_s:.0f} steps/s, {self.speed:.0f} x real time"
+            f" ({self.idle_speed:.0f} x while members only waited, {self.empty_speed:.0f} x without them)",
+            f"  {self.broker_lives} lives of the broker; {self.records_acknowledged} records acknowledged,"
+            f" {self.records_read} read, {self.records_shared} shared; {self.commits_acknowledged} commits"
+            f" acknowledged;"
+            f" {self.checks} checks",
+            f"  faults: {_counted(self.faults)}",
+            f"  answers: {_counted(self.answers)}",
+            *(f"  {name}: {value}" for name, value in self.knobs),
+        ]
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
+
+
+class Whole:
+    """One run. Its clients' `World`, and what promises look at."""
+
+    def __init__(self, seed: int, steps: int, knobs: Knobs, trace: Trace | None) -> None:
+        self.seed = seed
+        self.steps = steps
+        self.knobs = knobs
+        self.chance = Random(f"world {seed}")
+        sync_ms, look_ms = knobs.sync_ms, knobs.look_ms
+        disk_chance, look_chance = Random(f"threads {seed}"), Random(f"looks {seed}")
+        self.loop = SimLoop(
+            Random(f"loop {seed}"), order=knobs.order,
+            disk_latency=lambda: disk_chance.expovariate(1.0) * sync_ms / 1000,
+            time_costs=(lambda: look_chance.random() ** 4 * look_ms / 1000) if look_ms else None,
+        )  # fmt: skip
+        self.loop.note, self.loop.after, self.loop.errors = self._note, self._after, self._error
+        self.counts: Counter[str] = Counter()
+        self.history = History(lambda: self.loop.now)
+        self.timeouts = knobs.timeouts
+        self.topics = knobs.topics
+        self.calm = False
+        self.last_error: BaseException | None = None
+        config, _ = BrokerConfig.load(overrides=list(knobs.settings.items()))
+        self._disk_failed = False
+        self.host = BrokerHost(self.loop, config, SimDisk(Random(f"disk {seed}")), seed)
+        self.host.disk.counts = self.counts
+        self.loop.network.counts = self.counts
+        self.mirror = Mirror(self.host.disk, DATA)
+        self.clients = {spec.name: Client(self, spec, seed) for spec in knobs.clients}
+        self.promises: list[Promise] = [promise(self) for promise in PROMISES]
+        self.checks = self.records_shared = 0
+        self.may_lose_records = False
+        self._events: deque[tuple[int, float, str, str]] = deque(maxlen=LAST_EVENTS)
+        self._trace = trace
+        self._next_check = knobs.check_every
+        self._when_loaded: list[Callable[[], None]] = []
+        self._calls = {name: [getattr(p, name) for p in self.promises if hasattr(p, name)] for name in CALLS}
+        self.history.on_offsets = lambda place, offset, began: self.ask("offsets", place, offset, began)
+        self.host.on_release = lambda coordinator, held: self.ask("released", coordinator, held)
+        self.history.on_answer = lambda asked, answer: self.ask("answered", asked, answer)
+        self.host.on_made = lambda broker: self.ask("made", broker)
+        self.host.on_ready = self._ready
+        self.host.on_end = self._broker_ended
+        self.asleep: dict[str, float] = {}
+        self.awake_since: dict[str, float] = {}
+        self.idle_s = self.idle_wall_s = self.empty_s = self.empty_wall_s = 0.0
+        self.chaos = Chaos(self)
+
+    def __repr__(self) -> str:
+        return f"<whole run of seed {self.seed}: step {self.loop.steps}, {self.host!r}>"
+
+    # --- what clients ask ---
+
+    def wall_ms(self) -> int:
+        return self.host.wall_ms()
+
+    def read(self, client: Client, record: Consumed) -> None:
+        self.ask("read", client, record)
+
+    def shared(self, client: Client, record: ShareRecord) -> None:
+        self.records_shared += 1
+        self.ask("shared", client, record)
+
+    def acknowledged(self, client: Client, place: TopicPartition, offsets: tuple[int, ...]) -> None:
+        self.ask("acknowledged", client, place, offsets)
+
+    # --- promises ---
+
+    def ask(self, name: str, *args: Any) -> None:
+        """Ask every promise; one that is broken ends the run, whoever is in between."""
+        try:
+            for call in self._calls[name]:
+                call(*args)
+        except Violation as violation:
+            self.loop.halt(violation)
+
+    def shards(self) -> list[tuple[int, GroupShard]]:
+        """The shards that serve, with their partitions."""
+        found = []
+        if self.host.broker is not None and self.host.is_up:
+            for index, coordinator in enumerate(self.host.broker.groups._coordinators):
+                if coordinator is not None and coordinator.state == "active":
+                    core = coordinator.core
+                    assert isinstance(core, GroupShard)
+                    found.append((index, core))
+        return found
+
+    def keeps(self, index: int) -> bool:
+        """Whether the shard of this partition has taken in what is not in its log yet."""
+        assert self.host.broker is not None
+        coordinator = self.host.broker.groups._coordinators[index]
+        assert coordinator is not None
+        journal = coordinator._journal
+        assert isinstance(journal, Journal)
+        return bool(journal.kept)
+
+    def groups(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Every group of this run that commits offsets, and its topics."""
+        found = {c.group: c.topics for c in self.knobs.clients if c.group and c.job != SHARES}
+        return sorted(found.items())
+
+    def places(self, topics: tuple[str, ...]) -> list[TopicPartition]:
+        """The partitions of topics, as the broker has them."""
+        assert self.host.broker is not None
+        known = self.host.broker.topics.by_name
+        return [TopicPartition(t, i) for t in topics if t in known for i in range(known[t].partitions)]
+
+    def look(self, place: TopicPartition) -> None:
+        """Read on in a log, and show every promise what came."""
+        for offset, value in self.mirror.look(place):
+            for call in self._calls["came"]:
+                call(place, offset, value)
+
+    def look_everywhere(self) -> None:
+        broker = self.host.broker
+        if broker is not None and self.host.is_up:
+            for place in self.places(tuple(self.topics)):
+                self.look(place)
+
+    def check_when_loaded(self, check: Callable[[], None]) -> None:
+        """Check when all coordinators of this life serve."""
+        self._when_loaded.append(check)
+
+    @property
+    def disk_has_failed(self) -> bool:
+        """Whether this life's disk has failed it, so that errors of it are no surprise."""
+        return self._disk_failed or self.host.disk_failed or self.host.is_sick
+
+    def was_asleep(self, who: str, since_s: float) -> bool:
+        """Whether a client's host was paused in that time, or still is."""
+        name = who.partition(".")[0]
+        return name in self.asleep or self.awake_since.get(name, 0.0) + 10.0 > since_s
+
+    # --- what happens ---
+
+    def note_fault(self, kind: str) -> None:
+        self.counts[kind] += 1
+
+    def _note(self, kind: str, what: str) -> None:
+        event = (self.loop.steps, self.loop.now, kind, what)
+        self._events.append(event)
+        if self._trace is not None:
+            self._trace(_line(event))
+
+    def _after(self) -> None:
+        loop = self.loop
+        if loop.steps < self._next_check:
+            return
+        self._next_check = loop.steps + self.knobs.check_every
+        self.check()
+        if loop.steps % COLLECT_EVERY < self.knobs.check_every:
+            gc.collect()
+
+    def check(self) -> None:
+        """Ask every promise now."""
+        self.checks += 1
+        self.host.watch()
+        self._disk_failed = self.disk_has_failed
+        try:
+            if not self.host.disk.dead:
+                self.look_everywhere()
+                self._check_loaded()
+            for call in self._calls["settled"]:
+                call()
+        except Violation as violation:
+            self.loop.halt(violation)
+
+    def _check_loaded(self) -> None:
+        broker = self.host.broker
+        if self._when_loaded and broker is not None and self.host.ready:
+            coordinators = broker.groups.all()
+            if coordinators and len(self.shards()) == len(coordinators):
+                checks, self._when_loaded = self._when_loaded, []
+                for check in checks:
+                    check()
+
+    def _ready(self) -> None:
+        """The broker began a life: everything is compared with what clients know."""
+        self._note("broker", f"is ready in life {self.host.lives}")
+        self.mirror = Mirror(self.host.disk, DATA)
+        self._when_loaded.clear()
+        self._disk_failed = False
+        self.host.watch()
+        self.ask("began")
+        try:
+            self.look_everywhere()
+        except Violation as violation:
+            self.loop.halt(violation)
+        self.ask("started")
+
+    def _broker_ended(self, why: str) -> None:
+        self._note("broker", why)
+        self._disk_failed = True  # Until the next life begins: what it says in dying counts for nothing.
+        self.host.disk.counts = self.counts
+        self.chaos.broker_ended(why)
+
+    def _error(self, host: Host, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, BaseException):
+            if isinstance(error, Violation):
+                self.loop.halt(error)
+            else:
+                self.ask("failed", host, error, context.get("message", ""))
+
+    # --- what it comes to ---
+
+    def story(self, violation: Violation) -> str:
+        """A violation with all that is needed to look into it."""
+        rows = [
+            violation.message,
+            f"seed {self.seed}, step {self.loop.steps}, {self.loop.now:.3f} s",
+            "the last events:",
+            *(f"  {_line(event)}" for event in self._events),
+            f"konvene sim run --level 2 --seed {self.seed} --steps {self.steps}"
+            + groups_option(transactions=bool(self.knobs.transactors), share=bool(self.knobs.share.groups)),
+        ]
+        return "\n".join(rows)
+
+    def report(self, wall_s: float) -> WholeReport:
+        simulated_s = self.loop.now - self.loop.began
+        seen = next(p for p in self.promises if isinstance(p, ReadAtLeastOnce)).seen
+        return WholeReport(
+            seed=self.seed,
+            steps=self.loop.steps,
+            simulated_s=simulated_s,
+            wall_s=wall_s,
+            steps_per_s=self.loop.steps / wall_s,
+            speed=simulated_s / wall_s,
+            idle_speed=self.idle_s / self.idle_wall_s if self.idle_wall_s else 0.0,
+            idle_wall_s=self.idle_wall_s,
+            empty_speed=self.empty_s / self.empty_wall_s if self.empty_wall_s else 0.0,
+            broker_lives=self.host.lives,
+            records_acknowledged=sum(map(len, self.history.acknowledged.values())),
+            records_read=sum(map(len, seen.values())),
+            records_shared=self.records_shared,
+            commits_acknowledged=self.history.commits_acknowledged,
+            checks=self.checks,
+            faults=dict(sorted(self.counts.items())),
+            answers=dict(sorted(self.history.answers.items())),
+            knobs=tuple(self.knobs.rows()),
+        )
+
+    # --- the run ---
+
+    async def run(self) -> None:
+        self.host.start()
+        await self.host.served.wait()
+        await self.loop.spawn("setup", self._set_up())
+        self.loop.kill("setup")
+        self.history.gone("setup")
+        self.loop.network.faults = self.knobs.network
+        for name in self.clients:
+            self.start_client(name)
+        await self.chaos.run()
+        await Calm(self).run()
+
+    def start_client(self, name: str) -> None:
+        if not self.loop.is_up(name):
+            client = self.clients[name]
+            self.loop.spawn(name, client.live(), name=f"{name}/{client.life + 1}")
+
+    def kill_client(self, name: str, *, silently: bool = False) -> None:
+        self.loop.kill(name, silently=silently)
+        self.history.gone(self.clients[name].who)
+        self.clients[name].consumer = self.clients[name].sharer = None
+
+    async def _set_up(self) -> None:
+        async with Cluster(
+            [(BROKER, PORT)], connect=connecting(self.history, "setup", ClientSettings())
+        ) as cluster:
+            for topic, partitions in self.topics.items():
+                await Admin(cluster).create_topic(topic, partitions=partitions)
+            if self.knobs.transactors:
+                await Admin(cluster).create_topic(OUTPUT, partitions=PARTITIONS)
+            for group, settings in self.knobs.share.groups.items():
+                await Admin(cluster).alter_configs(GROUP_CONFIG, group, settings)
+
+
+def groups_option(*, transactions: bool, share: bool) -> str:
+    """How a command asks for such clients."""
+    kinds = (("transactional", transactions), ("share", share))
+    asked = "+".join(kind for kind, is_asked in kinds if is_asked)
+    return f" --groups {asked}" if asked else ""
+
+
+def run_whole(
+    seed: int,
+    steps: int = 20_000,
+    *,
+    trace: Trace | None = None,
+    calm: bool = False,
+    transactions: bool = False,
+    share: bool = False,
+) -> WholeReport:
+    """One run. Raises `Violation`, whose text ends with the command that plays it again.
+
+    `trace` is given a line for each step; `calm`: the same clients, and no faults; `transactions`: with some
+    that work in transactions; `share`: with share groups."""
+    knobs = draw(seed, calm=calm, transactions=transactions, share=share)
+    began = time.perf_counter()
+    with _quiet() as told:
+        run = Whole(seed, steps, knobs, trace)
+        told.append(run)
+        try:
+            run.loop.run_until_complete(run.run())
+        except Violation as violation:
+            raise Violation(violation.promise, run.story(violation)) from run.last_error
+        finally:
+            run.loop.close()
+        report = run.report(time.perf_counter() - began)
+        del run
+    return report
+
+
+class _Listener(logging.Handler):
+    """Hears every traceback that the broker logs."""
+
+    def __init__(self, told: list[Whole]) -> None:
+        super().__init__(logging.ERROR)
+        self._told = told
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        for run in self._told:
+            if error is not None and run.loop.here().alive:
+                run.ask("failed", run.loop.here(), error, record.getMessage())
+
+
+def _unless_dead(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+    """The hook, but not for what the dead would have tidied: a cleaning, cut short, has files to remove."""
+    return lambda told: None if isinstance(told.exc_value, PowerCut) else hook(told)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[list[Whole]]:
+    """No garbage is collected but when the run says so, and what is logged is heard by nobody else."""
+    told: list[Whole] = []
+    log, listener = logging.getLogger("konvene"), _Listener(told)
+    before = log.level, log.propagate, gc.isenabled()
+    heard, sys.unraisablehook = sys.unraisablehook, _unless_dead(sys.unraisablehook)
+    gc.disable()
+    log.addHandler(listener)
+    log.propagate = False
+    log.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():  # The dead leave much that they had not begun.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            try:
+                yield told
+            finally:
+                told.clear()
+                gc.collect()
+    finally:
+        sys.unraisablehook = heard
+        log.removeHandler(listener)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+        if before[2]:
+            gc.enable()
+
+
+def _line(event: tuple[int, float, str, str]) -> str:
+    step, now, kind, what = event
+    return f"{step} {now:.6f} {kind} {what}"

@@ -1,0 +1,446 @@
+"""What a whole broker promises to share groups, one class for each promise.
+
+The books of level 1 (`sim.share.ledger`) are kept here as well: they hear each decision of the broker's share
+partitions, live longer than it, and know each offset by themselves. Beside them stands what clients see on
+the wire, where nobody has to be believed: what was asked after something was answered comes after it.
+
+What brokers say of books is passed on under the names of level 1: `RecordsAreHeldOnce`, `AcknowledgedStays`,
+`DeliveriesAreCounted`, `OnlyHoldersAcknowledge`, `InFlightIsBounded`, `NothingIsLost`,
+`TheStartNeverGoesBack`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.broker import Broker
+from konvene.broker.shares.share_partition import Served
+from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH
+from konvene.client.net.cluster import TopicPartition
+from konvene.client.share.consumer import ShareRecord
+from konvene.cluster.names import SHARE_STATE_TOPIC
+from konvene.codec.batches import read_end_marker, records
+from konvene.codec.uuid import Uuid
+from konvene.delivery.contract import Acknowledged, Change, RecordState
+from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
+from konvene.messages.share_fetch import ShareFetchRequest
+from konvene.runtime.journal import Journal
+from konvene.share_state.requests import SharePartitionKey
+from konvene.share_state.shard import ShareStateShard
+from konvene.share_state.state import SharePartitionState
+from konvene.sim.end_to_end.broker import BROKER, DATA
+from konvene.sim.end_to_end.invariant import Promise, Violation
+from konvene.sim.end_to_end.mirror import LogReader
+from konvene.sim.end_to_end.transactional_clients import OUTPUT
+from konvene.sim.machine.disk import SimDisk
+from konvene.sim.share.ledger import DONE, FINAL, Book, Entry, each
+from konvene.sim.share.recording import WatchedSharing
+from konvene.sim.world.event import Broken
+
+if TYPE_CHECKING:
+    from konvene.runtime.coordinator import Coordinator
+    from konvene.sim.end_to_end.clients import Client
+    from konvene.sim.end_to_end.history import Asked
+    from konvene.sim.end_to_end.run import Whole
+
+__all__ = ["SHARE_PROMISES", "BooksAreKept", "unread"]
+
+TERMINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED)
+SELDOM = 20
+"""Checks between two looks at what takes long to look at."""
+LATE_S = 1.0
+
+
+class Contents:
+    """Which offsets of a log that transactions write to have what, by its bytes."""
+
+    def __init__(self, disk: SimDisk, folder: str) -> None:
+        self._reader = LogReader(disk, folder)
+        self._open: dict[int, list[int]] = {}
+        self.markers: set[int] = set()
+        self.aborted: set[int] = set()
+        self.committed: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"<{len(self.committed)} committed, {len(self.aborted)} aborted, {len(self.markers)} markers>"
+
+    def look(self) -> Contents:
+        """Read on."""
+        for header, batch in self._reader.fresh():
+            offsets = range(header.base_offset, header.next_offset)
+            if not header.is_control:
+                self._open.setdefault(header.producer_id, []).extend(offsets)
+                continue
+            self.markers.update(offsets)
+            marker = next(map(read_end_marker, records(batch, header)), None)
+            ended = self._open.pop(header.producer_id, [])
+            is_good = marker is not None and marker.committed
+            (self.committed if is_good else self.aborted).update(ended)
+        return self
+
+
+class KeptBook(Book):
+    """The book of a share partition, for all lives of the broker; it knows what the log has."""
+
+    def __init__(self, run: Whole, key: SharePartitionKey, topic: str) -> None:
+        super().__init__(key, self._tell, Counter())
+        self.run = run
+        self.place = TopicPartition(topic, key.partition)
+        self.read_committed = (
+            run.knobs.share.groups[key.group_id]["share.isolation.level"] == "read_committed"
+        )
+        self.contents: Contents | None = None
+        self.ends: set[int] = set()
+        """Offsets of which a member has said what ends them, and was believed."""
+        self.often: dict[int, int] = {}
+        """For the how manieth time an offset was delivered at most."""
+
+    def _tell(self, broken: Broken) -> None:
+        self.run.loop.halt(Violation(broken.promise, broken.why))
+
+    def _look(self) -> Contents | None:
+        if self.place.topic != OUTPUT:
+            return None
+        if self.contents is None:
+            self.contents = Contents(self.run.host.disk, f"{DATA}/{self.place}")
+        return self.contents.look()
+
+    def is_nothing(self, offset: int) -> bool:
+        """Whether there is nothing for this group at the offset."""
+        found = self.contents
+        return found is not None and (
+            offset in found.markers or (self.read_committed and offset in found.aborted)
+        )
+
+    def is_done(self, offset: int) -> bool:
+        """Whether there is a reason that nobody gets this offset any more."""
+        given_up = self.often.get(offset, 0) >= self.terms.delivery_count_limit
+        return offset in self.ends or given_up or self.is_nothing(offset)
+
+    def _acquire(self, member: str, offset: int, entry: Entry, count: int) -> None:
+        super()._acquire(member, offset, entry, count)
+        self.often[offset] = max(count, self.often.get(offset, 0))
+        found = self._look() if self.read_committed else None
+        if found is not None and offset not in found.committed and offset not in found.markers:
+            self._wrong(
+                "OnlyWhatIsCommitted", f"{member} gets {offset} of a transaction that was not committed"
+            )
+
+    def acknowledged(
+        self, owner: object, member: str, acks: Iterable[Acknowledged], change: Change | None, now_ms: int
+    ) -> None:
+        said = tuple(acks)
+        super().acknowledged(owner, member, said, change, now_ms)
+        self.ends.update(offset for offset, kind in each(said) if kind in FINAL)
+
+    def moved(self, start: int, log_start: int) -> None:
+        if start > self.start and self._look() is not None:
+            for offset in range(self.start, start):
+                if self.is_nothing(offset):
+                    self.entries[offset] = Entry(DONE)
+        super().moved(start, log_start)
+
+
+class BooksAreKept(Promise):
+    """Nobody gets what another one has within its lock, nor what was acknowledged; deliveries are counted and
+    are not more than may be; the start passes over nothing but what is done. A lock that ended is taken off
+    within a second, and who has what is what the books say."""
+
+    def __init__(self, run: Whole) -> None:
+        super().__init__(run)
+        self.books: dict[SharePartitionKey, KeptBook] = {}
+        self._awake_s = 0.0
+
+    def made(self, broker: Broker) -> None:
+        """A broker is about to begin: its share partitions are watched."""
+        if not self.run.knobs.share.groups:
+            return
+
+        def book_of(key: SharePartitionKey) -> Book:
+            if key not in self.books:
+                self.books[key] = KeptBook(self.run, key, broker.topics.by_id[key.topic_id].name)
+            return self.books[key]
+
+        broker.sharing = WatchedSharing(broker, book_of, self._gone)
+        for book in self.books.values():
+            book.contents = None
+
+    def _gone(self, group_id: str, member_id: str) -> None:
+        for served in serving(self.run):
+            held = self.books[served.key].held_by(member_id) if served.key.group_id == group_id else None
+            if held is not None:
+                why = f"{served.key}: {member_id} is gone, and has {held}"
+                self.run.loop.halt(Violation("MembersThatAreGoneHoldNothing", why))
+
+    def settled(self) -> None:
+        if self.run.was_asleep(BROKER, self.run.loop.now - LATE_S):
+            return
+        for served in serving(self.run):
+            book = self.books[served.key]
+            late = book.late(round((self.run.loop.now - LATE_S) * 1000))
+            if late is not None:
+                self.broken(f"{served.key}: the lock of {late} has ended: {book.entries[late]!r}")
+            wrong = book.differs(served.core.in_flight())
+            if wrong is not None:
+                self.broken(f"{served.key}: {wrong}")
+
+
+class AcceptedIsSeenNoMore(Promise):
+    """What a member was answered that it acknowledged for good comes with no answer to a ShareFetch that was
+    sent after that; and no delivery is counted higher than the limit. A consumer hears of nothing as
+    acknowledged but what its broker took."""
+
+    def __init__(self, run: Whole) -> None:
+        super().__init__(run)
+        self._ended: dict[SharePartitionKey, dict[int, int]] = defaultdict(dict)
+        """When each offset was answered, by the clock of the history."""
+        self._taken: Counter[tuple[str, Uuid, int, int]] = Counter()
+        """What a client was answered, and has not told its caller: who, where, which offset."""
+        self._told: deque[tuple[float, str, Uuid, int, tuple[int, ...]]] = deque()
+        """What callers were told and was not compared yet: when, who, where, which offsets."""
+        self._ids: dict[str, Uuid] = {}
+        limit = run.knobs.share.settings.get("group.share.delivery.count.limit", "0")
+        self._limit = int(limit)
+
+    def answered(self, asked: Asked, answer: Any) -> None:
+        request = asked.request
+        if not isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest) or answer.error_code:
+            return
+        is_fetch = isinstance(request, ShareFetchRequest)
+        group_id = request.group_id or ""
+        said = {
+            (Uuid(topic.topic_id), row.partition_index): row
+            for topic in answer.responses
+            for row in topic.partitions
+        }
+        for (topic_id, index), row in said.items() if is_fetch else ():
+            self._came(asked, SharePartitionKey(group_id, topic_id, index), row.acquired_records)
+        for topic in request.topics:
+            for partition in topic.partitions:
+                row = said.get((Uuid(topic.topic_id), partition.partition_index))
+                if row is None or (row.acknowledge_error_code if is_fetch else row.error_code):
+                    continue
+                key = SharePartitionKey(group_id, Uuid(topic.topic_id), partition.partition_index)
+                if partition.acknowledgement_batches:
+                    self._took(asked, key, partition.acknowledgement_batches)
+
+    def _came(self, asked: Asked, key: SharePartitionKey, acquired: Iterable[Any]) -> None:
+        ended = self._ended[key]
+        for row in acquired:
+            if not 1 <= row.delivery_count <= self._limit:
+                self.broken(f"{asked.who} got {row} of {key}, where {self._limit} deliveries may be")
+            for offset in range(row.first_offset, row.last_offset + 1):
+                if ended.get(offset, asked.began) < asked.began:
+                    self.broken(
+                        f"{asked.who} got {key} offset {offset} for the {row.delivery_count}. time, asked at"
+                        f" {asked.began}; at {ended[offset]} it was answered that it is acknowledged"
+                    )
+
+    def _took(self, asked: Asked, key: SharePartitionKey, batches: Iterable[Any]) -> None:
+        now = self.run.history.tick()
+        acks = (Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches)
+        for offset, kind in each(acks):
+            self._taken[asked.who, key.topic_id, key.partition, offset] += 1
+            if kind in FINAL:
+                self._ended[key].setdefault(offset, now)
+
+    def shared(self, client: Client, record: ShareRecord) -> None:
+        """What is delivered is what stands there."""
+        self._ids[record.topic] = record.topic_id
+        if record.topic not in self.run.topics:
+            return
+        place = TopicPartition(record.topic, record.partition)
+        self.run.look(place)
+        stands = self.run.mirror.at(place, record.offset)
+        if stands != record.value:
+            self.broken(
+                f"{client.who} got {record.value!r} at {place} offset {record.offset}, not {stands!r}"
+            )
+
+    def acknowledged(self, client: Client, place: TopicPartition, offsets: tuple[int, ...]) -> None:
+        topic_id = self._ids.get(place.topic)
+        if topic_id is not None:
+            self._told.append((self.run.loop.now, client.who, topic_id, place.partition, offsets))
+
+    def settled(self) -> None:
+        """Who waits for an answer may hear of it before this promise does, at the same time."""
+        while self._told and self._told[0][0] < self.run.loop.now:
+            _, who, topic_id, index, offsets = self._told.popleft()
+            for offset in offsets:
+                if not self._taken[who, topic_id, index, offset]:
+                    self.broken(f"{who} was told that {topic_id}-{index} offset {offset} is acknowledged")
+                self._taken[who, topic_id, index, offset] -= 1
+
+
+class AcknowledgedIsWritten(Promise):
+    """What was answered as acknowledged is so in the state of the share coordinator, in every life."""
+
+    def started(self) -> None:
+        self.run.check_when_loaded(self._all_there)
+
+    def settled(self) -> None:
+        if self.run.checks % SELDOM == 0:
+            self._all_there()
+
+    def calm(self) -> None:
+        self._all_there()
+
+    def ended(self) -> None:
+        self._all_there()
+
+    def _all_there(self) -> None:
+        states = {key: state for shard in state_shards(self.run) for key, state in shard.states.items()}
+        for key, book in books(self.run).items():
+            state = states.get(key)
+            if state is None:  # Its coordinator is loading.
+                continue
+            done = {o for b in state.batches if b.delivery_state in TERMINAL
+                    for o in range(b.first_offset, b.last_offset + 1)}  # fmt: skip
+            for offset, said in book.answered.items():
+                if offset >= state.start_offset and offset not in done:
+                    self.broken(f"{key} offset {offset} was answered {said}, and what is written is {state}")
+
+
+class EveryRecordEnds(Promise):
+    """When all is calm each record was accepted, rejected, or delivered as often as may be."""
+
+    def calm(self) -> None:
+        left = unread(self.run)
+        if left:
+            self.broken("; ".join(left[:5]))
+        for key, book in books(self.run).items():
+            book._look()
+            for offset in range(book.start):
+                if not book.is_done(offset):
+                    self.broken(
+                        f"{key} passed over {offset}, which nobody has acknowledged and which was delivered"
+                        f" {book.often.get(offset, 0)} times"
+                    )
+
+
+class NobodyWaitsInVain(Promise):
+    """No ShareFetch waits for as much as a second while there is a record that it could have."""
+
+    def __init__(self, run: Whole) -> None:
+        super().__init__(run)
+        self._since: dict[Any, float] = {}
+
+    def began(self) -> None:
+        self._since.clear()
+
+    def settled(self) -> None:
+        now, before = self.run.loop.now, self._since
+        self._since = {}
+        if self.run.was_asleep(BROKER, now - LATE_S) or self.run.disk_has_failed:
+            return
+        for served in serving(self.run):
+            if not served.can_acquire or served.core.next_fetch_offset >= served.upto():
+                continue
+            for watch in served.waiting:
+                fetch: Any = getattr(watch, "fetch", None)
+                if fetch.request.min_bytes > 1 or not fetch.turn.is_open:
+                    continue
+                since = self._since[watch] = before.get(watch, now)
+                if now - since > LATE_S:
+                    self.broken(
+                        f"{fetch.member_id} waits since {since:.3f} s for {served.key}, where there is"
+                        f" {served.core.next_fetch_offset} of {served.upto()}: {served.core!r}"
+                    )
+
+
+class ShareStateIsItsLog(Promise):
+    """What a share coordinator knows is the fold of replay over its log, as it stands on the disk."""
+
+    def __init__(self, run: Whole) -> None:
+        super().__init__(run)
+        self._shadows: dict[int, tuple[LogReader, ShareStateShard]] = {}
+
+    def began(self) -> None:
+        self._shadows.clear()
+
+    def settled(self) -> None:
+        disk, broker = self.run.host.disk, self.run.host.broker
+        if disk.dead or self.run.host.is_sick or broker is None or not self.run.knobs.share.groups:
+            return
+        for coordinator in broker.share_states.all():
+            index = int(coordinator.name.rpartition("-")[2])
+            if coordinator.state != "active" or kept(coordinator):
+                continue
+            assert isinstance(coordinator.core, ShareStateShard)
+            if index not in self._shadows:
+                reader = LogReader(disk, f"{DATA}/{SHARE_STATE_TOPIC}-{index}")
+                self._shadows[index] = reader, ShareStateShard(coordinator.core.updates_per_snapshot)
+            reader, shadow = self._shadows[index]
+            for header, batch in reader.fresh():
+                for _, _, record in SHARE_STATE_SPEECH.read(batch, header):
+                    shadow.replay(record)
+            live, told = coordinator.core.states, shadow.states
+            for key in sorted(live.keys() | told.keys()):
+                if _written(live.get(key)) != _written(told.get(key)):
+                    self.broken(f"{key}: live {live.get(key)}, by its log {told.get(key)}")
+
+
+def _written(state: SharePartitionState | None) -> SharePartitionState | None:
+    """Without the number of updates: where the log was cut, one who reads it begins to count there."""
+    return None if state is None else state._replace(updates=0)
+
+
+SHARE_PROMISES: tuple[type[Promise], ...] = (
+    BooksAreKept,
+    AcceptedIsSeenNoMore,
+    AcknowledgedIsWritten,
+    EveryRecordEnds,
+    NobodyWaitsInVain,
+    ShareStateIsItsLog,
+)
+
+
+# --- where to look -------------------------------------------------------------------------------
+
+
+def books(run: Whole) -> dict[SharePartitionKey, KeptBook]:
+    """The books of this run."""
+    return next(p for p in run.promises if isinstance(p, BooksAreKept)).books
+
+
+def serving(run: Whole) -> Iterator[Served]:
+    """The share partitions that serve."""
+    broker = run.host.broker
+    if broker is not None and run.host.is_up and run.knobs.share.groups:
+        for served in broker.sharing.served.values():
+            if served.loaded:
+                yield served
+
+
+def state_shards(run: Whole) -> Iterator[ShareStateShard]:
+    """The share coordinators that serve."""
+    broker = run.host.broker
+    if broker is not None and run.host.is_up:
+        for coordinator in broker.share_states.all():
+            if coordinator.state == "active" and isinstance(coordinator.core, ShareStateShard):
+                yield coordinator.core
+
+
+def kept(coordinator: Coordinator) -> bool:
+    """Whether it has taken in what is not in its log yet."""
+    journal = coordinator._journal
+    assert isinstance(journal, Journal)
+    return bool(journal.kept)
+
+
+def unread(run: Whole) -> list[str]:
+    """Which share groups are not through with what, and where they are."""
+    broker, found = run.host.broker, []
+    if broker is None:
+        return ["there is no broker"] if run.knobs.share.groups else []
+    for group, topics in run.knobs.share.topics.items():
+        for place in run.places(topics):
+            key = SharePartitionKey(group, broker.topics.by_name[place.topic].id, place.partition)
+            served, partition = broker.sharing.served.get(key), broker.partitions.get(*place)
+            if partition is None:
+                found.append(f"{key} has no partition")
+            elif served is None or not served.loaded or served.core.start_offset < partition.end_offset:
+                found.append(f"{group} is in {place} at {served and served.core!r} of {partition.end_offset}")
+    return found

@@ -1,0 +1,178 @@
+"""Clients of a whole run that consume, transform and produce in transactions, and what is promised of them.
+
+A client reads, writes one record to the output for each that it read, and commits how far it has come, all in
+one transaction of `konvene.client`. Where a transaction comes to nothing it goes back to where it began. Its
+transactional id is its own over all of its lives, so that who comes back fences who it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from konvene.broker.broker import Broker
+from konvene.client.consumer.classic_member import MemberSettings
+from konvene.client.consumer.consumer import Consumed, Consumer
+from konvene.client.errors import ClientError, TransactionFailed
+from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.client.producer.transaction_state import State
+from konvene.client.producer.transactional import TransactionalProducer
+from konvene.codec.batches import read_end_marker, records
+from konvene.sim.end_to_end.broker import DATA
+from konvene.sim.end_to_end.invariant import Promise
+from konvene.sim.end_to_end.mirror import LogReader
+from konvene.transactions.shard import TransactionShard
+from konvene.transactions.state import AT_REST
+
+if TYPE_CHECKING:
+    from konvene.sim.end_to_end.clients import Client
+
+__all__ = ["OUTPUT", "PARTITIONS", "TRANSACTS", "ExactlyOnce", "NothingStaysOpen", "transact"]
+
+OUTPUT = "output"
+TRANSACTS = "transact"
+"""The job of such a client."""
+PARTITIONS = 2
+
+
+async def transact(client: Client, cluster: Cluster) -> None:
+    """Do so until told to leave."""
+    t, spec = client.world.timeouts, client.spec
+    member = MemberSettings(
+        session_timeout_ms=t.session_ms, rebalance_timeout_ms=t.rebalance_ms,
+        heartbeat_interval_ms=t.heartbeat_ms, metadata_max_age_ms=t.metadata_ms,
+        group_instance_id=spec.instance_id,
+    )  # fmt: skip
+    consumer = Consumer(
+        cluster, spec.group, auto_offset_reset="earliest", auto_commit=False,
+        max_poll_records=spec.most_records, assignors=spec.assignors, member=member,
+    )  # fmt: skip
+    producer = TransactionalProducer(
+        cluster, f"x-{spec.name}", transaction_timeout_ms=2 * t.session_ms,
+        transaction_version=spec.transaction_version, request_timeout_ms=t.request_ms,
+        delivery_timeout_ms=2 * t.api_ms, clock_ms=client.world.wall_ms,
+    )  # fmt: skip
+    await producer.init_transactions()
+    client.read_to = {}
+    consumer.subscribe(spec.topics, on_assigned=client.assigned)
+    client.consumer = consumer
+    try:
+        while not client.leaving:
+            found = await consumer.poll(timeout_ms=1_000)
+            for record in found:
+                client.world.read(client, record)
+            if found and not await _transaction(client, consumer, producer, found):
+                _go_back(client, consumer, found)
+    finally:
+        with contextlib.suppress(ClientError):
+            await consumer.close()
+        client.consumer = None
+    with contextlib.suppress(ClientError):
+        await producer.close()
+
+
+async def _transaction(
+    client: Client, consumer: Consumer, producer: TransactionalProducer, found: Sequence[Consumed]
+) -> bool:
+    """Whether it was committed. Raises `ClientError` where the producer is of no use any more, or nobody
+    knows what came of it."""
+    offsets = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in found}
+    producer.begin_transaction()
+    try:
+        for record in found:
+            value = f"{client.spec.group} {record.topic} {record.partition} {record.offset}".encode()
+            await producer.send(OUTPUT, value, partition=record.partition % PARTITIONS)
+        await producer.flush()
+        await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        if client.chance.random() > 0.1:
+            await producer.commit_transaction()
+            return True
+    except TransactionFailed:
+        pass
+    except ClientError:
+        if producer.state is not State.ABORTABLE_ERROR:
+            raise
+    await producer.abort_transaction()
+    return False
+
+
+def _go_back(client: Client, consumer: Consumer, found: Sequence[Consumed]) -> None:
+    first: dict[TopicPartition, int] = {}
+    for record in found:
+        first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+    for place, offset in first.items():
+        if place in consumer.positions:
+            consumer.seek(place, offset)
+            client.read_to.pop(place, None)
+
+
+class ExactlyOnce(Promise):
+    """Of each record that was read in transactions there is one record in the output, among those whose
+    transactions were committed."""
+
+    def _committed(self) -> dict[bytes, int]:
+        """How often each value stands there and counts."""
+        counts: dict[bytes, int] = {}
+        for index in range(PARTITIONS):
+            held: dict[int, list[bytes]] = {}
+            for header, batch in LogReader(self.run.host.disk, f"{DATA}/{OUTPUT}-{index}").fresh():
+                if not header.is_control:
+                    values = [record.value or b"" for record in records(batch, header)]
+                    held.setdefault(header.producer_id, []).extend(values)
+                    continue
+                marker = next(map(read_end_marker, records(batch, header)), None)
+                values = held.pop(header.producer_id, [])
+                for value in values if marker is not None and marker.committed else ():
+                    counts[value] = counts.get(value, 0) + 1
+        return counts
+
+    def settled(self) -> None:
+        """None is there twice, whenever one looks; it is looked at now and then."""
+        if self.run.knobs.transactors and self.run.checks % 40 == 0 and not self.run.host.disk.dead:
+            self._at_most_once()
+
+    def _at_most_once(self) -> dict[bytes, int]:
+        counts = self._committed()
+        for value, count in counts.items():
+            if count > 1 and not self.run.may_lose_records:
+                self.broken(f"{value!r} stands {count} times in the output")
+        return counts
+
+    def calm(self) -> None:
+        if not self.run.knobs.transactors or self.run.may_lose_records:
+            return
+        counts = self._at_most_once()
+        groups = {c.group: c.topics for c in self.run.knobs.clients if c.job == TRANSACTS}
+        for group, topics in sorted(groups.items()):
+            for place in self.run.places(topics):
+                for offset in range(self.run.mirror.end(place)):
+                    value = f"{group} {place.topic} {place.partition} {offset}".encode()
+                    if value not in counts:
+                        self.broken(f"{group} read {place} offset {offset}, and made nothing of it")
+
+
+class NothingStaysOpen(Promise):
+    """When all clients are gone, and the time of what they left open is up, no transaction is open: not in a
+    coordinator, not in a partition, and no offset is pending."""
+
+    def ended(self) -> None:
+        broker = self.run.host.broker
+        if not self.run.knobs.transactors or broker is None:
+            return
+        left = [f"{t!r}" for shard in _shards(broker) for t in shard.transactions.values()
+                if t.state not in AT_REST]  # fmt: skip
+        left += [
+            f"producer {producer_id} in {partition}"
+            for partition in broker.partitions
+            for producer_id, known in partition.log.producers.by_id.items()
+            if known.transaction_start is not None
+        ]
+        left += [f"{p} in __consumer_offsets-{i}" for i, shard in self.run.shards()
+                 for p in shard.pending.by_producer]  # fmt: skip
+        if left:
+            self.broken("; ".join(left[:5]))
+
+
+def _shards(broker: Broker) -> list[TransactionShard]:
+    return [c.core for c in broker.transactions.all() if isinstance(c.core, TransactionShard)]

@@ -1,7 +1,0 @@
-"""Everything that can happen to a small group: all interleavings on the real core, breadth first."""
-
-from __future__ import annotations
-
-from konvene.sim.exhaust.search import ExhaustReport, ExhaustViolation, exhaust
-
-__all__ = ["ExhaustReport", "ExhaustViolation", "exhaust"]

@@ -1,0 +1,192 @@
+"""A streams application as far as its state goes: processes with a disk, members with tasks, and changelogs.
+
+The clock is ticks: in one of them every member sends one heartbeat. What a member says and hears is the
+client's (`client.streams.membership`); here is what it does with its tasks in between.
+
+    a task with state     is in changelogs, the more records the longer it has run
+    a copy                is on the disk of a process, up to some record; it stays there when nobody has it
+    a task is processing  on the one member that is active, has all records of the changelogs in its copy and
+                          appends some in each tick; one without state at once
+    whoever restores      active, standby or warm-up, gets so many records nearer to the end in a tick
+
+Members report as KIP-1071 has it: of a task that is processing the end for both; of one that is restored its
+position and the end; of what lies on the disk and nobody of the process has, the position alone. They give up
+and take at once, so the next heartbeat says so.
+
+Simpler than it is: copies restore independently of each other, a crash leaves each copy as far as it was, and
+nobody deletes what lies on a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from konvene.client.errors import ConnectionLost
+from konvene.client.membership.state_machine import State
+from konvene.client.streams.membership import StreamsMembership
+from konvene.client.streams.tasks import Assignment, InternalTopic, Subtopology, Task, Topology
+
+__all__ = ["GROUP", "Application", "Process", "Thread", "topology_of"]
+
+GROUP = "app"
+
+
+@dataclass(eq=False, slots=True)
+class Thread:
+    """One member of the group. `running`: the active tasks that it is processing."""
+
+    process: Process
+    machine: StreamsMembership
+    running: set[Task] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        return self.machine.member_id
+
+    @property
+    def has(self) -> Assignment:
+        return self.machine.held
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """A directory on a disk, and members that share it. Who comes with another disk is another process."""
+
+    name: str
+    process_id: str
+    threads: list[Thread] = field(default_factory=list)
+    disk: dict[Task, int] = field(default_factory=dict)
+    """How far each copy is."""
+    started: int = 0
+
+
+class Application:
+    """See the top of this file."""
+
+    def __init__(
+        self, topology: Topology, ends: dict[Task, int], stateless: set[Task], restores: int, writes: int
+    ) -> None:
+        self.topology = topology
+        self.ends = ends
+        """By task with state, how many records its changelogs have."""
+        self.tasks = [*ends, *sorted(stateless)]
+        self.processes: dict[str, Process] = {}
+        """Those that live."""
+        self._away: dict[str, Process] = {}
+        self._restores, self._writes = restores, writes
+
+    def __repr__(self) -> str:
+        return f"<application: {len(self.processes)} processes, {len(self.tasks)} tasks>"
+
+    def threads(self) -> Iterator[Thread]:
+        for process in self.processes.values():
+            yield from process.threads
+
+    # --- what happens to it ---
+
+    def start(self, name: str, threads: int) -> None:
+        """A process comes; if it was there before and its disk still is, with that."""
+        process = self._away.pop(name, None) or Process(name, f"{name}-dir")
+        self.processes[name] = process
+        for _ in range(threads):
+            self.add_thread(name)
+
+    def add_thread(self, name: str) -> None:
+        process = self.processes[name]
+        process.started += 1
+        member_id = f"{name}-{process.started}"
+        machine = StreamsMembership(GROUP, member_id, self.topology, process_id=process.process_id)
+        process.threads.append(Thread(process, machine))
+
+    def stop(self, name: str) -> list[Thread]:
+        """A process ends; its members, which may say goodbye or not."""
+        process = self._away[name] = self.processes.pop(name)
+        threads, process.threads = process.threads, []
+        return threads
+
+    def stop_thread(self, name: str) -> Thread:
+        """The youngest member ends."""
+        return self.processes[name].threads.pop()
+
+    def lose_disk(self, name: str) -> None:
+        """What was on the disk of a process that is away is lost."""
+        del self._away[name]
+
+    # --- what it does by itself ---
+
+    def work(self) -> None:
+        """A tick: append to changelogs where tasks are processing, restore where they are not."""
+        for thread in self.threads():
+            for task in thread.running:
+                if task in self.ends:
+                    self.ends[task] += self._writes
+                    thread.process.disk[task] = self.ends[task]
+        for thread in self.threads():
+            disk, has = thread.process.disk, thread.has
+            for role in has:
+                for task in role - thread.running if thread.running else role:
+                    if task in self.ends:
+                        disk[task] = min(self.ends[task], disk.get(task, 0) + self._restores)
+            thread.running |= {t for t in has.active - thread.running if self.lag(thread.process, t) == 0}
+
+    def lag(self, process: Process, task: Task) -> int:
+        """By how many records the copy of a process is behind; 0 where there is no state."""
+        return self.ends[task] - process.disk.get(task, 0) if task in self.ends else 0
+
+    def caught_up(self, task: Task, acceptable: int) -> frozenset[str]:
+        """The living processes whose copy is behind by no more than this."""
+        least = self.ends[task] - acceptable
+        return frozenset(
+            name for name, process in self.processes.items() if process.disk.get(task, 0) >= least
+        )
+
+    def not_processing(self) -> list[Task]:
+        """The tasks that nobody is processing."""
+        running = {task for thread in self.threads() for task in thread.running}
+        return [task for task in self.tasks if task not in running]
+
+    # --- what it says and hears ---
+
+    def report(self, thread: Thread) -> None:
+        """What the member could say of copies with its next heartbeat."""
+        process = thread.process
+        others: set[Task] = set()
+        for other in process.threads:
+            if other is not thread:
+                others.update(*other.has)
+        offsets = {task: offset for task, offset in process.disk.items() if task not in others}
+        mine = {task for role in thread.has for task in role}
+        ends = {task: self.ends[task] for task in offsets if task in mine}
+        thread.machine.report(offsets, ends)
+
+    def hears(self, thread: Thread, answer: Any, now_ms: int) -> set[Task]:
+        """An answer, or None where none came; the active tasks that the member takes over."""
+        machine, had = thread.machine, thread.has.active
+        if answer is None:
+            machine.failed(ConnectionLost("the coordinator is gone"), now_ms)
+            return set()
+        machine.answered(answer, now_ms)
+        if machine.state is State.FAILED:
+            raise AssertionError(f"{thread.name} fails: {machine.error}")
+        if machine.state is State.LOST:
+            machine.released(now_ms)
+            thread.running.clear()
+            return set()
+        machine.took(machine.life, machine.turn, machine.target)
+        thread.running &= thread.has.active
+        return set(thread.has.active - had)
+
+
+def topology_of(counts: list[tuple[int, bool]]) -> tuple[Topology, dict[str, int]]:
+    """Subtopologies with so many tasks each, with state or without; and all topics that they need."""
+    parts, topics = [], {}
+    for number, (count, stateful) in enumerate(counts):
+        topics[f"in-{number}"] = count
+        changelogs: tuple[InternalTopic, ...] = ()
+        if stateful:
+            changelogs = (InternalTopic(f"{GROUP}-store-{number}-changelog"),)
+            topics[changelogs[0].name] = count
+        parts.append(Subtopology(f"{number}", (f"in-{number}",), state_changelog_topics=changelogs))
+    return Topology(tuple(parts)), topics

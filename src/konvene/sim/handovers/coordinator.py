@@ -1,0 +1,131 @@
+"""A coordinator for scenarios of hand-overs: the shard that serves, its log, its timers and a clock.
+
+It is asked one thing at a time, everything that is written is durable at once, and there is no network. That
+is a tenth of what `sim.transcript.sandbox` costs, which holds everything against every promise on the way;
+both are asked
+in the same words, and a run is the same on either (`tests/sim/handovers/test_handovers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig
+from konvene.configs.group_configs import GroupConfigs
+from konvene.groups.assignors import OFFERED
+from konvene.groups.assignors.tasks.contract import TaskAssignor
+from konvene.groups.shard import GroupShard
+from konvene.groups.streams.assignors import TASK_ASSIGNORS
+from konvene.groups.streams.group import StreamsGroup
+from konvene.shard.contract import Arm, Context, Outcome
+from konvene.shard.image import Topic, Topics
+
+__all__ = ["Coordinator", "Host", "topics_of"]
+
+START_MS = 1_000_000
+
+
+class Coordinator(Protocol):
+    """What a scenario is run on."""
+
+    topics: Topics
+
+    @property
+    def shard(self) -> GroupShard: ...
+
+    @property
+    def now_ms(self) -> int: ...
+
+    def ask(self, who: str, request: Any, version: int) -> Any:
+        """The answer to a request."""
+
+    def advance(self, ms: int) -> None:
+        """Let time pass."""
+
+    def restart(self) -> None:
+        """Forget all but the log."""
+
+    def set_config(self, *changes: tuple[str, str]) -> None:
+        """Other settings, from now on."""
+
+
+class Host:
+    """See the top of this file."""
+
+    def __init__(
+        self, settings: Mapping[str, str], assignors: Mapping[str, TaskAssignor] = TASK_ASSIGNORS
+    ) -> None:
+        self.topics = Topics([])
+        self.now_ms = START_MS
+        self.shard = GroupShard()
+        self._settings, self._assignors = dict(settings), assignors
+        self._log: list[Any] = []
+        self._due: dict[Any, int] = {}
+        self._none_before_ms = 0
+        """No timer rings sooner; most are moved before they do."""
+        self._asked = 0
+        self.set_config()
+
+    def __repr__(self) -> str:
+        return f"<host at {self.now_ms} ms: {len(self._log)} records, {len(self._due)} timers>"
+
+    def set_config(self, *changes: tuple[str, str]) -> None:
+        self._settings |= dict(changes)
+        self._config, _ = BrokerConfig.load(overrides=list(self._settings.items()))
+        self._group_configs = GroupConfigs(self._config)
+
+    def ask(self, who: str, request: Any, version: int) -> Any:
+        self._asked += 1
+        outcome = self.shard.handle(request, self._context(self._asked, who, version))
+        self._take(outcome)
+        return next(reply.response for reply in outcome.replies if reply.waiter == self._asked)
+
+    def advance(self, ms: int) -> None:
+        until = self.now_ms + ms
+        while self._none_before_ms <= until:
+            at, key = min(((at, key) for key, at in self._due.items()), default=(until + 1, None))
+            self._none_before_ms = at
+            if at <= until:
+                self.now_ms = max(self.now_ms, at)
+                del self._due[key]
+                self._take(self.shard.expire(key, self._context()))
+        self.now_ms = until
+
+    def restart(self) -> None:
+        self.shard = GroupShard()
+        self._due.clear()
+        for record in self._log:
+            self.shard.replay(record)
+        self._take(self.shard.load(self._context()))
+
+    def _context(self, waiter: int = 0, who: str = "", version: int = 0) -> Context:
+        return Context(
+            self.now_ms, self._config, waiter, version, who, "/127.0.0.1", (f"fresh-{self._asked}",),
+            self.topics, self._group_configs, OFFERED, self._assignors,
+        )  # fmt: skip
+
+    def _take(self, outcome: Outcome) -> None:
+        for record in outcome.records:
+            self._log.append(record)
+            self.shard.replay(record)
+        for record in outcome.soft_records:
+            self.shard.replay(record)
+        for timer in outcome.timers:
+            if not isinstance(timer, Arm):
+                self._due.pop(timer.key, None)
+            elif not (timer.unless_armed and timer.key in self._due):
+                self._due[timer.key] = at = self.now_ms + timer.after_ms
+                self._none_before_ms = min(at, self._none_before_ms)
+
+
+def topics_of(names: Mapping[str, int]) -> Topics:
+    """Topics with so many partitions each."""
+    return Topics([Topic(name, Uuid(name.encode().ljust(16, b"-")[:16]), n) for name, n in names.items()])
+
+
+def group_of(host: Coordinator, group_id: str) -> StreamsGroup | None:
+    """The group, if it is there."""
+    found = host.shard.groups.get(group_id)
+    return found if isinstance(found, StreamsGroup) else None

@@ -1,0 +1,197 @@
+"""What is promised of share groups as they are, live and in the log: members, epochs, share partitions.
+
+A group is looked at when it changed, and all of them at every look. SH: share groups; what they share with
+consumer groups has the number that it has there (M). What is promised of records is in `sim.share`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.groups.share.group import ShareGroup, Soft
+from konvene.groups.share.work import INITIALIZE_STATE
+from konvene.sim.world.event import NOTHING, Event, Promise
+
+KINDS = ("share",)
+
+
+def touched(event: Event) -> Iterator[tuple[str, ShareGroup | None, ShareGroup]]:
+    """The share groups that an event changed, or all at a look: name, before, after."""
+    if event.changed or event.whole:
+        for name, group in event.after.groups.items():
+            if isinstance(group, ShareGroup):
+                old = event.before.groups.get(name)
+                yield name, old if isinstance(old, ShareGroup) else None, group
+
+
+def as_logged(group: ShareGroup) -> ShareGroup:
+    """What of it the log tells."""
+    return replace(group, soft=Soft(), reached_ms={})
+
+
+class ShareGroupsAreTheirLog(Promise):
+    """SH14, G1: what is known of a share group, its members, their assignments and epochs, is what its log
+    says; and a restart changes nothing of what was not lost."""
+
+    def after(self, event: Event) -> None:
+        for name, _, group in touched(event):
+            stored = event.shell.shadow.groups.get(name)
+            assert isinstance(stored, ShareGroup), f"{group!r} is {stored!r} in the log"
+            live, told = as_logged(group), as_logged(stored)
+            assert live == told, f"{name}: live {live!r} {live}, in the log {told!r} {told}"
+        if event.kind == "loaded" and event.before is not NOTHING and not event.lost:
+            for name, old in event.before.groups.items():
+                now = event.after.groups.get(name)
+                if isinstance(old, ShareGroup) and isinstance(now, ShareGroup):
+                    same = as_logged(now) == as_logged(old)
+                    assert same, f"{name} was {as_logged(old)}, and is loaded as {as_logged(now)}"
+
+
+class ShareEpochsAreInOrder(Promise):
+    """M2: no member is ahead of the assignment, and that not ahead of the group; none of them goes back while
+    the group is there."""
+
+    def after(self, event: Event) -> None:
+        for name, old, group in touched(event):
+            assert group.assignment_epoch <= group.epoch, f"{group!r}: assigned at {group.assignment_epoch}"
+            for member in group.members.values():
+                current = member.current
+                ahead = current.epoch > group.assignment_epoch
+                assert not ahead, f"{name}: {member.member_id} is at {current.epoch}, ahead of {group!r}"
+                before = old.members.get(member.member_id) if old is not None else None
+                if before is not None and event.kind != "loaded":
+                    back = current.epoch < before.current.epoch
+                    assert not back, f"{name}: {member.member_id} went back from {before.current}"
+            if old is not None and event.kind != "loaded":
+                assert group.epoch >= old.epoch, f"{old!r} became {group!r}"
+                assert group.assignment_epoch >= old.assignment_epoch, f"{old!r} became {group!r}"
+
+
+class OnlyWhatHasBegunIsAssigned(Promise):
+    """SH11: a target has share partitions that the share coordinator has begun with, of topics that its
+    member reads; and a partition is not at the same time done and being deleted."""
+
+    def after(self, event: Event) -> None:
+        for name, old, group in touched(event):
+            state = group.state_topics
+            both = state.initialized.keys() & state.deleting.keys()
+            assert not both, f"{name}: {sorted(both)} is initialized, and being deleted"
+            if event.whole or (old is not None and old.assignment_epoch == group.assignment_epoch):
+                continue
+            for member_id, target in group.targets.items():
+                if member_id in group.members and (old is None or old.targets.get(member_id) != target):
+                    self._look(name, group, member_id)
+
+    def _look(self, name: str, group: ShareGroup, member_id: str) -> None:
+        reads = group.members[member_id].topics
+        for topic, partitions in group.targets[member_id].items():
+            begun = group.state_topics.initialized.get(topic)
+            assert begun is not None, f"{name}: {member_id} is to have {topic}, which has not begun"
+            early = set(partitions) - set(begun.partitions)
+            assert not early, (
+                f"{name}: {member_id} is to have {sorted(early)} of {topic}, which have not begun"
+            )
+            assert begun.name in reads, (
+                f"{name}: {member_id} is to have {begun.name}, and reads {sorted(reads)}"
+            )
+
+
+class MembersHaveTheirTarget(Promise):
+    """SH14: a member that was answered has what it is meant to have: nobody waits for anybody."""
+
+    def after(self, event: Event) -> None:
+        if not event.asks("ShareGroupHeartbeat") or event.error is not Errors.NONE:
+            return
+        group = event.after.groups.get(event.request.group_id)
+        if not isinstance(group, ShareGroup) or event.request.member_id not in group.members:
+            return
+        current = group.members[event.request.member_id].current
+        if current.epoch == group.assignment_epoch:
+            target = group.targets.get(event.request.member_id, {})
+            known, reads = event.shell.topics.by_id, group.members[event.request.member_id].topics
+            has, wanted = (
+                {t: frozenset(p) for t, p in told.items() if p and t in known and known[t].name in reads}
+                for told in (current.assigned, target)
+            )
+            assert has == wanted, f"{event.request.member_id} has {has}, and is meant to have {wanted}"
+        told = event.answer.member_epoch if event.answer is not None else None  # type: ignore[union-attr]
+        assert told == current.epoch, f"{event.request.member_id} is told {told}, and is at {current.epoch}"
+
+
+class StaleHeartbeatsAreFenced(Promise):
+    """M10: who comes with an epoch that is neither its present nor its last one is fenced; who is not known
+    joins with 0 alone."""
+
+    def after(self, event: Event) -> None:
+        if not event.asks("ShareGroupHeartbeat") or event.request.member_epoch <= 0:
+            return
+        group = event.before.groups.get(event.request.group_id)
+        known = group.members.get(event.request.member_id) if isinstance(group, ShareGroup) else None
+        epochs = () if known is None else (known.current.epoch, known.current.previous_epoch)
+        taken = event.error is Errors.NONE
+        assert not taken or event.request.member_epoch in epochs, f"{event.request} is taken, of {known}"
+
+
+class NewTopicsBegin(Promise):
+    """SH11, SH7: whoever joins or reads something else has what is missing asked for: partitions of a topic
+    that the group has nothing of begin where its reset says, those that were added begin at 0."""
+
+    def after(self, event: Event) -> None:
+        if event.outcome is None or event.kind != "asked":
+            return
+        for effect in event.outcome.effects:
+            if effect.verb != INITIALIZE_STATE:
+                continue
+            group = event.before.groups.get(effect.subject.group_id)
+            known = group.state_topics.initialized if isinstance(group, ShareGroup) else {}
+            after = event.after.groups[effect.subject.group_id]
+            for request in effect.subject.requests:
+                topic, index = request.key.topic_id, request.key.partition
+                had = topic in known
+                assert not (had and index in known[topic].partitions), f"{request}: it has begun"
+                assert not had or request.start_offset == 0, f"{request}: it was added to {known[topic]}"
+                listed = after.state_topics.initializing.get(topic)
+                noted = listed is not None and index in listed.partitions
+                assert noted, f"{request}: it is asked for, and not written down"
+
+
+class ShareSessionsAreTimed(Promise):
+    """M4, G11: each member has a session, and nobody else has."""
+
+    def after(self, event: Event) -> None:
+        if not (event.changed or event.whole) or event.kind == "append failed":
+            return
+        timers = event.shell.timers
+        for name, old, group in touched(event):
+            for member_id in group.members:
+                assert ("session", name, member_id) in timers, f"{name}: {member_id} has no session"
+            for member_id in (old.members.keys() if old is not None else set()) - group.members.keys():
+                assert ("session", name, member_id) not in timers, f"{name}: {member_id} is gone, timed"
+
+
+class OnlyEmptyGroupsAreAltered(Promise):
+    """SH7: an administrator alters or deletes the offsets of a group without members alone; what is altered
+    is at the group's next epoch, so that nobody who served it before can write any more; and a refusal
+    changes nothing."""
+
+    APIS = ("AlterShareGroupOffsets", "DeleteShareGroupOffsets")
+
+    def after(self, event: Event) -> None:
+        if not event.asks(*self.APIS) or event.answer is None or isinstance(event.answer, Errors):
+            return
+        wanted: Any = event.answer
+        group = event.before.groups.get(event.request.group_id)
+        has_members = isinstance(group, ShareGroup) and bool(group.members)
+        refused = wanted.response.error_code is Errors.NON_EMPTY_GROUP
+        assert refused == has_members, f"{event.request} is answered {wanted}, and there is {group!r}"
+        assert not refused or not event.changed, f"{event.request} is refused, and something is written"
+        now = event.after.groups.get(event.request.group_id)
+        epoch = group.epoch if isinstance(group, ShareGroup) else 0
+        if wanted.requests and event.asks(self.APIS[0]):
+            assert isinstance(now, ShareGroup), f"{event.request} made {now!r}"
+            assert now.epoch > epoch, f"{event.request} is taken at epoch {epoch}"
+            at = {request.state_epoch for request in wanted.requests}
+            assert at == {now.epoch}, f"{event.request} is asked at {at}, and the group is {now!r}"

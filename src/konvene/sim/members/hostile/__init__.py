@@ -1,0 +1,1 @@
+"""Dishonest members of each kind of group."""

@@ -1,0 +1,91 @@
+"""A client of share groups that is not honest, or has a bug: it acknowledges what others have.
+
+It knows the member ids of everybody, opens and closes sessions as it likes, in its own name alone: in the
+name of another it only speaks of records, which is refused, or done by who has them. What it acquires itself
+it seldom gives back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konvene.codec.uuid import Uuid
+from konvene.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from konvene.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from konvene.sim.world.process import Process
+
+if TYPE_CHECKING:
+    from konvene.sim.world.world import World
+
+VERSION = 2
+
+
+class HostileShare(Process):
+    """See the top of this file."""
+
+    def __init__(self, world: World, name: str, group: str) -> None:
+        super().__init__(world, name)
+        self.group = group
+        self.epoch = 0
+
+    def start(self) -> None:
+        super().start()
+        self.epoch = 0
+        self.later(1, self._tick)
+
+    def _tick(self) -> None:
+        random = self.world.random
+        self.later(random.randint(1, 4_000), self._tick)
+        random.choice([self._fetch, self._fetch, self._acknowledge, self._acknowledge, self._beat])()
+
+    def _place(self) -> tuple[Uuid, int]:
+        random = self.world.random
+        topic = random.choice(list(self.world.topics.by_name.values()))
+        return topic.id, random.choice([0, random.randrange(topic.partitions), topic.partitions, -1])
+
+    def _fetch(self) -> None:
+        random = self.world.random
+        topic_id, index = self._place()
+        self.epoch = random.choice([0, self.epoch, self.epoch + 1, -1])
+        request = ShareFetchRequest(
+            group_id=self.group, member_id=self.name, share_session_epoch=self.epoch,
+            max_wait_ms=random.choice([0, 500]), min_bytes=1, max_bytes=1_000,
+            max_records=random.choice([0, 1, 5]), batch_size=5,
+            share_acquire_mode=random.choice([0, 1]),
+            topics=(FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition_index=index),)),),
+        )  # fmt: skip
+        self.ask(request, VERSION, lambda answer: None)
+
+    def _acknowledge(self) -> None:
+        """Somewhere near what is in flight."""
+        random = self.world.random
+        topic_id, index = self._place()
+        first = max(0, self.world.ends.get(("orders", 0), 0) - random.randint(0, 40))
+        last = first + random.choice([0, 3, 10, -2])
+        kinds = (random.choice([0, 1, 2, 3, 4, 5, -1]),)
+        batch = AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
+        request = ShareAcknowledgeRequest(
+            group_id=self.group, member_id=self.name,
+            share_session_epoch=random.choice([self.epoch + 1, 1, -1]),
+            is_renew_ack=random.choice([True, False]),
+            topics=(AcknowledgeTopic(topic_id=topic_id, partitions=(
+                AcknowledgePartition(partition_index=index, acknowledgement_batches=(batch,)),)),),
+        )  # fmt: skip
+        self.ask(request, VERSION, lambda answer: None)
+
+    def _beat(self) -> None:
+        """A heartbeat with an epoch that is made up, in its own name or in one that it overheard."""
+        random = self.world.random
+        known = getattr(self.world.shell.core.groups.get(self.group), "members", {})
+        names = [self.name, "nobody", *known]
+        epoch = random.choice([1, 2, 5, 1_000, -3])
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group, member_id=random.choice(names), member_epoch=epoch
+        )
+        self.ask(request, 1, lambda answer: None)

@@ -1,0 +1,1 @@
+"""Members that are threads of Kafka Streams applications."""

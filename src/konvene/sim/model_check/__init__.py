@@ -1,0 +1,7 @@
+"""Everything that can happen to a small group: all interleavings on the real core, breadth first."""
+
+from __future__ import annotations
+
+from konvene.sim.model_check.search import ExhaustReport, ExhaustViolation, exhaust
+
+__all__ = ["ExhaustReport", "ExhaustViolation", "exhaust"]

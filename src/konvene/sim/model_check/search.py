@@ -1,0 +1,402 @@
+"""All that can happen to a small group: breadth-first, on the real core.
+
+Where the seeded simulator draws one history after another, this one takes every step that there is from every
+state that there is, until nothing new comes. `model` says what can happen, `core` makes each
+step with the code that serves and holds the promises against it, `names` makes one state of those
+that differ by names. So nothing is left to chance, and what is left out is the size: two or three clients, a
+handful of partitions, one or two faults.
+
+In every state the clients' own promises hold as well (`model.check`): no partition has two owners in
+one generation, clients have what the group says, each question waits in one place, commits do not go back.
+When the search is over, whoever has to settle can: from every state a stable one is reached by what happens
+by itself, without a fault and without anybody wanting anything.
+
+With two faults one violation is known, and it is the protocol's: a generation that was told and not stored is
+made again after the coordinator died, and what the leader of the first one says late is taken for the second.
+Everybody is in then, and somebody has nothing (`tests/sim/model_check/test_classic.py` plays it).
+
+The first violation found has a shortest path, and is told step by step. It is the same on every machine and
+under every PYTHONHASHSEED. Still ugly: a path is told by walking it again, because names change on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from konvene.sim.model_check.core import BrokenStep, Steps
+from konvene.sim.model_check.model import Model, Move, check, is_stable
+from konvene.sim.model_check.scenario import scenario
+from konvene.sim.model_check.symmetry import Names
+from konvene.sim.model_check.values import State, asks, hears
+from konvene.sim.world.event import Broken
+
+TELL_EVERY = 5_000
+"""After how many states `progress` is called."""
+
+EVERYONE_SETTLES = "EveryoneSettles"
+
+Progress = Callable[[int, int, int], None]
+"""Is told states looked at, states found, and how deep the search is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExhaustViolation:
+    """A promise that was not kept, and a shortest way there."""
+
+    promise: str
+    why: str
+    path: tuple[str, ...]
+    scenario: str
+    """The same way in the language of `docs/scenarios.md`."""
+
+    def lines(self) -> list[str]:
+        steps = [f"  {number:2} {step}" for number, step in enumerate(self.path, 1)]
+        played = ["the same as a scenario:", *(f"  {line}" for line in self.scenario.splitlines())]
+        return [f"{self.promise}: {self.why}", f"after {len(self.path)} steps:", *steps, *played]
+
+
+@dataclass(slots=True)
+class ExhaustReport:
+    """What a search found."""
+
+    bounds: dict[str, int]
+    states: int = 0
+    transitions: int = 0
+    known: int = 0
+    """Transitions to a state that was known already."""
+    renamed: int = 0
+    """Of these, those to a state that was known under other names."""
+    depth: int = 0
+    stable: int = 0
+    """States in which everybody has settled."""
+    steps: int = 0
+    """Steps of the core that differ; each was made once."""
+    seconds: float = 0.0
+    left: int = 0
+    """States that were found and not looked at, because of `limit`."""
+    violation: ExhaustViolation | None = None
+    promises: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Promises that remember what a search does not: how long something takes, mostly."""
+    search: _Search | None = field(default=None, repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was looked at."""
+        return self.violation is None and not self.left
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the states, for JSON."""
+        found = {
+            name: getattr(self, name)
+            for name in ("states", "transitions", "known", "renamed", "depth", "stable", "steps", "left")
+        }
+        violation = self.violation
+        return {
+            "bounds": self.bounds,
+            **found,
+            "complete": self.complete,
+            "seconds": round(self.seconds, 3),
+            "states_per_second": self._rate(self.states),
+            "transitions_per_second": self._rate(self.transitions),
+            "promises": list(self.promises),
+            "left_out": list(self.left_out),
+            "violation": None
+            if violation is None
+            else {
+                "promise": violation.promise,
+                "why": violation.why,
+                "path": list(violation.path),
+                "scenario": violation.scenario,
+            },
+        }
+
+    def _rate(self, number: int) -> int:
+        return round(number / self.seconds) if self.seconds else 0
+
+    def lines(self) -> list[str]:
+        """For people."""
+        bounds = ", ".join(f"{name} {value}" for name, value in self.bounds.items())
+        told = [
+            bounds,
+            f"{self.states} states, {self.transitions} transitions, depth {self.depth}, {self.stable} stable",
+            f"{self.known} transitions to known states, {self.renamed} of them under other names",
+            f"{self.steps} steps of the core, {len(self.promises)} promises held against each, "
+            f"{len(self.left_out)} that are about time left out",
+            f"{self.seconds:.1f} s, {self._rate(self.states)} states/s, "
+            f"{self._rate(self.transitions)} transitions/s",
+        ]
+        if self.left:
+            told.append(f"not complete: {self.left} states were found and not looked at")
+        return told + (self.violation.lines() if self.violation else ["every promise was kept"])
+
+    def export(self, path: str | Path) -> int:
+        """Write states and transitions as JSON lines; how many lines.
+
+        The first line has the bounds. Then each state in the order in which it was found, followed by its
+        transitions:
+
+            {"state": 3, "depth": 2, "stable": false, "faults": 1, "coordinator": {...}, "clients": [...],
+             "late": [...]}
+            {"from": 3, "to": 7, "move": "...", "who": 1, "fault": false, "calm": true}
+
+        Fields are those of `words`, without abbreviation; generations are relative to the group's,
+        which is called 10; clients and members have the numbers of the one state that stands for all alike.
+        """
+        assert self.search is not None
+        with Path(path).open("w", encoding="utf-8") as file:
+            count = 0
+            for line in self.search.written(self.bounds):
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+                count += 1
+        return count
+
+    def dot(self) -> str:
+        """The graph for Graphviz; of use for tiny models only."""
+        assert self.search is not None
+        lines = ["digraph exhaust {"]
+        for at, move, to in self.search.edges():
+            style = " style=dashed" if move.fault else ""
+            lines.append(f'  {at} -> {to} [label="{move.what} {move.who or ""}"{style}];')
+        return "\n".join([*lines, "}"])
+
+
+def exhaust(
+    members: int = 2,
+    partitions: int = 2,
+    faults: int = 1,
+    static: int = 0,
+    *,
+    starts: int = 1,
+    records: int = 1,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> ExhaustReport:
+    """Look at all that can happen to `members` clients, of whom `static` have an instance id.
+
+    Each client is started at most `starts` times, a static one once more, and once more for each time that it
+    died by a fault; each partition is read and committed up to `records`. `limit` bounds the states that are
+    looked at. Raises ValueError for bounds that make no model.
+    """
+    bounds = {
+        "members": members, "partitions": partitions, "faults": faults, "static": static, "starts": starts,
+        "records": records,
+    }  # fmt: skip
+    if not 0 <= static <= members or members < 1 or partitions not in range(1, 9) or min(faults, records) < 0:
+        raise ValueError(f"there is no such model: {bounds}")
+    report = ExhaustReport(bounds)
+    model = Model(members, partitions, faults, static, starts, records, Steps(partitions))
+    search = report.search = _Search(model, report)
+    began_s = time.perf_counter()
+    try:
+        search.run(limit, progress)
+    except _Found as found:
+        report.violation = found.violation
+    report.seconds = time.perf_counter() - began_s
+    report.states, report.steps = len(search.states), len(model.steps)
+    report.promises = tuple(made.__name__ for made in model.steps.promises)
+    report.left_out = tuple(made.__name__ for made in model.steps.left_out)
+    return report
+
+
+class _Found(Exception):
+    def __init__(self, violation: ExhaustViolation) -> None:
+        super().__init__(violation.promise)
+        self.violation = violation
+
+
+class _Search:
+    """The states that were found, each with the one it was found from."""
+
+    def __init__(self, model: Model, report: ExhaustReport) -> None:
+        self.model, self.report = model, report
+        self.names = Names(model.static)
+        self.states: list[State] = []
+        self.numbers: dict[State, int] = {}
+        self.found_from = array("q")
+        self.depths = array("i")
+        self.calm_from, self.calm_to = array("q"), array("q")
+
+    def run(self, limit: int | None, progress: Progress | None) -> None:
+        """Look at every state, then whether each can settle. Raises `_Found`."""
+        self._add(self.names.canonical(self.model.first()), -1)
+        at = 0
+        while at < len(self.states) and (limit is None or at < limit):
+            self._look(at)
+            at += 1
+            if progress is not None and at % TELL_EVERY == 0:
+                progress(at, len(self.states), self.depths[at])
+        self.report.left = len(self.states) - at
+        self.report.depth = self.depths[-1]
+        self._settle(at)
+
+    def _add(self, state: State, found_from: int) -> int:
+        number = self.numbers[state] = len(self.states)
+        self.states.append(state)
+        self.found_from.append(found_from)
+        self.depths.append(self.depths[found_from] + 1 if found_from >= 0 else 0)
+        return number
+
+    def _look(self, at: int) -> None:
+        report = self.report
+        try:
+            for move in self.model.moves(self.states[at]):
+                report.transitions += 1
+                state = self.names.canonical(move.state)
+                to = self.numbers.get(state)
+                if to is None:
+                    to = self._add(state, at)
+                    check(state)
+                else:
+                    report.known += 1
+                    report.renamed += state != move.state
+                if move.calm and not move.fault:
+                    self.calm_from.append(at)
+                    self.calm_to.append(to)
+        except BrokenStep as broken:
+            raise _Found(self._violation(broken, at)) from broken
+        except Broken as broken:
+            found = len(self.states) - 1
+            raise _Found(self._violation(broken, found if self.found_from[found] == at else at)) from broken
+
+    # --- whether everybody can settle ---
+
+    def _settle(self, looked_at: int) -> None:
+        """Go back from the stable states. What was not looked at is taken to be able to."""
+        partitions = self.model.partitions
+        stable = [n for n, state in enumerate(self.states) if is_stable(state, partitions)]
+        self.report.stable = len(stable)
+        before: list[list[int]] = [[] for _ in self.states]
+        for source, to in zip(self.calm_from, self.calm_to, strict=True):
+            before[to].append(source)
+        able = bytearray(len(self.states))
+        todo = [*stable, *range(looked_at, len(self.states))]
+        for number in todo:
+            able[number] = 1
+        while todo:
+            for source in before[todo.pop()]:
+                if not able[source]:
+                    able[source] = 1
+                    todo.append(source)
+        stuck = able.find(0)
+        if stuck >= 0:
+            goes_on = set(self._calm_ways_out())
+            ends = (n for n in range(stuck, len(able)) if not able[n] and n not in goes_on)
+            stuck = next(ends, stuck)
+            first = _short(self.states[stuck])
+            why = f"{able.count(0)} states lead to no stable one by themselves, such as {first}"
+            raise _Found(self._violation(Broken(EVERYONE_SETTLES, why), stuck))
+
+    def _calm_ways_out(self) -> Iterator[int]:
+        """The states that something leaves by itself."""
+        for source, to in zip(self.calm_from, self.calm_to, strict=True):
+            if source != to:
+                yield source
+
+    # --- the way there ---
+
+    def _violation(self, broken: Broken, at: int) -> ExhaustViolation:
+        way, state = self._way(at)
+        path = [sentence(move) for _, move in way]
+        wrong = self._again(state, broken) if isinstance(broken, BrokenStep) else None
+        if wrong is not None:
+            broken = wrong
+            path.append(wrong.step)
+        told = ((before, move, sentence(move)) for before, move in way)
+        return ExhaustViolation(
+            broken.promise, broken.why, tuple(path), scenario(self.model, told, state, wrong)
+        )
+
+    def _again(self, state: State, broken: BrokenStep) -> BrokenStep:
+        """The step that was wrong, made once more under the names of its way."""
+        try:
+            for _ in self.model.moves(state):
+                continue
+        except BrokenStep as again:
+            return again
+        return broken
+
+    def _way(self, at: int) -> tuple[list[tuple[State, Move]], State]:
+        """The way to a state, under names that stay the same: each state with the move that leaves it."""
+        numbers = []
+        while at >= 0:
+            numbers.append(at)
+            at = self.found_from[at]
+        state, way = self.model.first(), []
+        for number in reversed(numbers[:-1]):
+            move = self._move(state, self.states[number])
+            way.append((state, move))
+            state = move.state
+        return way, state
+
+    def _move(self, state: State, wanted: State) -> Move:
+        for move in self.model.moves(state):
+            if self.names.canonical(move.state) == wanted:
+                return move
+        raise RuntimeError("a step that was made once cannot be made again")
+
+    # --- to be written down ---
+
+    def edges(self) -> Iterator[tuple[int, Move, int]]:
+        """All transitions of the states that were looked at, made again."""
+        for at in range(len(self.states) - self.report.left):
+            for move in self.model.moves(self.states[at]):
+                yield at, move, self.numbers[self.names.canonical(move.state)]
+
+    def written(self, bounds: dict[str, int]) -> Iterator[dict[str, Any]]:
+        yield {"model": bounds, "states": len(self.states)}
+        last = -1
+        for at, move, to in self.edges():
+            for number in range(last + 1, at + 1):
+                yield self._written(number)
+            last = max(last, at)
+            yield {
+                "from": at, "to": to, "move": move.what, "who": move.who, "said": move.said,
+                "fault": move.fault, "calm": move.calm,
+            }  # fmt: skip
+        for number in range(last + 1, len(self.states)):
+            yield self._written(number)
+
+    def _written(self, number: int) -> dict[str, Any]:
+        state = self.states[number]
+        coordinator = state.coordinator
+        group = coordinator.group
+        told = coordinator._asdict()
+        if group:
+            told["group"] = group._asdict() | {"seats": [seat._asdict() for seat in group.seats]}
+        if coordinator.stored:
+            told["stored"] = coordinator.stored._asdict()
+        return {
+            "state": number,
+            "depth": self.depths[number],
+            "stable": is_stable(state, self.model.partitions),
+            "faults": state.faults,
+            "coordinator": told,
+            "clients": [client._asdict() for client in state.clients],
+            "late": list(state.late),
+        }
+
+
+def sentence(move: Move) -> str:
+    """A step in words, such as `client 1 hears: JoinGroup MEMBER_ID_REQUIRED member=1`."""
+    if "timer" in move.what:
+        return f"{move.what} (member {move.who})" if move.who else move.what
+    what = f"client {move.who} {move.what}" if move.who else move.what
+    if not move.said:
+        return what
+    said = hears(move.said) if move.what in ("hears", "does not hear") else asks(move.said)
+    return f"{what}: {said}"
+
+
+def _short(state: State) -> str:
+    group = state.coordinator.group
+    clients = ", ".join(
+        f"client {n} {c.phase}" + (f" {c.slot[0]}" if c.slot else "") for n, c in enumerate(state.clients, 1)
+    )
+    return f"{group.state if group else 'no group'}; {clients}"

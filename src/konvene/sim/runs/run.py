@@ -1,0 +1,194 @@
+"""One run from one seed: what was drawn, what happened, and whether every promise was kept.
+
+The same seed, kinds, steps and settings on the same commit give the same run, to the byte of its trace.
+"""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from konvene.groups.consumer import targets
+from konvene.groups.streams import targets as tasks
+from konvene.sim.invariants import promises_of
+from konvene.sim.invariants.liveness import calm
+from konvene.sim.members import assigns, runs_applications, shares, transacts
+from konvene.sim.transcript.recorder import Recorder
+from konvene.sim.world.compaction import assert_compaction_changes_nothing
+from konvene.sim.world.event import Broken
+from konvene.sim.world.faults import Options
+from konvene.sim.world.world import LOOK_EVERY, World, line
+
+CHAOS = 0.8
+"""The part of the steps that is chaos; the calm takes as many as it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What to run. `sets` are knobs of `sim.world.faults` set by hand, `settings` those of the broker."""
+
+    seed: int
+    kinds: tuple[str, ...] = ("classic",)
+    steps: int = 5_000
+    sets: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def options(self) -> Options:
+        """What the seed draws, and what was set by hand. Raises ValueError for a knob that there is not."""
+        drawn = Options.drawn(
+            Random(f"options {self.seed}"), consumers=assigns(self.kinds),
+            streams=runs_applications(self.kinds), transactions=transacts(self.kinds),
+            share=shares(self.kinds), streams_migration="streams-migration" in self.kinds,
+        )  # fmt: skip
+        return drawn.with_set(self.sets)
+
+    def command(self) -> str:
+        """The one command that runs it again."""
+        words = ["konvene", "sim", "run", "--seed", str(self.seed), "--steps", str(self.steps)]
+        words += ["--groups", "+".join(self.kinds)]
+        for name, value in self.sets:
+            words += ["--set", f"{name}={value}"]
+        for name, value in self.settings:
+            words += ["--config", f"{name}={value}"]
+        return shlex.join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was not kept, and what came before."""
+
+    promise: str
+    why: str
+    step: int
+    at_ms: int
+    recent: tuple[str, ...]
+    command: str
+
+    def lines(self) -> list[str]:
+        told = [f"{self.promise} was not kept at step {self.step}: {self.why}", "", "What came before:"]
+        return [*told, *(f"  {entry}" for entry in self.recent), "", f"Run it again: {self.command}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a run."""
+
+    run: Run
+    options: tuple[str, ...]
+    steps: int
+    simulated_ms: int
+    counts: dict[str, int]
+    violation: Violation | None = None
+    wall_s: float = 0.0
+    checking_s: float = 0.0
+    look_every: int = field(default=LOOK_EVERY)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found = self.violation
+        return {
+            "seed": self.run.seed,
+            "groups": list(self.run.kinds),
+            "options": list(self.options),
+            "steps": self.steps,
+            "simulated_ms": self.simulated_ms,
+            "wall_s": round(self.wall_s, 3),
+            "checking_s": round(self.checking_s, 3),
+            "look_every": self.look_every,
+            "counts": self.counts,
+            "violation": None
+            if found is None
+            else {
+                "promise": found.promise,
+                "why": found.why,
+                "step": found.step,
+                "at_ms": found.at_ms,
+                "recent": list(found.recent),
+                "command": found.command,
+            },
+        }
+
+
+def simulate(
+    run: Run,
+    *,
+    trace: Callable[[str], None] | None = None,
+    stopwatch: Callable[[], float] | None = None,
+    record: Callable[[Recorder], None] | None = None,
+) -> Report:
+    """Run it. A promise that was not kept ends the run and is in the report.
+
+    `trace` is given a line for each thing that happens; `stopwatch` tells seconds, for the report alone;
+    `record` is given who writes down what the coordinator goes through.
+    """
+    options = run.options()
+    heavy = targets.HEAVY, tasks.HEAVY
+    targets.HEAVY = tasks.HEAVY = options["heavy"]
+    try:
+        return _simulate(run, options, trace, stopwatch, record)
+    finally:
+        targets.HEAVY, tasks.HEAVY = heavy
+
+
+def _simulate(
+    run: Run,
+    options: Options,
+    trace: Callable[[str], None] | None,
+    stopwatch: Callable[[], float] | None,
+    record: Callable[[Recorder], None] | None,
+) -> Report:
+    began = stopwatch() if stopwatch is not None else 0.0
+    world = World(
+        Random(f"world {run.seed}"),
+        options,
+        kinds=run.kinds,
+        promises=promises_of(run.kinds),
+        settings=run.settings,
+        trace=trace,
+        stopwatch=stopwatch,
+    )
+    started_ms = world.agenda.now_ms
+    if record is not None:
+        record(world.record())
+    violation = None
+    try:
+        world.begin()
+        world.chaos(round(run.steps * CHAOS))
+        _look_at_the_log(world, Random(f"log {run.seed}"))
+        calm(world)
+        _look_at_the_log(world, Random(world.random.random()))
+    except Broken as broken:
+        violation = _violation(world, run, broken.promise, broken.why)
+    except Exception as error:  # Whatever it is, it is to be met again from its seed.
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+        violation = _violation(world, run, "NothingIsRaised", why)
+    return Report(
+        run,
+        tuple(options.lines()),
+        world.steps,
+        world.agenda.now_ms - started_ms,
+        dict(sorted(world.counts.items())),
+        violation,
+        (stopwatch() - began) if stopwatch is not None else 0.0,
+        world.checking_s,
+    )
+
+
+def _violation(world: World, run: Run, promise: str, why: str) -> Violation:
+    recent = tuple(line(entry) for entry in world.recent)
+    return Violation(promise, why, world.steps, world.agenda.now_ms, recent, run.command())
+
+
+def _look_at_the_log(world: World, random: Random) -> None:
+    """G2: whatever compaction leaves of the log, it says the same: with members in its groups, and at the
+    end, when all have left."""
+    try:
+        assert_compaction_changes_nothing(world.shell, random)
+    except AssertionError as error:
+        raise Broken("CompactionChangesNothing", str(error)) from error

@@ -1,0 +1,300 @@
+"""What holds after every event of the coordinator of transactions, a class each.
+
+The moves that a state may make are written down here once more, from Kafka's `TransactionState`: who changes
+the core's own table is found by this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.sim.transactions.runtime import Event, as_logged
+from konvene.sim.world.event import Broken
+from konvene.transactions.expiry import EXPIRED, TIMED_OUT
+from konvene.transactions.markers import FETCH_PRODUCER_ID
+from konvene.transactions.state import Transaction, TransactionState
+
+MOVES: dict[str, frozenset[str]] = {
+    "": frozenset({"EMPTY"}),
+    "EMPTY": frozenset({"", "EMPTY", "ONGOING", "PREPARE_ABORT"}),
+    "ONGOING": frozenset({"ONGOING", "PREPARE_COMMIT", "PREPARE_ABORT"}),
+    "PREPARE_COMMIT": frozenset({"COMPLETE_COMMIT"}),
+    "PREPARE_ABORT": frozenset({"COMPLETE_ABORT"}),
+    "COMPLETE_COMMIT": frozenset({"", "EMPTY", "ONGOING", "PREPARE_ABORT"}),
+    "COMPLETE_ABORT": frozenset({"", "EMPTY", "ONGOING", "PREPARE_ABORT"}),
+}
+"""What may follow a state; nothing is an id that is not known."""
+
+NEWER = 5
+"""The version of EndTxn from which on every transaction has an epoch of its own."""
+
+LAST_GIVEN = 32_766
+"""The last epoch that a producer is given."""
+
+
+class TransactionPromise:
+    """What holds after every event of the transactions' core."""
+
+    def look(self, event: Event) -> None:
+        """Raises `Broken` where it does not hold."""
+        try:
+            self.after(event)
+        except AssertionError as wrong:
+            raise Broken(type(self).__name__, str(wrong) or "does not hold") from wrong
+
+    def after(self, event: Event) -> None:
+        raise NotImplementedError
+
+
+class TransactionsAreTheirLog(TransactionPromise):
+    """TX7, G1, G3: what is known of each transactional id is what its log says, and a restart changes nothing
+    of what the log tells."""
+
+    def after(self, event: Event) -> None:
+        shell = event.shell
+        level = shell.features["transaction.version"]
+        shadow = shell.shadow.transactions
+        assert event.after.keys() == shadow.keys(), f"{sorted(event.after)}, in the log {sorted(shadow)}"
+        for name in event.after:
+            if event.after[name] is event.before.get(name) and event.kind != "loaded":
+                continue
+            live, told = (as_logged(ids.get(name), level) for ids in (event.after, shadow))
+            assert live == told, f"{name}: live {live}, in the log {told}"
+        if event.kind == "loaded" and not event.lost:
+            for name in sorted(event.before.keys() | event.after.keys()):
+                was, now = (as_logged(ids.get(name), level) for ids in (event.before, event.after))
+                assert was == now, f"{name} was {was}, and is loaded as {now}"
+
+
+class TransactionsChangeByRecords(TransactionPromise):
+    """TX7, G5: a refusal, or what could not be appended, leaves no trace; nothing changes without a
+    record."""
+
+    def after(self, event: Event) -> None:
+        if event.kind != "loaded" and event.batch is None:
+            assert event.before == event.after, f"{event.api or event.request}: changed without a record"
+
+
+class TransactionsMoveAsTheyMay(TransactionPromise):
+    """TX3: a transaction goes from state to state as Kafka's do, and is complete only when its markers are
+    written; the partitions of one that ends are those that it had."""
+
+    def after(self, event: Event) -> None:
+        if event.kind == "loaded":
+            return
+        for name in sorted(event.before.keys() | event.after.keys()):
+            was, now = event.before.get(name), event.after.get(name)
+            if was is now:
+                continue
+            moves = MOVES[_state(was)]
+            assert _state(now) in moves, f"{was!r} became {now!r} by {event.api or event.request}"
+            if was is not None and now is not None:
+                self._moved(event, was, now)
+
+    def _moved(self, event: Event, was: Transaction, now: Transaction) -> None:
+        if now.is_ending and was.state is TransactionState.ONGOING:
+            assert now.partitions == was.partitions, f"{was!r} ends as {now!r}: {now.partitions}"
+        elif was.state is TransactionState.ONGOING:
+            assert now.partitions >= was.partitions, f"{was!r} lost partitions: {now.partitions}"
+        if was.is_ending:
+            assert event.kind == "news", f"{was!r} is complete by {event.api or event.request}"
+            assert not now.partitions, f"{now!r} has partitions: {now.partitions}"
+
+
+class EpochsRise(TransactionPromise):
+    """TX4: epochs of a producer id never go back, and none is given that the coordinator could not fence any
+    more; another producer id begins at 0 and nobody had it before; who takes an id over has another
+    epoch."""
+
+    def __init__(self) -> None:
+        self.ids: dict[int, str] = {}
+
+    def after(self, event: Event) -> None:
+        if event.kind == "loaded":
+            return
+        for name, now in event.after.items():
+            was = event.before.get(name)
+            if was is now:
+                continue
+            if was is None or was.producer_id != now.producer_id:
+                known = self.ids.setdefault(now.producer_id, name)
+                assert was is None or now.producer_epoch == 0, f"{now!r} does not begin at 0, behind {was!r}"
+                assert known == name, f"producer {now.producer_id} of {name} is {known}'s"
+            else:
+                assert now.producer_epoch >= was.producer_epoch, f"{was!r} became {now!r}"
+        if event.kind != "asked" or event.error:
+            return
+        epoch = getattr(event.answer, "producer_epoch", -1)
+        assert epoch <= LAST_GIVEN, f"{event.client_id} is given epoch {epoch}"
+        if event.api == "InitProducerId" and event.request.producer_id < 0:
+            was = event.before.get(event.request.transactional_id)
+            before = (-1, -1) if was is None else (was.producer_id, was.producer_epoch)
+            after = event.answer.producer_id, epoch
+            assert after != before, f"{event.client_id} is given {after}, which somebody has"
+
+
+class OwnersDecide(TransactionPromise):
+    """TX3: who asks for an end is answered as Kafka's table has it, by whether it is the owner at its present
+    epoch, or asks once more, and by the state; and what was asked for is decided. Partitions are added for
+    the owner alone, and not while an end is not complete."""
+
+    def after(self, event: Event) -> None:
+        if event.kind != "asked" or event.api not in ("EndTxn", "AddOffsetsToTxn"):
+            return
+        said, was = event.request, event.before.get(event.request.transactional_id)
+        expected = _expected(was, said, event.version) if event.api == "EndTxn" else _adds(was, said)
+        told = Errors.PRODUCER_FENCED if event.error is Errors.INVALID_PRODUCER_EPOCH else event.error
+        no_id = expected is Errors.NONE and told is Errors.CONCURRENT_TRANSACTIONS and was is not None
+        if not (no_id and was is not None and was.is_exhausted):
+            assert told is expected, f"{said} is answered {told.name}, not {expected.name}: {was!r}"
+        if told is not Errors.NONE or event.api != "EndTxn":
+            return
+        now = event.after[said.transactional_id]
+        if was is not None and was.state is TransactionState.ONGOING:
+            committed = now.state is TransactionState.PREPARE_COMMIT
+            assert committed == said.committed, f"asked to commit: {said.committed}, decided {now!r}"
+        if event.version >= NEWER:
+            given = event.answer.producer_id, event.answer.producer_epoch
+            assert given != (said.producer_id, said.producer_epoch), f"{said} is answered the same epoch"
+
+
+def _adds(was: Transaction | None, said: Any) -> Errors:
+    if was is not None and was.is_ending:
+        return Errors.CONCURRENT_TRANSACTIONS
+    if was is None or was.producer_id != said.producer_id:
+        return Errors.INVALID_PRODUCER_ID_MAPPING
+    return Errors.NONE if was.producer_epoch == said.producer_epoch else Errors.PRODUCER_FENCED
+
+
+def _expected(was: Transaction | None, said: Any, version: int) -> Errors:
+    """Kafka's answer to an EndTxn."""
+    newer, same = version >= NEWER, "COMPLETE_COMMIT" if said.committed else "COMPLETE_ABORT"
+    if was is None:
+        return Errors.INVALID_PRODUCER_ID_MAPPING
+    if newer and was.is_ending:
+        return Errors.CONCURRENT_TRANSACTIONS
+    rotated = newer and (
+        (said.producer_id, said.producer_epoch, was.producer_epoch)
+        == (was.previous_producer_id, LAST_GIVEN, 0)
+    )
+    if said.producer_id != was.producer_id and not rotated:
+        return Errors.INVALID_PRODUCER_ID_MAPPING
+    again = rotated or (newer and said.producer_epoch + 1 == was.producer_epoch)
+    complete = was.state.name.startswith("COMPLETE")
+    if said.producer_epoch != was.producer_epoch and not (again and complete):
+        return Errors.PRODUCER_FENCED
+    if again:
+        return Errors.NONE if was.state.name == same else Errors.INVALID_TXN_STATE
+    if was.is_ending:
+        return Errors.CONCURRENT_TRANSACTIONS
+    if was.state is TransactionState.ONGOING or (newer and not said.committed):
+        return Errors.NONE
+    return Errors.NONE if not newer and was.state.name == same else Errors.INVALID_TXN_STATE
+
+
+class TheFencedStayFenced(TransactionPromise):
+    """TX5: who was followed by a process that began anew, or whose transaction took too long for its
+    generation, is given no epoch any more."""
+
+    def __init__(self) -> None:
+        self.floors: dict[str, tuple[int, int]] = {}
+
+    def after(self, event: Event) -> None:
+        if event.kind == "loaded":
+            if event.lost:
+                self.floors.clear()
+            return
+        for name in event.before.keys() - event.after.keys():
+            self.floors.pop(name, None)  # Who is forgotten followed nobody.
+        takes = event.kind == "asked" and event.api == "InitProducerId" and not event.error
+        begins = takes and event.request.producer_id < 0
+        late = event.kind == "timer" and event.shell.features["transaction.version"] < 2
+        if takes and not begins:
+            name, said = event.request.transactional_id, event.request
+            floor = self.floors.get(name, (-1, -1))
+            fenced = said.producer_id == floor[0] and said.producer_epoch < floor[1]
+            assert not fenced, f"{said} is given an epoch, and {floor} followed it"
+        if begins or late:
+            for name, now in event.after.items():
+                if now is not event.before.get(name):
+                    self.floors[name] = (now.producer_id, now.producer_epoch)
+
+
+class PreparedAreCarried(TransactionPromise):
+    """TX3: whoever decides an end asks for its markers, with what was decided; a restart asks again for
+    all."""
+
+    def after(self, event: Event) -> None:
+        if event.outcome is None:
+            return
+        asked = {e.subject.transactional_id: e.subject for e in event.outcome.effects
+                 if e.verb == "write-markers"}  # fmt: skip
+        for name, now in event.after.items():
+            ends = now.is_ending and (event.kind == "loaded" or now is not event.before.get(name))
+            assert ends == (name in asked), f"{now!r}: its markers are asked for: {name in asked}"
+            if ends:
+                told = asked[name]
+                expected = (
+                    now.producer_id, now.producer_epoch, now.state is TransactionState.PREPARE_COMMIT,
+                    tuple(sorted(now.partitions)),
+                )  # fmt: skip
+                found = told.producer_id, told.producer_epoch, told.committed, told.partitions
+                assert found == expected, f"{now!r}: markers {found}, not {expected}"
+
+
+class TimeEndsTransactions(TransactionPromise):
+    """TX6: a transaction that was open for longer than it may be is aborted when somebody looks, and its
+    producer fenced; nobody is before that. An id goes when it was of no use for as long as it is kept."""
+
+    def after(self, event: Event) -> None:
+        if event.kind == "loaded":
+            for key in (TIMED_OUT, EXPIRED):
+                assert key in event.shell.coordinator.deadlines, f"nobody looks for {key}"
+        if event.kind != "timer":
+            return
+        now_ms = event.shell.agenda.wall_clock_ms()
+        config = event.shell.config()
+        for name, was in event.before.items():
+            now = event.after.get(name)
+            late = (
+                was.state is TransactionState.ONGOING and now_ms - was.start_ms > was.timeout_ms
+                and event.request == TIMED_OUT
+            )  # fmt: skip
+            exhausted = was.is_exhausted and event.shell.features["transaction.version"] >= 2
+            if event.outcome is not None and late and exhausted:
+                wanted = [e.subject for e in event.outcome.effects if e.verb == FETCH_PRODUCER_ID]
+                assert name in wanted, f"{was!r} is open for too long, and nobody fetches a producer id"
+            elif event.outcome is not None and late:
+                assert now is not was, f"{was!r} is open since {was.start_ms}, and it is {now_ms}"
+            if now is was:
+                continue
+            if now is None:
+                kept_ms = config["transactional.id.expiration.ms"]
+                old = now_ms - was.last_update_ms >= kept_ms and event.request == EXPIRED
+                assert old, f"{was!r} is forgotten, {now_ms - was.last_update_ms} ms old"
+            else:
+                assert late, f"{was!r} became {now!r} by {event.request}"
+                assert now.producer_epoch > was.producer_epoch, f"{now!r}: its producer is not fenced"
+        if event.outcome is not None and event.request == EXPIRED:
+            self._left(event, now_ms, config["transactional.id.expiration.ms"])
+
+    def _left(self, event: Event, now_ms: int, kept_ms: int) -> None:
+        for now in event.after.values():
+            at_rest = now.state.name in ("EMPTY", "COMPLETE_COMMIT", "COMPLETE_ABORT")
+            assert not at_rest or now_ms - now.last_update_ms < kept_ms, f"{now!r} should have been forgotten"
+
+
+def _state(transaction: Transaction | None) -> str:
+    return "" if transaction is None else transaction.state.name
+
+
+def promises() -> list[TransactionPromise]:
+    """All of them, made anew."""
+    return [promise() for promise in PROMISES]
+
+
+PROMISES: tuple[type[TransactionPromise], ...] = (
+    TransactionsAreTheirLog, TransactionsChangeByRecords, TransactionsMoveAsTheyMay, EpochsRise, OwnersDecide,
+    TheFencedStayFenced, PreparedAreCarried, TimeEndsTransactions,
+)  # fmt: skip

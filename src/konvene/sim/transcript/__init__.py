@@ -1,0 +1,1 @@
+"""Transcripts: conversations with a coordinator as text, played and recorded."""

@@ -1,0 +1,499 @@
+"""Scenarios: a conversation with a group coordinator as a text file, and a run rewrites what happened.
+
+    join ann protocols=range:orders
+    ----
+    record group g generation 0 []
+    ann <- JoinGroup MEMBER_ID_REQUIRED generation_id=-1 member_id=ann-1
+
+A client remembers group, member id and generation from responses; commands can override them. Invariants are
+checked after every command, and a violation ends the scenario. `docs/scenarios.md` lists `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+from urllib.parse import unquote, unquote_to_bytes
+
+from konvene.codec.errors import CodecError
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.configs.errors import ConfigError
+from konvene.groups.consumer import targets
+from konvene.groups.streams import targets as tasks
+from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from konvene.messages.describe_groups import DescribeGroupsRequest
+from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from konvene.messages.list_groups import ListGroupsRequest
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from konvene.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from konvene.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from konvene.shard.image import Topic, Topics
+from konvene.sim.runtime import Log
+from konvene.sim.transcript.consumer_commands import (
+    EPOCHS,
+    assignments,
+    consumer_describe,
+    consumer_heartbeat,
+    heavy,
+    kinds,
+    subscription,
+    work,
+)
+from konvene.sim.transcript.lines import answer_line
+from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.share_commands import (
+    SHARE_EPOCHS,
+    share_alter,
+    share_delete,
+    share_describe,
+    share_forget,
+    share_heartbeat,
+    state,
+)
+from konvene.sim.transcript.streams_commands import (
+    create,
+    ends,
+    streams_describe,
+    streams_heartbeat,
+    streams_targets,
+)
+from konvene.sim.transcript.vocabulary import (
+    NONE,
+    Client,
+    Options,
+    ScenarioError,
+    instance,
+    member,
+    number,
+    partitions,
+    reason,
+)
+from konvene.sim.world.compaction import compacted
+from konvene.sim.world.event import Broken
+
+__all__ = ["COMMANDS", "NONE", "Client", "Scenario", "ScenarioError", "run_file"]
+
+DASHES = "----"
+
+
+class Scenario:
+    """Plays commands. `broken` is what ended it, if it was not their end."""
+
+    def __init__(self) -> None:
+        self.life = Life()
+        self.clients: dict[str, Client] = {}
+        self.broken: Exception | None = None
+        self.heavy: int | None = None
+        """From how many members and partitions on targets are computed elsewhere, where that was said."""
+        self._made = 0
+
+    def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
+        """Play commands; the lines that tell what happened. Raises ScenarioError.
+
+        `line`: where the first of them stands in its file. After a promise was broken nothing is played."""
+        said: list[str] = []
+        for at, text in enumerate(commands, line):
+            if self.broken is None and text.strip() and not text.startswith("#"):
+                try:
+                    said += self._play(text)
+                except (ScenarioError, ConfigError) as wrong:
+                    why = wrong.why if isinstance(wrong, ScenarioError) else str(wrong)
+                    raise ScenarioError(why, text, at if line else 0) from None
+        return said
+
+    def _play(self, text: str) -> list[str]:
+        verb, *words = text.split()
+        command = COMMANDS.get(verb)
+        if command is None:
+            raise ScenarioError(f"no such command, expected one of {', '.join(COMMANDS)}", text)
+        self.life.happened.clear()
+        usual = targets.HEAVY, tasks.HEAVY
+        if self.heavy is not None:
+            targets.HEAVY = tasks.HEAVY = self.heavy
+        told: list[str] | None = []
+        try:
+            told = command.play(self, *command.read(text, words))
+        except (ScenarioError, ConfigError):
+            raise
+        except CodecError as error:
+            raise ScenarioError(f"cannot be said in this version ({error})", text) from None
+        except Exception as error:  # A promise that is broken, or what no core may raise.
+            self.broken = error
+        finally:
+            targets.HEAVY, tasks.HEAVY = usual
+        said = list(told or ())
+        for who, what in self.life.happened:
+            if who:
+                self.client(who).hears(what)
+                what = f"{who} <- {answer_line(what)}"
+            said.append(what)
+        if self.broken is not None:
+            name = "" if isinstance(self.broken, Broken) else f"{type(self.broken).__name__}: "
+            said.append(f"broken {name}{self.broken}".partition("\n")[0])
+        return said
+
+    def client(self, name: str) -> Client:
+        return self.clients.setdefault(name, Client(name))
+
+    def ask(self, who: str, request: Struct, o: Options, version: int) -> None:
+        """Send a request in the version that is said."""
+        self.life.ask(who, request, number(o, "version", version))
+
+    def id_of(self, topic: str) -> Uuid:
+        """The id of a topic; of one that there is not, the one that it would have."""
+        known = self.life.topics.by_name.get(topic)
+        return known.id if known is not None else self.topic_id(topic)
+
+    def topic_id(self, name: str, *, anew: bool = False) -> Uuid:
+        """A topic's id says its name; that of one that was made anew has a number as well."""
+        if anew:
+            self._made += 1
+            name = f"{name}-{self._made}"
+        return Uuid(name.encode()[:16].ljust(16, b"-"))
+
+
+def run_file(text: str) -> str:
+    """The same file with what happened. A block that has commands and no dashes is given them."""
+    scenario = Scenario()
+    blocks, at = [], 1
+    for block in text.strip("\n").split("\n\n"):
+        lines = block.split("\n")
+        commands = lines[: lines.index(DASHES)] if DASHES in lines else lines
+        said = scenario.run(commands, at)
+        silent = all(not c.strip() or c.startswith(("#", "config ", "kinds ")) for c in commands)
+        if DASHES not in lines and silent and not said:
+            blocks.append(block)
+        else:
+            blocks.append("\n".join([*commands, DASHES, *said]))
+        at += len(lines) + 1
+    return "\n\n".join(blocks) + "\n"
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def join(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    client.group = o.get("group", client.group)
+    client.instance, client.assigned = instance(client, o), False
+    version = number(o, "version", 9)
+    reads = subscription(o) if "reads" in o else None
+    protocols = tuple(
+        JoinGroupRequestProtocol(name=n, metadata=unquote_to_bytes(m) if reads is None else reads)
+        for n, _, m in (p.partition(":") for p in o.get("protocols", "range:orders").split(",") if p)
+    )
+    request = JoinGroupRequest(
+        group_id=client.group,
+        session_timeout_ms=number(o, "session", 10_000),
+        rebalance_timeout_ms=number(o, "rebalance", 30_000 if version else -1),
+        member_id=member(client, o),
+        group_instance_id=client.instance if version >= 5 else None,
+        protocol_type=o.get("type", "consumer"),
+        protocols=protocols,
+        reason=reason(o) if version >= 8 else None,
+    )
+    s.ask(client.name, request, o, 9)
+
+
+def sync(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    version = number(o, "version", 5)
+    given = {
+        who: unquote_to_bytes(text)
+        for who, _, text in (a.partition(":") for a in o.get("assign", "").split(",") if a)
+    }
+    if "gives" in o:
+        given |= assignments(o["gives"], o.get("data"))
+    request = SyncGroupRequest(
+        group_id=o.get("group", client.group),
+        generation_id=number(o, "generation", client.generation),
+        member_id=member(client, o),
+        group_instance_id=instance(client, o) if version >= 3 else None,
+        protocol_type=o.get("type"),
+        protocol_name=o.get("protocol"),
+        assignments=tuple(
+            SyncGroupRequestAssignment(
+                member_id=s.clients[who].member_id if who in s.clients else who,
+                assignment=told,
+            )
+            for who, told in given.items()
+        ),
+    )
+    s.ask(client.name, request, o, 5)
+
+
+def heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    request = HeartbeatRequest(
+        group_id=o.get("group", client.group),
+        generation_id=number(o, "generation", client.generation),
+        member_id=member(client, o),
+        group_instance_id=instance(client, o) if number(o, "version", 4) >= 3 else None,
+    )
+    s.ask(client.name, request, o, 4)
+
+
+def leave(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    group_id, version = o.get("group", client.group), number(o, "version", 5)
+    request = LeaveGroupRequest(group_id=group_id, member_id=member(client, o))
+    if version >= 3:
+        why = reason(o) if version >= 5 else None
+        leaving = MemberIdentity(
+            member_id=member(client, o), group_instance_id=instance(client, o), reason=why
+        )
+        request = LeaveGroupRequest(group_id=group_id, members=(leaving,))
+    s.ask(client.name, request, o, 5)
+
+
+def remove(s: Scenario, plain: list[str], o: Options) -> None:
+    leaving = [MemberIdentity(group_instance_id=i) for i in o.get("instance", "").split(",") if i]
+    leaving += [MemberIdentity(member_id=m) for m in o.get("member", "").split(",") if m]
+    s.ask(plain[0], LeaveGroupRequest(group_id=o.get("group", "g"), members=tuple(leaving)), o, 5)
+
+
+def commit(s: Scenario, plain: list[str], o: Options) -> None:
+    client = s.client(plain[0])
+    version = number(o, "version", 9)
+    topics = []
+    for topic, index, offset in partitions(plain[1]):
+        committed = OffsetCommitRequestPartition(
+            partition_index=index,
+            committed_offset=number({"an offset": offset}, "an offset", 0),
+            committed_metadata=unquote(o.get("metadata", "")),
+        )
+        topics.append(OffsetCommitRequestTopic(**_topic(s, topic, version >= 10), partitions=(committed,)))
+    request = OffsetCommitRequest(
+        group_id=o.get("group", client.group),
+        generation_id_or_member_epoch=number(o, "generation", client.generation),
+        member_id=member(client, o),
+        group_instance_id=instance(client, o) if version >= 7 else None,
+        retention_time_ms=number(o, "retention", -1),
+        topics=tuple(topics),
+    )
+    s.ask(client.name, request, o, 9)
+
+
+def fetch(s: Scenario, plain: list[str], o: Options) -> None:
+    topics = None
+    if "topics" in o:
+        by_id = number(o, "version", 9) >= 10
+        topics = tuple(
+            OffsetFetchRequestTopics(**_topic(s, topic, by_id), partition_indexes=(index,))
+            for topic, index, _ in partitions(o["topics"])
+        )
+    group = OffsetFetchRequestGroup(group_id=o.get("group", "g"), topics=topics)
+    s.ask(plain[0], OffsetFetchRequest(groups=(group,)), o, 9)
+
+
+def _topic(s: Scenario, name: str, by_id: bool) -> dict[str, Any]:
+    if not by_id:
+        return {"name": name}
+    return {"topic_id": s.id_of(name)}
+
+
+def describe(s: Scenario, plain: list[str], o: Options) -> None:
+    s.ask("admin", DescribeGroupsRequest(groups=(plain[0],)), o, 6)
+
+
+def list_groups(s: Scenario, plain: list[str], o: Options) -> None:
+    states = tuple(o["state"].split(",")) if "state" in o else ()
+    s.ask("admin", ListGroupsRequest(states_filter=states), o, 5)
+
+
+def delete(s: Scenario, plain: list[str], o: Options) -> None:
+    s.ask("admin", DeleteGroupsRequest(groups_names=tuple(plain[0].split(","))), o, 3)
+
+
+def forget(s: Scenario, plain: list[str], o: Options) -> None:
+    topics = tuple(
+        OffsetDeleteRequestTopic(name=name, partitions=(OffsetDeleteRequestPartition(partition_index=index),))
+        for name, index, _ in partitions(plain[1])
+    )
+    s.ask("admin", OffsetDeleteRequest(group_id=plain[0], topics=topics), o, 0)
+
+
+def untopic(s: Scenario, plain: list[str], o: Options) -> None:
+    gone = DeleteTopicState(name=plain[0], topic_id=s.id_of(plain[0]))
+    s.ask("broker", DeleteTopicsRequest(topics=(gone,)), o, 6)
+
+
+# --- the world -----------------------------------------------------------------------------------
+
+
+def topic(s: Scenario, plain: list[str], o: Options) -> None:
+    name, topics = plain[0], dict(s.life.topics.by_name)
+    known = topics.pop(name, None)
+    anew = plain[1:] == ["recreate"]
+    if plain[1:] and not anew:
+        raise ScenarioError(f"expected recreate, not {' '.join(plain[1:])!r}", "")
+    count = number(o, "partitions", known.partitions if known is not None else 1)
+    if count:
+        topic_id = known.id if known is not None and not anew else s.topic_id(name, anew=anew)
+        topics[name] = Topic(name, topic_id, count, _racks(o, count))
+    made = name in topics and (known is None or anew)
+    s.life.topics = Topics(topics.values(), s.life.topics.version + made)
+
+
+def _racks(o: Options, count: int) -> tuple[tuple[str, ...], ...]:
+    """`racks=a,b+c`: of each partition's replicas; those of the last one hold for all that follow."""
+    told = [tuple(each.split("+")) for each in o["racks"].split(",")] if "racks" in o else []
+    return tuple(told[min(index, len(told) - 1)] for index in range(count if told else 0))
+
+
+def config(s: Scenario, plain: list[str], o: Options) -> None:
+    if plain or not o:
+        raise ScenarioError("expected KEY=VALUE", "")
+    s.life.set_config(*o.items())
+
+
+def advance(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.advance(number({"MS": plain[0]}, "MS", 0))
+
+
+def clock(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.agenda.wall_off_ms += number({"MS": plain[0]}, "MS", 0)
+
+
+def restart(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.restart()
+
+
+def crash(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.crash(number(o, "keep", 0))
+
+
+def compact(s: Scenario, plain: list[str], o: Options) -> None:
+    """It matters when the log is read again, so it is."""
+    tombstones = o.get("tombstones", "no")
+    if tombstones not in ("yes", "no"):
+        raise ScenarioError(f"tombstones are kept, yes or no, not {tombstones!r}", "")
+
+    def change(log: Log) -> None:
+        log.batches[:] = compacted(log.batches, len(log.batches), tombstones == "yes")
+
+    s.life.crash(len(s.life.log.batches), change)
+
+
+def hold(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.hold()
+
+
+def durable(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.durable(number(o, "but", 0))
+
+
+def fail(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.next_append("fails")
+
+
+def too_large(s: Scenario, plain: list[str], o: Options) -> None:
+    s.life.next_append("too large")
+
+
+def expire(s: Scenario, plain: list[str], o: Options) -> list[str]:
+    rang = s.life.ring_now(tuple(plain))
+    return [] if rang else [f"no timer {' '.join(plain)}"]
+
+
+def show(s: Scenario, plain: list[str], o: Options) -> list[str]:
+    shell = s.life.shell
+    armed = sorted(((key, shell.due_ms(key)) for key in shell.timers), key=repr)
+    return [repr(shell.core.groups.get(plain[0])), *(f"timer {' '.join(k)} in {ms}" for k, ms in armed)]
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+class Command(NamedTuple):
+    """A command: who plays it, how many words it takes, which options it knows."""
+
+    play: Callable[[Scenario, list[str], Options], list[str] | None]
+    words: str = ""
+    options: str = ""
+
+    def read(self, text: str, words: list[str]) -> tuple[list[str], Options]:
+        """The words and the options of a line. Raises ScenarioError."""
+        told = [word.partition("=") for word in words if "=" in word]
+        plain = [word for word in words if "=" not in word]
+        known = self.options.split()
+        for name, _, _ in told:
+            if known != ["KEY"] and name not in known:
+                expected = f"expected one of {', '.join(known)}" if known else "there are none"
+                raise ScenarioError(f"no option {name}, {expected}", text)
+        wanted = self.words.split()
+        fewest = sum(not word.startswith("[") for word in wanted)
+        if len(plain) < fewest or (len(plain) > len(wanted) and not self.words.endswith("...]")):
+            raise ScenarioError(f"expected {self.words or 'no more words'}", text)
+        return plain, {name: value for name, _, value in told}
+
+
+_WHO = "version group member instance"
+_SAYS = "reads owns rack data"
+_RUNS = (
+    "epoch topology topology-epoch owns active standby warmup rebalance process endpoint endpoint-epoch rack"
+    " tags offsets ends shutdown"
+)
+_DOES = "epoch topics regex owns rebalance rack assignor"
+COMMANDS = {
+    "join": Command(join, "WHO", f"{_WHO} session rebalance type protocols reason {_SAYS}"),
+    "sync": Command(sync, "WHO", f"{_WHO} generation type protocol assign gives data"),
+    "heartbeat": Command(heartbeat, "WHO", f"{_WHO} generation"),
+    "consumer-heartbeat": Command(consumer_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_DOES}"),
+    "consumer-describe": Command(consumer_describe, "GROUP", "version"),
+    "streams-heartbeat": Command(streams_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_RUNS}"),
+    "streams-describe": Command(streams_describe, "GROUP", "version"),
+    "streams-targets": Command(streams_targets, "", "KEY"),
+    "share-heartbeat": Command(
+        share_heartbeat, f"WHO [{'|'.join(SHARE_EPOCHS)}]", "version group member epoch topics rack"
+    ),
+    "share-describe": Command(share_describe, "GROUP", "version"),
+    "share-alter": Command(share_alter, "GROUP TOPIC-PARTITION:OFFSET,...", "version"),
+    "share-forget": Command(share_forget, "GROUP TOPIC,...", "version"),
+    "share-delete": Command(share_delete, "GROUP"),
+    "state": Command(state, "[fails]", "group begun failed deleted gone"),
+    "create": Command(create, "[fails|denied]"),
+    "ends": Command(ends, "TOPIC-PARTITION:END,...", "group member"),
+    "leave": Command(leave, "WHO", f"{_WHO} reason"),
+    "remove": Command(remove, "WHO", _WHO),
+    "commit": Command(commit, "WHO TOPIC-PARTITION:OFFSET,...", f"{_WHO} generation metadata retention"),
+    "fetch": Command(fetch, "WHO", "version group topics"),
+    "describe": Command(describe, "GROUP", "version"),
+    "list": Command(list_groups, "", "version state"),
+    "delete": Command(delete, "GROUP,...", "version"),
+    "forget": Command(forget, "GROUP TOPIC-PARTITION,..."),
+    "untopic": Command(untopic, "TOPIC"),
+    "topic": Command(topic, "TOPIC [recreate]", "partitions racks"),
+    "config": Command(config, "", "KEY"),
+    "advance": Command(advance, "MS"),
+    "clock": Command(clock, "MS"),
+    "restart": Command(restart),
+    "crash": Command(crash, "", "keep"),
+    "compact": Command(compact, "", "tombstones"),
+    "hold": Command(hold),
+    "durable": Command(durable, "", "but"),
+    "fail": Command(fail),
+    "too-large": Command(too_large),
+    "expire": Command(expire, "KEY [KEY...]"),
+    "work": Command(work, "[fails]", "group does"),
+    "heavy": Command(heavy, "N"),
+    "kinds": Command(kinds, "KIND [KIND...]"),
+    "show": Command(show, "GROUP"),
+}

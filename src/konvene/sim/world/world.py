@@ -1,0 +1,624 @@
+"""The first level: clients, a network, a coordinator and its log, in one thread and in virtual time.
+
+A step is the next thing on the agenda: a request arrives, an answer arrives, a timer rings, the disk is done,
+a fault strikes. Whatever happens to the coordinator is an event, and every promise looks at every event.
+`run` (in `sim.runs.run`) makes a world from a seed and steps it; what goes wrong is told in
+`sim.world.faults`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.groups.background_work import WORK
+from konvene.broker.net.authorizer import Operation, Resource
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig
+from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.consumer import targets
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.work import given_up
+from konvene.groups.streams.classic.changelog_ends import LOOK_UP_ENDS, EndsFound
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from konvene.runtime.coordinator import Call, Explained
+from konvene.shard.contract import Effect
+from konvene.shard.image import Topic, Topics
+from konvene.sim.event_queue import Agenda
+from konvene.sim.invariants import observer
+from konvene.sim.invariants.offset_oracle import Oracle, TopicPartition, of_others
+from konvene.sim.members import assigns, kinds, runs_applications, shares, transacts
+from konvene.sim.members.simple import SimpleClient
+from konvene.sim.members.streams.application import Application
+from konvene.sim.members.streams.state import Stores
+from konvene.sim.runtime import Log, Shell
+from konvene.sim.share.node import ShareNode
+from konvene.sim.share.settings import share_settings
+from konvene.sim.transactions.node import Transactions, transaction_settings
+from konvene.sim.transcript.recorder import Recorder
+from konvene.sim.world import fault_actions as chaos
+from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.faults import SECRET, Options
+from konvene.sim.world.member_ids import MemberIds
+from konvene.sim.world.process import Process
+from konvene.sim.world.settings import at_first
+from konvene.sim.world.streams_topics import InternalTopics, streams_settings
+
+if TYPE_CHECKING:
+    from konvene.sim.members.member import Member
+
+ORDERS, EXTRA = "orders", "extra"
+LOOK_EVERY = 200
+"""Events between two looks at everything."""
+KEPT_EVENTS = 30
+"""How many of the last events are kept, to be told with a broken promise."""
+PRODUCE_EVERY_MS = 2_000
+
+Happened = tuple[int, int, str, str, Any]
+"""Step, time, who, what, and what it is about."""
+
+
+def may(call: Call, operation: Operation, resource: Resource) -> bool:
+    """What an authorizer would say."""
+    return not resource.name.startswith(SECRET)
+
+
+def consumer_settings(options: Options, both: bool) -> dict[str, str]:
+    """What groups run with whose coordinator assigns. The limits of the limits are out of the way.
+
+    `both`: classic members are among them, whose groups may be smaller."""
+    told = {
+        "min.session.timeout.ms": 1,
+        "min.heartbeat.interval.ms": 1,
+        "session.timeout.ms": options["session.ms"],
+        "heartbeat.interval.ms": min(options["heartbeat.ms"], options["session.ms"] // 3),
+        "assignment.interval.ms": options["assignment.interval.ms"],
+        "max.size": 1000 if both else options["max.size"],
+        "migration.policy": options["policy"],
+        "regex.refresh.interval.ms": options["regex.refresh.ms"],
+    }
+    settings = {f"group.consumer.{name}": str(value) for name, value in told.items()}
+    settings |= streams_settings(options)
+    return settings | {"konvene.heartbeat.policy": options["heartbeat.policy"]}
+
+
+def _is_no_keep_alive(request: Struct) -> bool:
+    """A heartbeat that says what its member owns or reads: it rests on the order in which a connection brings
+    requests. By one that is no more it would take back what was said since."""
+    if isinstance(request, StreamsGroupHeartbeatRequest):
+        return request.active_tasks is not None
+    return isinstance(request, ConsumerGroupHeartbeatRequest) and (
+        request.topic_partitions is not None
+        or request.subscribed_topic_names is not None
+        or request.subscribed_topic_regex is not None
+    )
+
+
+class Measure:
+    """Is told what members own. This one does not listen."""
+
+    def owned(self, member: Member, added: int, gone: int) -> None:
+        """A member owns so many more and so many less than before."""
+
+    def explained(self, explained: Explained) -> None:
+        """A rebalance came to its end."""
+
+
+class World:
+    """See the top of this file."""
+
+    def __init__(
+        self,
+        random: Random,
+        options: Options,
+        *,
+        kinds: Sequence[str] = ("classic",),
+        promises: Sequence[Promise] = (),
+        settings: Sequence[tuple[str, str]] = (),
+        trace: Callable[[str], None] | None = None,
+        measure: Measure | None = None,
+        stopwatch: Callable[[], float] | None = None,
+    ) -> None:
+        self.random = random
+        self.options = options
+        self.kinds = tuple(kinds)
+        self.agenda = Agenda(random)
+        self.trouble = options
+        """What goes wrong now."""
+        self.is_calm = False
+        self.steps = 0
+        self.counts: Counter[str] = Counter()
+        self.recent: deque[Happened] = deque(maxlen=KEPT_EVENTS)
+        self.measure = measure or Measure()
+        self.recorder: Recorder | None = None
+        self._trace = trace
+        self._check = observer(promises)
+        self._stopwatch = stopwatch
+        self.checking_s = 0.0
+        self._events = self._looked = 0
+        self._late = False
+        """Whether the request that is being decided came by a connection that is no more."""
+        self.settings = dict(
+            [
+                ("group.initial.rebalance.delay.ms", str(options["initial.delay.ms"])),
+                ("group.max.size", str(options["max.size"])),
+                ("offsets.retention.minutes", str(options["retention.minutes"])),
+                ("offsets.retention.check.interval.ms", "20000"),
+                *settings,
+            ]
+        )
+        if transacts(self.kinds):
+            self.settings |= transaction_settings(options) | dict(settings)
+        if assigns(self.kinds):
+            self.settings |= consumer_settings(options, "migration" in self.kinds) | dict(settings)
+        if shares(self.kinds):
+            self.settings |= share_settings(options) | dict(settings)
+        self._settings_at_first = at_first() | self.settings
+        self.share: ShareNode | None = None
+        self._configure()
+        self.topics = Topics()
+        self._topic_serial = self.topic_changes = 0
+        extra = options["partitions"] // 4
+        for name, count in ((ORDERS, options["partitions"] - extra), (EXTRA, extra)):
+            if count:
+                self.set_topic(name, count)
+        self.ends: dict[TopicPartition, int] = {}
+        self.transactions = Transactions(self) if transacts(self.kinds) else None
+        self.share = ShareNode(self) if shares(self.kinds) else None
+        self.stores = Stores()
+        self.internal_topics = InternalTopics(self)
+        self.upgraded: dict[str, float] = {}
+        """By group, the part of its members that speak the streams protocol when they start, since its
+        application was rolled."""
+        self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
+        self.log = Log()
+        self.shell = self.new_shell()
+        self.deposed: list[Shell] = []
+        self.cuts: dict[str, frozenset[str]] = {}
+        """Who cannot reach the coordinator ("to") and who cannot be reached ("from")."""
+        self.members: list[Member] = []
+        self.others: list[Process] = []
+        self._ids = MemberIds()
+        self._arrivals: dict[str, int] = {}
+        self.works_until_ms = 0
+        """When the last is done of what is being worked out."""
+
+    def record(self) -> Recorder:
+        """Write down from here on what the coordinator goes through."""
+        first = [f"kinds {' '.join(self.kinds)}", f"heavy {targets.HEAVY}"] if assigns(self.kinds) else []
+        self.recorder = Recorder(self.settings, self.topics, self.agenda.now_ms, first)
+        return self.recorder
+
+    def note(self, line: str) -> None:
+        """Something that a scenario says in one command."""
+        if self.recorder is not None:
+            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            self.recorder.say(line)
+
+    def __repr__(self) -> str:
+        return f"<world at step {self.steps}: {len(self.members)} members, {self.shell!r}>"
+
+    # --- what there is ---
+
+    def set_topic(self, name: str, partitions: int, *, anew: bool = True) -> None:
+        """Make a topic, or let it grow. Another one of the same name has another id."""
+        known = self.topics.by_name.get(name)
+        self.topic_changes += known is not None
+        if anew or known is None:
+            self._topic_serial += 1
+            topic_id = Uuid(f"{name}-{self._topic_serial}".ljust(16, "-")[-16:].encode())
+        else:
+            topic_id = known.id
+        others = [t for t in self.topics.by_name.values() if t.name != name]
+        self.topics = Topics([*others, Topic(name, topic_id, partitions)], self._topic_serial)
+        if self.recorder is not None:
+            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            self.recorder.topic(name, topic_id, partitions)
+        self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
+        if self.share is not None:
+            self.share.topics_changed()
+
+    def delete_topic(self, name: str) -> None:
+        """A topic is gone, and its records."""
+        self.topic_changes += 1
+        self.topics = Topics([t for t in self.topics.by_name.values() if t.name != name], self._topic_serial)
+        self.note(f"topic {name} partitions=0")
+        self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
+        for tp in [tp for tp in self.ends if tp[0] == name]:
+            del self.ends[tp]
+        if self.share is not None:
+            self.share.topics_changed()
+
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions each topic has. The same value as long as nothing changed."""
+        return self._counts
+
+    def for_good(self) -> bool:
+        """Whether a static member that leaves will not come back, as far as it knows."""
+        return self.is_calm or self.random.random() < 0.2
+
+    def subscription(self) -> tuple[str, ...]:
+        """The topics that honest members read."""
+        return (ORDERS, EXTRA)
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the broker."""
+        self.settings[name] = value
+        self.note(f"config {name}={value}")
+        self._configure()
+
+    def _configure(self) -> None:
+        self.config, _ = BrokerConfig.load(overrides=list(self.settings.items()))
+
+    def reset_settings(self) -> None:
+        """Back to what was set at first."""
+        for name, value in self._settings_at_first.items():
+            if self.settings.get(name, value) != value:
+                self.set(name, value)
+
+    def new_shell(self) -> Shell:
+        """Another coordinator on the log, not loaded yet."""
+        new = Shell(
+            self.agenda,
+            lambda: self.config,
+            log=self.log,
+            topics=lambda: self.topics,
+            at_once=False,
+            load_ms=lambda: self._about(self.trouble["load.ms"]),
+            observe=self._observe,
+            tell=self.measure.explained,
+            perform=lambda effect: self._perform(new, effect),
+        )
+        return new
+
+    def _perform(self, shell: Shell, effect: Effect) -> None:
+        """What the coordinator wants to be worked out: it is, and comes when it comes."""
+        if effect.verb == CREATE_TOPICS:
+            self.internal_topics.create(shell, effect.subject)
+            return
+        if effect.verb == LOOK_UP_ENDS:
+            self._comes(shell, self.internal_topics.ends(effect.subject))
+            return
+        if self.share is not None and self.share.perform(shell, effect):
+            return
+        self._comes(shell, WORK[effect.verb](effect.subject, may))
+
+    def _comes(self, shell: Shell, came: Any) -> None:
+        """What was worked out reaches the coordinator in a while."""
+        takes_ms = self.latency_ms("work.ms")
+        self.works_until_ms = max(self.works_until_ms, self.agenda.now_ms + takes_ms)
+        self.agenda.after(takes_ms, self._worked, shell, shell.core, came)
+
+    def latency_ms(self, knob: str) -> int:
+        """About as long as the knob says."""
+        return self._about(self.trouble[knob])
+
+    def _worked(self, shell: Shell, core: Any, came: Any) -> None:
+        """Nobody hears of it whose shard was loaded again since."""
+        if shell.core is core and shell in (self.shell, *self.deposed):
+            self.happened("work", "is done", came)
+            if shell is self.shell:
+                chaos.append_faults(self, shell)
+            if not shell.inform(came) and not isinstance(came, EndsFound):
+                shell.inform(given_up(came))
+
+    def group(self, group_id: str) -> ClassicGroup:
+        """The classic group of that name, or an empty one."""
+        found = self.shell.core.groups.get(group_id)
+        return found if isinstance(found, ClassicGroup) else ClassicGroup(group_id)
+
+    def _is_current(self, member: Member) -> bool:
+        """Whether the coordinator knows it, in the epoch in which it thinks it is.
+
+        A member of a consumer group may be behind: it has not heard yet of where it is."""
+        found = self.shell.core.groups.get(member.group)
+        if isinstance(found, StreamsGroup):
+            current = found.members[member.member_id].current if member.member_id in found.members else None
+            return current is not None and 0 < member.epoch in (current.epoch, current.previous_epoch)
+        if isinstance(found, ConsumerGroup):
+            known = found.members.get(member.member_id)
+            return known is not None and 0 < member.epoch <= known.current.epoch
+        group = self.group(member.group)
+        return member.member_id in group.members and group.generation == member.epoch
+
+    def living(self) -> list[Member]:
+        return [m for m in self.members if m.alive]
+
+    def new_member(self) -> Member:
+        """One more, of the kinds in turn, in the groups in turn. It has not started."""
+        number = len(self.members)
+        member = self._member(number)
+        self.members.append(member)
+        return member
+
+    def _member(self, number: int) -> Member:
+        kind = self.kinds[number % len(self.kinds)]
+        group = f"g{number % self.options['groups'] + 1}"
+        return kinds()[kind].honest(self, f"c{number + 1}", group)
+
+    def start_again(self, member: Member) -> None:
+        """Somebody who was dead is back; where both protocols are spoken, maybe with the other one."""
+        number = self.members.index(member)
+        if kinds()[self.kinds[number % len(self.kinds)]].changes:
+            before, member = member, self._member(number)
+            member.life, member.connection = before.life, before.connection  # Its old ids are gone.
+            if isinstance(before, Application) and isinstance(member, Application):
+                member.process_id = before.process_id  # Where it was moved to.
+            self.members[number] = member
+        member.start()
+
+    # --- steps ---
+
+    def begin(self) -> None:
+        """Let the coordinator load and everybody start."""
+        for _ in range(self.options["members"]):
+            self.new_member()
+        for number in range(self.options["hostile"]):
+            kind = kinds()[self.kinds[number % len(self.kinds)]]
+            self.others.append(
+                kind.hostile(self, f"h{number + 1}", f"g{number % self.options['groups'] + 1}")
+            )
+        for number in range(self.options["simple"]):
+            self.others.append(SimpleClient(self, f"s{number + 1}", "g1"))
+        self.shell.load()
+        if self.transactions is not None:
+            self.others += self.transactions.begin()
+        if self.share is not None:
+            self.share.begin()
+        if runs_applications(self.kinds):
+            self.internal_topics.source_comes()
+        for process in (*self.members, *self.others):
+            self.agenda.after(self.random.randint(0, 2_000), self._start, process)
+        self.agenda.after(PRODUCE_EVERY_MS, self._produce)
+
+    def _start(self, process: Process) -> None:
+        """Unless somebody else has its name by now."""
+        if process in self.members or process in self.others:
+            process.start()
+
+    def step(self) -> None:
+        """The next thing happens."""
+        self.steps += 1
+        self.agenda.step()
+        for shell in (self.shell, *self.deposed):
+            shell.finish()
+            self._disk(shell)
+        if self.transactions is not None:
+            self.transactions.step()
+        if self.share is not None:
+            self.share.step()
+        if self._events - self._looked >= LOOK_EVERY:
+            self._looked = self._events
+            self.shell.look()
+
+    def chaos(self, steps: int) -> None:
+        """So many steps, with everything that was drawn."""
+        every = self.options["fault.every"]
+        end = self.steps + steps
+        while self.steps < end:
+            self.step()
+            if every and self.random.random() * every < 1:
+                chaos.strike(self)
+
+    def run_until(self, done: Callable[[], bool], end_ms: int) -> bool:
+        """Step until it is so; False where it is not by that time."""
+        while not done():
+            due_ms = self.agenda.next_ms()
+            if due_ms is None or due_ms > end_ms:
+                self.agenda.run_until(end_ms)
+                return done()
+            self.step()
+        return True
+
+    def agenda_passes(self, ms: int) -> None:
+        """Let so much time pass, with all that happens in it."""
+        self.run_until(lambda: False, self.agenda.now_ms + ms)
+
+    def _produce(self) -> None:
+        """Records come in, as long as it is not calm."""
+        if self.is_calm:
+            return
+        for topic in self.topics.by_name.values():
+            for _ in range(1 + topic.partitions // 4):
+                tp = (topic.name, self.random.randrange(topic.partitions))
+                self.ends[tp] = self.ends.get(tp, 0) + self.random.randint(0, 20)
+        if self.share is not None:
+            self.share.grow()
+        self.agenda.after(PRODUCE_EVERY_MS, self._produce)
+
+    # --- the network ---
+
+    def _about(self, mean_ms: float) -> int:
+        return round(self.random.expovariate(1 / mean_ms)) if mean_ms else 0
+
+    def _travel_ms(self, way: str) -> int:
+        """How long a message takes. On one connection none overtakes another."""
+        trouble, random = self.trouble, self.random
+        takes_ms = self._about(trouble["latency.ms"])
+        if trouble["clog"] and random.random() < trouble["clog"]:
+            takes_ms += self._about(5_000)
+        at_ms = max(self.agenda.now_ms + takes_ms, self._arrivals.get(way, -1) + 1)
+        self._arrivals[way] = at_ms
+        return at_ms - self.agenda.now_ms
+
+    def send(self, client: Process, number: int, request: Struct, version: int) -> None:
+        """A client sends a request."""
+        trouble, random, agenda = self.trouble, self.random, self.agenda
+        life, connection = client.life, client.connection
+        if client.name in chaos.cut_off(self, "to"):
+            self.happened(client.name, "cannot reach the coordinator", request)
+            return
+        takes_ms = self._travel_ms(f"{client.name} {connection}")
+        if trouble["request.again"] and random.random() < trouble["request.again"]:
+            later_ms = takes_ms + random.randint(1, 2 * self.options["session.ms"])
+            agenda.after(later_ms, self._arrive, client, -1, -1, number, request, version)
+        if trouble["reset"] and random.random() < trouble["reset"]:
+            self.happened(client.name, "is cut off within a frame", request)
+            agenda.after(takes_ms, client.broken, life, connection)
+        elif trouble["request.loss"] and random.random() < trouble["request.loss"]:
+            self.happened(client.name, "loses a request", request)
+        else:
+            agenda.after(takes_ms, self._arrive, client, life, connection, number, request, version)
+
+    def _arrive(
+        self, client: Process, life: int, connection: int, number: int, request: Struct, version: int
+    ) -> None:
+        late = (life, connection) != (client.life, client.connection)
+        if late and (self.is_calm or _is_no_keep_alive(request)):
+            return
+        if self.transactions is not None and self.transactions.takes(request):
+            if not (late and self.transactions.rests_on_order(request, version)):
+                self.happened(client.name, "-> late" if late else "->", request)
+                answered = partial(self._answer, client, life, connection, number)
+                self.transactions.arrive(client, request, version, answered)
+            return
+        if self.share is not None and self.share.takes(request):
+            self.happened(client.name, "-> late" if late else "->", request)
+            answered = partial(self._answer, client, life, connection, number)
+            self.share.arrive(client, (life, connection), request, version, answered)
+            return
+        self.happened(client.name, "->" if connection == client.connection else "-> late", request)
+        if late and isinstance(request, JoinGroupRequest):
+            self.oracle.doubts(client)
+        shell = self._coordinator_for(request)
+        fresh = self._ids.fresh(client.name, request, shell.core.groups)
+        call = Call(version, client.name, "/10.0.0.1", (fresh,))
+        if shell is self.shell:
+            chaos.append_faults(self, shell)
+            self._late = connection != client.connection
+        shell.ask(request, call, lambda answer: self._answer(client, life, connection, number, answer))
+        self._late = False
+        self._ids.asked(client.name, request, shell.core.groups)
+
+    def _coordinator_for(self, request: Struct) -> Shell:
+        """Some still ask the coordinator that was deposed. It would answer about offsets what was true once,
+        which cannot happen on one node: these go to the one that leads."""
+        if self.deposed and not hasattr(request, "groups") and self.random.random() < 0.5:
+            return self.random.choice(self.deposed)
+        return self.shell
+
+    def _answer(
+        self, client: Process, life: int, connection: int, number: int, answer: Struct | Errors
+    ) -> None:
+        if connection < 0 or life != client.life or connection != client.connection:
+            return
+        trouble, random, agenda = self.trouble, self.random, self.agenda
+        if client.name in chaos.cut_off(self, "from"):
+            self.happened(client.name, "cannot be reached", answer)
+            return
+        takes_ms = self._travel_ms(f"{client.name} {connection} back")
+        if trouble["reset"] and random.random() < trouble["reset"]:
+            self.happened(client.name, "is cut off within an answer", answer)
+            agenda.after(takes_ms, client.broken, life, connection)
+        elif trouble["response.loss"] and random.random() < trouble["response.loss"]:
+            self.happened(client.name, "loses an answer", answer)
+        else:
+            agenda.after(takes_ms, self._heard, client, life, connection, number, answer)
+
+    def _heard(
+        self, client: Process, life: int, connection: int, number: int, answer: Struct | Errors
+    ) -> None:
+        self.happened(client.name, "<-", answer)
+        client.hear(life, connection, number, answer)
+
+    # --- the disk ---
+
+    def _disk(self, shell: Shell) -> None:
+        """Somebody waits for the log to be durable: it takes its time, and may fail."""
+        if shell.waits_for_disk and not shell.disk_busy:
+            shell.disk_busy = True
+            self.agenda.after(self._about(self.trouble["sync.ms"]), self._synced, shell)
+
+    def _synced(self, shell: Shell) -> None:
+        shell.disk_busy = False
+        fails = self.trouble["sync.fails"]
+        if shell not in (self.shell, *self.deposed):
+            return
+        if not shell.journal.online or (fails and self.random.random() < fails):
+            self.happened("disk", "fails to sync", None)
+            if shell is self.shell:
+                self.note("restart")
+            shell.sync_fails()
+        else:
+            but = len(shell.log.batches) - shell.journal.sync_end
+            if self.recorder is not None:
+                self.note(f"durable but={but}" if but else "durable")
+                self.note("hold")
+            shell.made_durable(but)
+
+    # --- who looks on ---
+
+    def happened(self, who: str, what: str, about: Any) -> None:
+        """Remember it, and write it down if somebody reads it."""
+        entry = (self.steps, self.agenda.now_ms, who, what, about)
+        self.recent.append(entry)
+        if self._trace is not None:
+            self._trace(line(entry))
+
+    def stopped(self, member: Member) -> None:
+        """A member gave up by itself."""
+        self.counts["members that stopped"] += 1
+        chaos.maybe_restart(self, member)
+
+    def _observe(self, event: Event) -> None:
+        shell = event.shell
+        if shell is not self.shell:
+            return
+        self._events += 1
+        self._count(event)
+        if self.recorder is not None:
+            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            if event.kind == "loaded":
+                self.recorder.say("restart")
+            else:
+                self.recorder.event(event)
+        for key in event.before.offsets.keys() - event.after.offsets.keys():
+            self.oracle.went_back(key)
+        if event.asks("JoinGroup") and event.request.member_id and event.error is Errors.NONE:
+            name, member_id = event.request.group_id, event.request.member_id
+            if member_id not in getattr(event.before.groups.get(name), "members", ()):
+                self.oracle.let_in_again(event.client_id)
+        if event.asks("OffsetCommit"):
+            late = self._late or event.request.generation_id_or_member_epoch < 0
+            for key in event.after.offsets if late else of_others(event):
+                self.oracle.went_back(key)
+        began = self._stopwatch() if self._stopwatch is not None else 0.0
+        self._check(event)
+        if self.transactions is not None:
+            self.transactions.group_event(event)
+        if self._stopwatch is not None:
+            self.checking_s += self._stopwatch() - began
+
+    def _count(self, event: Event) -> None:
+        counts = self.counts
+        counts[event.kind] += 1
+        if event.kind == "asked":
+            error = event.error
+            counts[f"{event.api} {'waits' if error is None else error.name}"] += 1
+        elif event.kind == "timer":
+            counts[f"timer {event.key[0]}"] += 1
+        if event.changed:
+            for name, group in event.after.groups.items():
+                counts[f"state {group.state}"] += 1
+                old = event.before.groups.get(name)
+                if old is not None and type(old) is not type(group) and old.members and group.members:
+                    counts[f"became {type(group).__name__}"] += 1
+        if self._trace is not None:
+            self._trace(
+                f"{self.steps} {self.agenda.now_ms} coordinator {event.kind} {event.api or event.key}"
+            )
+
+
+def line(entry: Happened) -> str:
+    """A thing that happened on one line."""
+    step, at_ms, who, what, about = entry
+    return f"{step} {at_ms} {who} {what}" + (f" {about!r}" if about is not None else "")

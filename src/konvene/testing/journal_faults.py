@@ -1,0 +1,111 @@
+"""What stands between a coordinator and its log: appends that fail, and a coordinator that dies after one.
+
+`Tap` obeys the runtime's `Journal`. Both faults are an error that the runtime hears of its append: then all
+who wait are told NOT_COORDINATOR, and the shard is read again from the log. Whether the batch is in the log
+makes the difference, and that is what the two faults are for.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from konvene.codec.batches import BatchHeader
+from konvene.codec.errors import CodecError
+from konvene.records.commits import OffsetCommitted, decode_group_record
+from konvene.records.coordinator import Record
+from konvene.runtime.ports import Journal, Pair
+from konvene.shard.contract import Ending, Producer
+from konvene.testing.rules import Match
+
+if TYPE_CHECKING:
+    from konvene.testing.faults import Faults
+
+APPENDS = {
+    "OffsetCommit": OffsetCommitted, "JoinGroup": Record, "SyncGroup": Record, "LeaveGroup": Record,
+}  # fmt: skip
+"""The APIs that write to the group log, and what their records are: a commit, or the group as it is now."""
+
+
+class CoordinatorDied(Exception):
+    """The process that would have answered is gone; its log is not."""
+
+
+class Append:
+    """A batch on its way into the log, as a rule sees it."""
+
+    api_name = "append"
+    client_id = ""
+
+    def __init__(self, pairs: list[Pair]) -> None:
+        self.records = [record for key, value in pairs if (record := _read(key, value)) is not None]
+
+    def __repr__(self) -> str:
+        return f"<append of {len(self.records)} records>"
+
+    def is_meant(self, match: Match) -> bool:
+        """Whether one of its records is of the group, and of the kind that the API writes."""
+        kind = APPENDS.get(match.api) if match.api is not None else None
+        return any(
+            (match.group is None or _group(record) == match.group) and (kind is None or type(record) is kind)
+            for record in self.records
+        )
+
+
+class Tap:
+    """A journal with faults in it."""
+
+    def __init__(self, inner: Journal, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def __repr__(self) -> str:
+        return f"<tap on {self._inner!r}>"
+
+    @property
+    def end_offset(self) -> int:
+        return self._inner.end_offset
+
+    @property
+    def synced_offset(self) -> int:
+        return self._inner.synced_offset
+
+    @property
+    def online(self) -> bool:
+        return self._inner.online
+
+    def append_marker(self, ending: Ending, now_ms: int) -> int:
+        return self._inner.append_marker(ending, now_ms)
+
+    def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
+        fault = self._faults.for_append(lambda: Append(pairs))
+        if fault is None:
+            return self._inner.append_pairs(pairs, now_ms, producer)
+        if fault.action.verb == "fail":
+            raise OSError(errno.EIO, "a fault was asked for: the append fails")
+        self._inner.append_pairs(pairs, now_ms, producer)
+        self._inner.write()
+        raise CoordinatorDied("a fault was asked for: the coordinator restarts between append and reply")
+
+    def write(self) -> None:
+        self._inner.write()
+
+    async def sync(self) -> None:
+        await self._inner.sync()
+
+    def read_back(self) -> Iterable[tuple[BatchHeader, memoryview]]:
+        return self._inner.read_back()
+
+
+def _read(key: bytes | None, value: bytes | None) -> Any:
+    try:
+        return decode_group_record(key, value)
+    except CodecError:
+        return None
+
+
+def _group(record: Any) -> str | None:
+    if type(record) is OffsetCommitted:
+        return record.group
+    return getattr(record.key, "group", None)

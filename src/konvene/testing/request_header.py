@@ -1,0 +1,174 @@
+"""A request as it passes on the wire: its header at once, who sent it and about what only when a rule asks.
+
+Bodies are read with the same declarations as the broker's; which groups and topics a request is about is told
+by the table of questions (`broker.net.authorizer`), so that topic ids become names. A body that cannot be
+read
+matches no rule that looks into it, and passes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.net.authorizer import QUESTIONS, ResourceType, resources
+from konvene.broker.net.frames import Head, read_head, skip_tags
+from konvene.codec.compile import decode_from
+from konvene.codec.errors import CodecError
+from konvene.codec.schema import Struct
+from konvene.messages import API_KEYS
+from konvene.testing.rules import Match
+
+if TYPE_CHECKING:
+    from konvene.broker.broker import Broker
+
+OWN_CLIENT = "konvene.testing"
+"""The client id of what a test asks through `Konvene`: no fault is done to it."""
+
+PRODUCE = 0
+FIRST_FLEXIBLE_PRODUCE = 9
+
+
+class Asked:
+    """One request on its way. `frame` has its length in front."""
+
+    def __init__(self, broker: Broker, frame: bytes) -> None:
+        self.broker = broker
+        self.frame = frame
+        try:
+            self.head = read_head(frame, 4, len(frame))
+        except CodecError:
+            self.head = Head(-1, -1, -1, "", len(frame))
+
+    def __repr__(self) -> str:
+        return f"<{self.api_name} v{self.version} of client {self.client_id}>"
+
+    @property
+    def api_key(self) -> int:
+        return self.head.api_key
+
+    @property
+    def version(self) -> int:
+        return self.head.api_version
+
+    @property
+    def client_id(self) -> str:
+        return self.head.client_id
+
+    @property
+    def is_own(self) -> bool:
+        return self.head.client_id == OWN_CLIENT
+
+    @property
+    def api_name(self) -> str:
+        api = API_KEYS.get(self.api_key)
+        return api.name if api is not None else f"API {self.api_key}"
+
+    @cached_property
+    def request(self) -> Struct | None:
+        """The body; None where it cannot be read."""
+        api = API_KEYS.get(self.api_key)
+        if api is None:
+            return None
+        try:
+            start = self.head.body
+            if self.version >= api.first_flexible:
+                start = skip_tags(self.frame, start, len(self.frame))
+            return decode_from(api.request, self.version, self.frame, start)[0]
+        except CodecError:
+            return None
+
+    # --- who and about what ---
+
+    def _named(self, kind: ResourceType) -> tuple[str, ...]:
+        if self.request is None:
+            return ()
+        questions = [q for q in QUESTIONS.get(self.api_key, ()) if q.type is kind]
+        return tuple(r.name for q in questions for r in resources(self.broker, q, self.request))
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        return self._named(ResourceType.GROUP)
+
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        return self._named(ResourceType.TOPIC)
+
+    @cached_property
+    def identities(self) -> tuple[tuple[str, str | None, int | None], ...]:
+        """Member id, instance id and generation (or epoch) of each member that it speaks for."""
+        request: Any = self.request
+        rows = [request, *(getattr(request, "members", ()) or ()), *_rows(request)]
+        return tuple(_identity(row) for row in rows if getattr(row, "member_id", None) is not None)
+
+    def is_meant(self, match: Match) -> bool:
+        """Whether a rule is about this request, or about its response."""
+        if self.is_own or (match.api is not None and match.api != self.api_name):
+            return False
+        if match.client is not None and match.client != self.client_id:
+            return False
+        if not match.reads_bodies:
+            return True
+        if match.group is not None and match.group not in self.groups:
+            return False
+        if match.topic is not None and match.topic not in self.topics:
+            return False
+        if match.member is None and match.instance is None and match.generation is None:
+            return True
+        return any(self._is_member(match, *identity) for identity in self.identities)
+
+    def _is_member(self, match: Match, member: str, instance: str | None, generation: int | None) -> bool:
+        if match.generation is not None and match.generation != generation:
+            return False
+        known = [row for group in self.groups for row in self._members(group) if row.member_id == member]
+        names = {instance, *(row.instance_id for row in known)}
+        if match.instance is not None and match.instance not in names:
+            return False
+        if isinstance(match.member, int):
+            in_place = [self._members(group)[match.member - 1 : match.member] for group in self.groups]
+            return match.member > 0 and any(row.member_id == member for rows in in_place for row in rows)
+        return match.member is None or match.member in {member, self.client_id, *names}
+
+    def _members(self, group: str) -> list[Any]:
+        """The members of a group in the order in which they joined. Older requests do not name instances."""
+        coordinator = self.broker.groups.of(group)
+        core: Any = coordinator.core if coordinator is not None else None
+        known = core.groups.get(group) if core is not None else None
+        return list(known.members.values()) if known is not None else []
+
+    @property
+    def has_no_answer(self) -> bool:
+        """A Produce with acks 0."""
+        return self.api_key == PRODUCE and _acks(self.frame, self.head, self.version) == 0
+
+
+def _rows(request: Any) -> tuple[Any, ...]:
+    """The groups of an OffsetFetch speak for a member each."""
+    return tuple(row for row in getattr(request, "groups", ()) or () if not isinstance(row, str))
+
+
+def _identity(row: Any) -> tuple[str, str | None, int | None]:
+    instance = getattr(row, "group_instance_id", None) or getattr(row, "instance_id", None)
+    for name in ("generation_id", "generation_id_or_member_epoch", "member_epoch"):
+        if hasattr(row, name):
+            return row.member_id, instance, getattr(row, name)
+    return row.member_id, instance, None
+
+
+def _acks(frame: bytes, head: Head, version: int) -> int:
+    """The acks of a Produce: behind the transactional id, which is passed over."""
+    at = head.body
+    try:
+        if version < FIRST_FLEXIBLE_PRODUCE:
+            at += 2 + max(0, int.from_bytes(frame[at : at + 2], "big", signed=True))
+        else:
+            at = skip_tags(frame, at, len(frame))
+            length = shift = 0
+            while frame[at] & 0x80:
+                length |= (frame[at] & 0x7F) << shift
+                at, shift = at + 1, shift + 7
+            length |= frame[at] << shift
+            at += 1 + max(0, length - 1)
+    except (IndexError, CodecError):
+        return -1
+    return int.from_bytes(frame[at : at + 2], "big", signed=True)

@@ -1,0 +1,268 @@
+"""Work of groups is done beside the loop; what comes of it reaches the coordinator that asked, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.broker.running import running
+
+from konvene.broker.broker import Broker
+from konvene.broker.groups import background_work
+from konvene.broker.groups.background_work import GroupWork, compute, resolve
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig
+from konvene.configs.group_configs import GroupConfigs
+from konvene.errors import Errors
+from konvene.groups.assignors import (
+    Assignor,
+    GroupAssignment,
+    GroupSpec,
+    MemberSpec,
+    PartitionAssignorError,
+    TopicSpec,
+)
+from konvene.groups.consumer import targets
+from konvene.groups.consumer.work import (
+    COMPUTE_ASSIGNMENT,
+    RESOLVE_REGEXES,
+    AssignmentComputed,
+    AssignmentToCompute,
+    RegexesResolved,
+    RegexesToResolve,
+)
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from konvene.runtime.coordinator import Call, Coordinator
+from konvene.shard.contract import NOTHING, Effect, Outcome
+from konvene.shard.image import Topic, Topics
+from konvene.sim.machine.loop import SimLoop
+
+ORDERS = Uuid(b"o" * 16)
+TOPICS = Topics([Topic("orders", ORDERS, 2), Topic("__consumer_offsets", Uuid(b"i" * 16), 1)], version=7)
+SPEC = GroupSpec.of({"m": MemberSpec(frozenset([ORDERS]))}, {ORDERS: TopicSpec(2)})
+EVERYTHING = RegexesToResolve("g", (".*s", "or.*", "none"), TOPICS)
+
+
+def fails(spec: GroupSpec) -> GroupAssignment:
+    raise KeyError("m")
+
+
+def refuses(spec: GroupSpec) -> GroupAssignment:
+    raise PartitionAssignorError("no")
+
+
+def asked_of(assign: Callable[[GroupSpec], GroupAssignment]) -> AssignmentToCompute:
+    return AssignmentToCompute("g", 3, Assignor("mine", assign), SPEC)
+
+
+def test_expressions_see_every_topic_that_may_be_described() -> None:
+    """Internal ones too, as with Kafka; the answer says which topics were looked at."""
+    everything = resolve(EVERYTHING, lambda *question: True)
+    assert everything == RegexesResolved(
+        "g",
+        {
+            ".*s": frozenset(["orders", "__consumer_offsets"]),
+            "or.*": frozenset(["orders"]),
+            "none": frozenset(),
+        },
+        7,
+    )
+    hidden = resolve(EVERYTHING, lambda call, operation, topic: topic.name == "__consumer_offsets")
+    assert hidden.matches[".*s"] == frozenset(["__consumer_offsets"])
+    assert hidden.matches["or.*"] == frozenset()
+
+
+def test_expressions_that_could_not_be_matched_are_left_as_they_were(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The group hears that it is over, and of no expression."""
+
+    def breaks(patterns: Any, names: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(background_work, "matching", breaks)
+    assert resolve(EVERYTHING, lambda *question: True) == RegexesResolved("g", {}, 7)
+    assert "its expressions could not be matched" in caplog.text
+
+
+def test_an_assignor_that_fails_is_an_answer() -> None:
+    """Its own words, and whatever else it raises in words."""
+    given = {"m": {ORDERS: (0, 1)}}
+    assert compute(asked_of(lambda spec: given), lambda *q: True) == AssignmentComputed("g", 3, "mine", given)
+    for assign, why in ((refuses, "no"), (fails, "Assignor mine: KeyError: 'm'")):
+        failed = compute(asked_of(assign), lambda *q: True).given
+        assert isinstance(failed, PartitionAssignorError)
+        assert failed.message == why
+
+
+async def until(there: Callable[[], bool]) -> None:
+    for _ in range(4000):
+        if there():
+            return
+        await asyncio.sleep(0.005)
+    pytest.fail("it did not happen")
+
+
+async def ready(broker: Broker) -> Coordinator:
+    await broker.groups.make_ready()
+    await broker.groups.loaded()
+    await broker.create_missing(["orders"])
+    found = broker.groups.of("g")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "words", [{"subscribed_topic_names": ("orders",)}, {"subscribed_topic_regex": "ord.*"}]
+)
+def test_a_member_is_given_what_threads_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, Any]
+) -> None:
+    """The whole way: the topics of an expression, and a target that is too heavy for the loop."""
+    monkeypatch.setattr(targets, "HEAVY", 0)
+
+    async def main() -> None:
+        async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
+            coordinator = await ready(broker)
+            beat = ConsumerGroupHeartbeatRequest(
+                group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=9000, topic_partitions=(),
+                **words,
+            )  # fmt: skip
+            given: list[Any] = []
+            async with asyncio.timeout(20):
+                while not given:
+                    answer = await coordinator.submit(beat, Call(api_version=1, client_id="c"))
+                    assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+                    assert answer.error_code == Errors.NONE, answer.error_message
+                    given = list(answer.assignment.topic_partitions) if answer.assignment else []
+                    beat = ConsumerGroupHeartbeatRequest(
+                        group_id="g", member_id="m", member_epoch=answer.member_epoch
+                    )
+                    await asyncio.sleep(0.005)
+            orders = broker.topics.by_name["orders"]
+            assert [(t.topic_id, t.partitions) for t in given] == [
+                (orders.id, tuple(range(orders.partitions)))
+            ]
+            assert coordinator._waiting == {}
+            await until(lambda: repr(broker.groups._work) == "<group work: 0 under way>")
+
+    asyncio.run(main())
+
+
+def test_a_group_may_have_its_targets_computed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own setting counts, whatever the broker's says: the first answer has the assignment."""
+    monkeypatch.setattr(targets, "HEAVY", 0)
+
+    async def main() -> None:
+        async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
+            coordinator = await ready(broker)
+            own = {"g": {"consumer.assignor.offload.enable": "false"}}
+            broker.group_configs = GroupConfigs(broker.config, own)
+            join = ConsumerGroupHeartbeatRequest(
+                group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=9000, topic_partitions=(),
+                subscribed_topic_names=("orders",),
+            )  # fmt: skip
+            answer = await coordinator.submit(join, Call(api_version=1, client_id="c"))
+            assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+            assert answer.assignment is not None
+            assert [t.topic_id for t in answer.assignment.topic_partitions] == [
+                broker.topics.by_name["orders"].id
+            ]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", ["reloaded", "stopped", "nothing"])
+def test_what_comes_too_late_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    """A coordinator that forgot that it asked does not hear of it; a broker that stops does not wait."""
+    go, heard, begun = threading.Event(), [], threading.Event()
+
+    def waits(spec: GroupSpec) -> GroupAssignment:
+        begun.set()
+        assert go.wait(20)
+        return {}
+
+    monkeypatch.setattr(Coordinator, "inform", lambda self, news: heard.append(news))
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            coordinator = await ready(broker)
+            work = broker.groups._work
+            work.perform(coordinator, Effect(COMPUTE_ASSIGNMENT, asked_of(waits)))
+            await until(begun.is_set)
+            if end == "stopped":
+                return
+            if end == "reloaded":
+                coordinator.reload()
+                await until(lambda: coordinator.state == "active")
+            go.set()
+            await until(lambda: repr(work) == "<group work: 0 under way>")
+
+    asyncio.run(main(), debug=True)
+    go.set()
+    assert heard == ([AssignmentComputed("g", 3, "mine", {})] if end == "nothing" else [])
+    assert not [r for r in caplog.records if "never retrieved" in r.message or "destroyed" in r.message]
+
+
+@pytest.mark.parametrize("state", ["loading", "failed", "closed"])
+def test_a_coordinator_that_does_not_serve_is_not_informed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    heard: list[Any] = []
+
+    def handle(self: Any, news: Any, context: Any) -> Outcome:
+        heard.append(news)
+        return NOTHING
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            coordinator = await ready(broker)
+            monkeypatch.setattr(type(coordinator.core), "handle", handle)
+            for coordinator.state in (state, "active"):
+                coordinator.inform(coordinator.state)
+
+    asyncio.run(main())
+    assert heard == ["active"]
+
+
+def test_in_virtual_time_it_takes_virtual_time() -> None:
+    """No thread is started: the simulated machine does it at a later moment, the same each time."""
+    config, _ = BrokerConfig.load(overrides=[])
+    threads = threading.active_count()
+
+    def run() -> list[Any]:
+        loop = SimLoop(disk_latency=lambda: 0.25)
+        work = GroupWork(SimpleNamespace(loop=loop, config=config))  # type: ignore[arg-type]
+        heard: list[Any] = []
+        coordinator: Any = SimpleNamespace(core=1, inform=lambda news: heard.append((loop.now, news)))
+
+        async def main() -> None:
+            for verb, subject in (
+                (RESOLVE_REGEXES, EVERYTHING),
+                (COMPUTE_ASSIGNMENT, asked_of(lambda s: {})),
+            ):
+                work.perform(coordinator, Effect(verb, subject))
+            await asyncio.sleep(1)
+            await work.close()
+
+        loop.run_until_complete(main())
+        loop.close()
+        return heard
+
+    heard = run()
+    assert [type(news) for _, news in heard] == [RegexesResolved, AssignmentComputed]
+    assert {at for at, _ in heard} == {1000.5}
+    assert heard == run()
+    assert threading.active_count() == threads

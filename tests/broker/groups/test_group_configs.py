@@ -1,0 +1,110 @@
+"""What a group is run with reaches whoever decides for it, from the request on that follows the change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.running import running
+
+from konvene.broker.broker import Broker
+from konvene.cluster.state import ResourceType
+from konvene.errors import Errors
+from konvene.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from konvene.messages.list_groups import ListGroupsRequest
+from konvene.runtime.coordinator import Call
+from konvene.shard.contract import Context, Outcome
+
+SESSION = "consumer.session.timeout.ms"
+SET, DELETE = 0, 1
+
+
+async def alter(
+    broker: Broker,
+    kind: ResourceType,
+    name: str,
+    setting: str,
+    value: str | None,
+    error: Errors = Errors.NONE,
+) -> None:
+    change = AlterableConfig(name=setting, config_operation=DELETE if value is None else SET, value=value)
+    asked = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
+    answer = await broker.catalogue.submit(IncrementalAlterConfigsRequest(resources=(asked,)), Call())
+    assert isinstance(answer, IncrementalAlterConfigsResponse)
+    assert [r.error_code for r in answer.responses] == [error]
+
+
+def told(broker: Broker, group_id: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    """What a decision for a group is told that it runs with."""
+    coordinator = broker.groups.of(group_id)
+    assert coordinator is not None
+    contexts: list[Context] = []
+
+    def handle(self: Any, request: Any, context: Context) -> Outcome:
+        contexts.append(context)
+        return Outcome()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(coordinator.core), "handle", handle)
+        coordinator.submit(ListGroupsRequest(), Call())
+    return contexts[0].group_configs.of(group_id)
+
+
+def test_a_group_hears_of_each_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own setting, the broker's default behind it, and the limit that holds it; and after a restart."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.groups.make_ready()
+            await broker.groups.loaded()
+            assert told(broker, "g", monkeypatch)[SESSION] == 45_000
+            assert told(broker, "g", monkeypatch) is told(broker, "h", monkeypatch)
+            await alter(broker, ResourceType.GROUP, "g", SESSION, "50000")
+            assert told(broker, "g", monkeypatch)[SESSION] == 50_000
+            assert told(broker, "h", monkeypatch)[SESSION] == 45_000
+            await alter(broker, ResourceType.BROKER, "", "group.consumer.assignment.interval.ms", "3000")
+            assert told(broker, "h", monkeypatch)["consumer.assignment.interval.ms"] == 3000
+            assert told(broker, "g", monkeypatch)[SESSION] == 50_000
+            before = broker.group_configs
+            await alter(broker, ResourceType.TOPIC, "__consumer_offsets", "retention.ms", "7")
+            assert broker.group_configs is before
+        assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+        limits = {"group.consumer.max.session.timeout.ms": "46000"}
+        async with running(tmp_path, limits) as broker:
+            await broker.groups.loaded()
+            assert told(broker, "g", monkeypatch)[SESSION] == 46_000
+            told(broker, "g", monkeypatch)
+            held = [r.message for r in caplog.records if "beyond the broker's limit" in r.message]
+            assert len(held) == 1
+            await alter(broker, ResourceType.GROUP, "g", SESSION, None)
+            assert told(broker, "g", monkeypatch) is broker.group_configs.defaults
+
+    asyncio.run(main())
+
+
+def test_names_that_a_kip_has_for_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-932's are taken always, KIP-1071's where its word counts; they are kept as Kafka calls them."""
+    share, streams = "group.share.session.timeout.ms", "group.streams.num.standby.replicas"
+
+    async def main() -> None:
+        async with running(tmp_path / "kafka") as broker:
+            await alter(broker, ResourceType.GROUP, "g", share, "50000")
+            await alter(broker, ResourceType.GROUP, "g", streams, "1", Errors.INVALID_CONFIG)
+        async with running(tmp_path / "kip", {"konvene.streams.mode": "kip"}) as broker:
+            await broker.groups.make_ready()
+            await broker.groups.loaded()
+            await alter(broker, ResourceType.GROUP, "g", streams, "1")
+            assert told(broker, "g", monkeypatch)["streams.num.standby.replicas"] == 1
+
+    asyncio.run(main())

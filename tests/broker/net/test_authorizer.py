@@ -1,0 +1,119 @@
+"""The questions: every API has its own, they find what a request names, and a no is a no."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konvene.broker.net.authorizer import (
+    CLUSTER_NAME,
+    QUESTIONS,
+    Operation,
+    Resource,
+    ResourceType,
+    guarded,
+    resources,
+)
+from konvene.broker.net.frames import routes
+from konvene.broker.net.router import HANDLERS
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.messages import API_KEYS
+from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.list_groups import ListGroupsRequest
+from konvene.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from konvene.messages.produce import ProduceRequest, TopicProduceData
+from konvene.runtime.coordinator import Call
+from konvene.runtime.deferred import HANG_UP
+from konvene.shard.image import Topic, Topics
+
+KNOWN = Uuid(b"k" * 16)
+BROKER: Any = SimpleNamespace(topics=Topics([Topic("known", KNOWN, 1)]))
+
+ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 71, 72}
+"""Who are you, how do you speak, tokens, which are their owner's, and a client's own metrics."""
+
+
+def asked(key: int, request: Struct) -> list[tuple[str, str, str]]:
+    return [
+        (question.operation.name, resource.type.name, resource.name)
+        for question in QUESTIONS[key]
+        for resource in resources(BROKER, question, request)
+    ]
+
+
+def test_every_api_has_its_questions() -> None:
+    """A row for each API that is served, and for no other; only a few ask nothing."""
+    assert set(QUESTIONS) == set(HANDLERS)
+    assert {key for key, questions in QUESTIONS.items() if not questions} == ASKS_NOTHING
+
+
+@pytest.mark.parametrize("key", sorted(QUESTIONS), ids=lambda key: API_KEYS[key].name)
+def test_every_path_is_a_field(key: int) -> None:
+    """A path leads through fields that the request declares."""
+    for question in QUESTIONS[key]:
+        declared = API_KEYS[key].request
+        for name in filter(None, question.path.split(".")):
+            fields = {field.name: field for field in declared.__fields__}
+            assert name in fields, f"{declared.__name__} has no {name}"
+            inner = fields[name].element
+            if isinstance(inner, type) and issubclass(inner, Struct):
+                declared = inner
+
+
+def test_names_ids_and_the_cluster() -> None:
+    """Topics by name or by id, groups wherever they stand, the cluster where nothing is named."""
+    name, told_id = TopicProduceData(name="t"), TopicProduceData(topic_id=KNOWN)
+    produce = ProduceRequest(topic_data=(name, told_id), transactional_id="tx")
+    assert asked(0, produce) == [
+        ("WRITE", "TOPIC", "t"), ("WRITE", "TOPIC", "known"), ("WRITE", "TRANSACTIONAL_ID", "tx"),
+    ]  # fmt: skip
+    unknown = FetchTopic(topic_id=Uuid(b"u" * 16), partitions=(FetchPartition(),))
+    assert asked(1, FetchRequest(topics=(unknown,))) == []
+    topics = (OffsetFetchRequestTopics(name="a"), OffsetFetchRequestTopics(topic_id=KNOWN))
+    groups = (OffsetFetchRequestGroup(group_id="g", topics=topics), OffsetFetchRequestGroup(group_id="h"))
+    assert asked(9, OffsetFetchRequest(groups=groups)) == [
+        ("DESCRIBE", "GROUP", "g"), ("DESCRIBE", "GROUP", "h"),
+        ("DESCRIBE", "TOPIC", "a"), ("DESCRIBE", "TOPIC", "known"),
+    ]  # fmt: skip
+    assert asked(16, ListGroupsRequest()) == [("DESCRIBE", "CLUSTER", CLUSTER_NAME)]
+
+
+def test_settings_are_their_resources() -> None:
+    """A topic's and a group's are its own; a broker's are the cluster's."""
+    named = ((2, "t"), (4, "1"), (32, "g"))
+    wanted = tuple(DescribeConfigsResource(resource_type=kind, resource_name=name) for kind, name in named)
+    assert asked(32, DescribeConfigsRequest(resources=wanted)) == [
+        ("DESCRIBE_CONFIGS", "TOPIC", "t"),
+        ("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER_NAME),
+        ("DESCRIBE_CONFIGS", "GROUP", "g"),
+    ]
+
+
+def test_a_no_closes_the_connection_and_a_yes_is_handled() -> None:
+    """Who answers is told who calls, what for and to what."""
+    heard: list[tuple[str, Operation, Resource]] = []
+
+    def only_mine(call: Call, operation: Operation, resource: Resource) -> bool:
+        heard.append((call.client_id, operation, resource))
+        return resource.name == "mine"
+
+    handler = guarded(12, lambda broker, request, call: "handled", only_mine)
+    call = Call(4, "me")
+    assert handler(BROKER, HeartbeatRequest(group_id="mine"), call) == "handled"
+    assert handler(BROKER, HeartbeatRequest(group_id="theirs"), call) is HANG_UP
+    assert heard[1] == ("me", Operation.READ, Resource(ResourceType.GROUP, "theirs"))
+
+
+def test_routes_ask_whom_they_are_given() -> None:
+    """The table of handlers with somebody who never agrees."""
+    route = routes({12: "heartbeat"}, lambda *question: False)[12]
+    assert route.handler(BROKER, HeartbeatRequest(group_id="g"), Call()) is HANG_UP

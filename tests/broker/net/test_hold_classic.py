@@ -1,0 +1,209 @@
+"""Members of classic groups are held for less than the interval that they have shown (R3).
+
+What connections take for the time is the test's; holds end by the real clock, and none does here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.net.holds import responsive
+from tests.broker.net.raw_connections import JAVA, RDKAFKA, Direct, until
+
+from konvene.broker.broker import Broker
+from konvene.errors import Errors
+from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from konvene.messages.sync_group import SyncGroupRequest
+from konvene.runtime.coordinator import Call
+
+HEARTBEAT, LEAVE_GROUP = 12, 13
+KAFKA_PYTHON = ("kafka-python", "3.0.12")
+
+
+class Clock:
+    """An event loop, but for the time that it tells."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.now = 1000.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def time(self) -> float:
+        return self.now
+
+
+class Classic:
+    """A stable classic group of one, and the line on which it heartbeats."""
+
+    def __init__(self, broker: Broker, software: tuple[str, str]) -> None:
+        self.broker = broker
+        self.clock = Clock(broker.loop)
+        broker.loop = self.clock  # type: ignore[assignment]
+        self.passed: list[int] = []
+        self.line = Direct(broker, self.passed, software)
+        self.request = HeartbeatRequest()
+
+    async def join(self, protocol: str = "range", instance: str | None = None) -> None:
+        coordinator: Any = self.broker.groups.of("g")
+        join = joining(protocol).replace(group_instance_id=instance)
+        joined = await coordinator.submit(join, Call(api_version=5 if instance else 3, fresh_ids=("1",)))
+        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+        await coordinator.submit(sync, Call(5))
+        self.request = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+
+    def beat(self, after_s: float = 3.0) -> float:
+        """Send a heartbeat after that time; for how long its answer will be held, 0 if it has been given."""
+        self.clock.now += after_s
+        self.line.send(HEARTBEAT, 4, self.request)
+        if self.line.connection.is_idle:
+            assert len(self.broker.holding) == 0
+            return 0
+        assert len(self.broker.holding) == 1
+        loop = asyncio.get_running_loop()
+        return round(self.broker.holding.ends[self.line.connection] - loop.time(), 1)
+
+    def release(self, after_s: float) -> None:
+        self.clock.now += after_s
+        self.broker.holding.release(self.line.connection)
+
+
+def joining(protocol: str = "range") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name=protocol, metadata=b""),),
+    )
+
+
+def play(path: Path, story: Callable[[Classic], Any], software: tuple[str, str] = JAVA, **more: Any) -> None:
+    async def main() -> None:
+        settings = {name: more.pop(name) for name in list(more) if name.startswith("konvene")}
+        async with responsive(path, **settings) as broker:
+            group = Classic(broker, software)
+            await group.join(**more)
+            await story(group)
+            broker.loop = asyncio.get_running_loop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("software", [JAVA, RDKAFKA, KAFKA_PYTHON])
+def test_held_once_its_interval_is_known(tmp_path: Path, software: tuple[str, str]) -> None:
+    """One heartbeat is decided, three gaps are learnt from; then nine tenths of the interval."""
+
+    async def story(group: Classic) -> None:
+        assert [group.beat() for _ in range(4)] == [0, 0, 0, 2.7]
+
+    play(tmp_path, story, software)
+
+
+def test_the_shortest_gap_counts(tmp_path: Path) -> None:
+    """Late heartbeats, and the gap behind an answer that was held, do not make the hold longer; a gap behind
+    an answer that was given soon may."""
+
+    async def story(group: Classic) -> None:
+        assert [group.beat(after) for after in (3, 9, 1, 5)] == [0, 0, 0, 0.9]
+        group.release(0.9)
+        assert group.beat(4) == 0.9
+        group.release(0.1)
+        assert [group.beat(3)] == [0.9]
+        group.release(0.0)
+        group.beat(3)
+        group.release(0.0)
+        assert group.beat(3) == 2.7
+
+    play(tmp_path, story)
+
+
+def test_a_hold_may_be_shorter_than_a_turn(tmp_path: Path) -> None:
+    """A client that heartbeats every few milliseconds: the hold ends, and the next one too."""
+
+    async def story(group: Classic) -> None:
+        for _ in range(4):
+            group.beat(0.004)
+        for _ in range(20):
+            told = len(group.passed)
+            await until(lambda: len(group.passed) == told + 1)  # noqa: B023 - it is over before the next round
+            group.beat(0.004)
+
+    play(tmp_path, story)
+
+
+def test_never_for_long(tmp_path: Path) -> None:
+    """4.5 s, whatever the interval; 0.8 s from a static member."""
+
+    async def story(group: Classic) -> None:
+        assert [group.beat(60) for _ in range(4)] == [0, 0, 0, 4.5]
+
+    play(tmp_path, story)
+
+
+def test_a_static_member_is_not_held_for_long(tmp_path: Path) -> None:
+    """Also if its heartbeats do not say that it is static."""
+
+    async def story(group: Classic) -> None:
+        assert [group.beat() for _ in range(4)] == [0, 0, 0, 0.8]
+
+    play(tmp_path, story, instance="desk")
+
+
+@pytest.mark.parametrize(
+    ("software", "more"),
+    [
+        (("kgo", "v1.20.0"), {}),
+        (("sarama", "1.45.0"), {}),
+        (("apache-kafka-java", "3.9.0"), {}),
+        (JAVA, {"protocol": "stream"}),
+        (JAVA, {"konvene_heartbeat_policy": "kafka"}),
+        (JAVA, {"konvene_heartbeat_hold_enable": "false"}),
+        (JAVA, {"konvene_heartbeat_hold_classic_clients": "librdkafka"}),
+    ],
+)
+def test_who_is_never_held(tmp_path: Path, software: tuple[str, str], more: dict[str, str]) -> None:
+    """Unknown clients, Kafka Streams, and everybody where it is switched off."""
+
+    async def story(group: Classic) -> None:
+        assert [group.beat() for _ in range(9)] == [0] * 9
+
+    play(tmp_path, story, software, **more)
+
+
+def test_a_rebalance_is_news(tmp_path: Path) -> None:
+    """Somebody joins: the held member is told REBALANCE_IN_PROGRESS at once, and not held meanwhile."""
+
+    async def story(group: Classic) -> None:
+        for _ in range(4):
+            group.beat()
+        told = len(group.passed)
+        coordinator: Any = group.broker.groups.of("g")
+        coordinator.submit(joining(), Call(api_version=3, client_id="d", fresh_ids=("2",)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert (len(group.passed), len(group.broker.holding)) == (told + 1, 0)
+        assert group.line.last_answer().error_code == Errors.REBALANCE_IN_PROGRESS
+        assert [group.beat() for _ in range(5)] == [0] * 5
+
+    play(tmp_path, story)
+
+
+def test_other_requests_come_first(tmp_path: Path) -> None:
+    """The heartbeat is answered, then the request behind it; the session counts from the answer."""
+
+    async def story(group: Classic) -> None:
+        for _ in range(4):
+            group.beat()
+        group.passed.clear()
+        beat = len(group.line.asked)
+        group.line.send(HEARTBEAT, 4, group.request.replace(member_id="x"))
+        assert group.passed == [beat, beat + 1]
+
+    play(tmp_path, story)

@@ -1,0 +1,297 @@
+"""What becomes of held heartbeats when connections, coordinators, brokers and policies end, and of many."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.broker.net.holds import alter, deadline, held, hold_left, responsive
+from tests.broker.net.raw_connections import HEARTBEAT, Direct, Line, joining, staying, until
+
+from konvene.broker.broker import Broker
+from konvene.broker.net.heartbeat_purgatory import AT_ONCE
+from konvene.errors import Errors
+from konvene.messages.metadata import MetadataRequest
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+METADATA, OFFSET_COMMIT = 3, 8
+OFFSET = OffsetCommitRequestTopic(
+    name="orders", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
+)
+
+
+# --- connections, coordinators and brokers that end ---
+
+
+def test_a_lost_connection_is_forgotten(tmp_path: Path) -> None:
+    """Nobody is answered, nothing is kept, and the member is still one."""
+
+    async def main() -> None:
+        async with responsive(tmp_path) as broker:
+            a = await Line.to(broker)
+            epoch = await held(broker, a)
+            a.writer.transport.abort()
+            await until(lambda: not broker.connections)
+            assert (len(broker.holding), len(broker.holding.ends)) == (0, 0)
+            again = await Line.to(broker)
+            assert (await again.beat(staying("a", epoch))).error_code == 0
+
+    asyncio.run(main())
+
+
+CLIENT = """
+import asyncio
+from types import SimpleNamespace
+from tests.broker.net.raw_connections import Direct, HEARTBEAT, Line, joining, staying
+
+async def main():
+    line = await Line.to(SimpleNamespace(advertised=("127.0.0.1", {port})))
+    told = await line.beat(joining("a", "orders"))
+    await line.beat(staying("a", told.member_epoch))
+    line.send(HEARTBEAT, 1, staying("a", told.member_epoch))
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_a_client_killed_while_it_is_held(tmp_path: Path) -> None:
+    """With grace its session is over soon, and whoever is left hears of it at once."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, konvene_session_disconnect_grace_ms="100") as broker:
+            code = CLIENT.format(port=broker.advertised[1])
+            root = Path(__file__).parents[3]
+            client = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=root)
+            await until(lambda: len(broker.holding) == 1, 20)
+            before = deadline(broker)
+            client.send_signal(signal.SIGKILL)
+            await client.wait()
+            await until(lambda: not broker.connections)
+            assert len(broker.holding) == 0
+            await until(lambda: deadline(broker) < before)
+            assert deadline(broker) <= broker.loop.time() + 5.5
+
+    asyncio.run(main())
+
+
+def test_who_comes_back_within_the_grace_stays(tmp_path: Path) -> None:
+    """Its next heartbeat gives it the whole session, on any connection; a static member keeps its own."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, konvene_session_disconnect_grace_ms="100") as broker:
+            a, b = await Line.to(broker), await Line.to(broker)
+            epoch = await held(broker, a)
+            await held(broker, b, "b", group="h", instance_id="desk")
+            long = deadline(broker, "b", "h")
+            a.close()
+            b.close()
+            await until(lambda: not broker.connections)
+            assert deadline(broker) <= broker.loop.time() + 5.5
+            assert deadline(broker, "b", "h") >= long
+            again = await Line.to(broker)
+            await again.beat(staying("a", epoch))
+            assert deadline(broker) > broker.loop.time() + 40
+
+    asyncio.run(main())
+
+
+def test_a_coordinator_that_stops_lets_go(tmp_path: Path) -> None:
+    """Members hear at once that it loads, and their heartbeats are held again when it is there."""
+
+    async def main() -> None:
+        async with responsive(tmp_path) as broker:
+            a = await Line.to(broker)
+            epoch = await held(broker, a)
+            coordinator = broker.groups.of("g")
+            assert coordinator is not None
+            coordinator.reload(50)
+            assert (await a.answer())[1].error_code == Errors.COORDINATOR_LOAD_IN_PROGRESS
+            await until(lambda: coordinator.state == "active")
+            assert (await a.beat(staying("a", epoch))).error_code == 0
+            a.send(HEARTBEAT, 1, staying("a", epoch))
+            await until(lambda: len(broker.holding) == 1)
+            coordinator._fail(OSError("made up"))
+            assert (await a.answer())[1].error_code in (0, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_stops_answers_everybody(tmp_path: Path) -> None:
+    """Before it closes the connections; and nothing is held from then on."""
+
+    async def main() -> None:
+        async with responsive(tmp_path) as broker:
+            lines = [await Line.to(broker) for _ in range(3)]
+            for number, line in enumerate(lines):
+                await held(broker, line, "a", group=f"g{number}")
+            broker.holding.close()
+            assert len(broker.holding) == 0
+            assert [(await line.answer())[1].error_code for line in lines] == [0, 0, 0]
+            assert (await lines[0].beat(staying("a", 2, group="g0"))).error_code == 0
+
+    asyncio.run(main())
+
+
+# --- the policy, changed while heartbeats are held ---
+
+
+def test_the_policy_is_changed_while_heartbeats_are_held(tmp_path: Path) -> None:
+    """Off: the held one is answered with Kafka's interval, the next ones at once. On: they are held again."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, konvene_heartbeat_interval_ms="3000") as broker:
+            a = await Line.to(broker)
+            told = await a.beat(joining("a", "orders"))
+            stays = staying("a", told.member_epoch)
+            assert (await a.beat(stays)).heartbeat_interval_ms == 3000
+            a.send(HEARTBEAT, 1, stays)
+            await until(lambda: len(broker.holding) == 1)
+            await alter(broker, konvene_heartbeat_policy="kafka")
+            assert (await a.answer())[1].heartbeat_interval_ms == 5000
+            for _ in range(3):
+                assert (await a.beat(stays)).heartbeat_interval_ms == 5000
+            await alter(broker, konvene_heartbeat_policy="responsive")
+            assert (await a.beat(stays)).heartbeat_interval_ms == 3000
+            a.send(HEARTBEAT, 1, stays)
+            await until(lambda: len(broker.holding) == 1)
+            await alter(broker, konvene_heartbeat_hold_clients="librdkafka")
+            assert (await a.answer())[1].error_code == 0
+            for _ in range(3):
+                assert (await a.beat(stays)).heartbeat_interval_ms == 3000
+
+    asyncio.run(main())
+
+
+def test_a_shorter_interval_is_told_before_it_shortens_a_hold(tmp_path: Path) -> None:
+    """And a longer one before it lengthens a hold: each hold rests on the interval of the answer before."""
+
+    async def main() -> None:
+        async with responsive(tmp_path, konvene_heartbeat_interval_ms="2000") as broker:
+            a = await Line.to(broker)
+            told = await a.beat(joining("a", "orders"))
+            stays = staying("a", told.member_epoch)
+            before = (await a.beat(stays)).heartbeat_interval_ms
+            for interval in (1000, 3000, 500, 4000):
+                a.send(HEARTBEAT, 1, stays)
+                await until(lambda: len(broker.holding) == 1)
+                assert hold_left(broker) <= before * 0.8 / 1000
+                await alter(broker, konvene_heartbeat_interval_ms=str(interval))
+                before = (await a.answer())[1].heartbeat_interval_ms
+                assert before == interval
+
+    asyncio.run(main())
+
+
+# --- many ---
+
+
+async def crowd(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
+    """One group of so many members, each of them held; and what passes on their lines from now on."""
+    passed: list[int] = []
+    lines = [Direct(broker, passed) for _ in range(size)]
+    for number, line in enumerate(lines):
+        line.send(HEARTBEAT, 1, joining(f"m{number}", "orders"))
+    await until(lambda: len(passed) == 2 * size, 60)
+    coordinator: Any = broker.groups.of("g")
+    group = coordinator.core.groups["g"]
+    while len(broker.holding) < size:
+        await asyncio.sleep(0.1)
+        for number, line in enumerate(lines):
+            if line.connection.is_idle:
+                line.send(HEARTBEAT, 1, staying(f"m{number}", group.members[f"m{number}"].current.epoch))
+    passed.clear()
+    return lines, passed
+
+
+async def in_turns(broker: Broker) -> list[int]:
+    """Wait until nobody is held; how many were let go in each turn of the loop."""
+    turns, before = [], len(broker.holding)
+    while before:
+        await asyncio.sleep(0)
+        turns.append(before - len(broker.holding))
+        before = len(broker.holding)
+    return turns
+
+
+def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
+    """A topic is made, then a hundred members join: each time all are answered, and between any two handfuls
+    of them others have their turn. However often the group changes, each is on its way out once."""
+
+    async def main() -> None:
+        size = 2000
+        more = {"group_consumer_assignment_interval_ms": "1000", "num_partitions": "1"}
+        async with responsive(tmp_path, **more) as broker:
+            lines, passed = await crowd(broker, size)
+            await broker.create_missing(["audit"])
+            assert 0 < max(await in_turns(broker)) <= AT_ONCE
+            await until(lambda: len(passed) == size)
+            for number, line in enumerate(lines):
+                line.send(HEARTBEAT, 1, staying(f"m{number}", size + 1))
+            assert len(broker.holding) == size
+            passed.clear()
+            new = [Direct(broker, []) for _ in range(100)]
+            for number, line in enumerate(new):
+                line.send(HEARTBEAT, 1, joining(f"n{number}", "orders"))
+            assert len(broker.holding._leaving) == size
+            assert 0 < max(await in_turns(broker)) <= AT_ONCE
+            await until(lambda: len(passed) == size)
+            for line in (*lines, *new):
+                line.end()
+            assert (len(broker.connections), len(broker.holding.ends)) == (0, 0)
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """A slow disk would make it longer than the interval that was told. What has changed does wait."""
+
+    async def main() -> None:
+        async with responsive(tmp_path) as broker:
+            a, b = await Line.to(broker), await Line.to(broker)
+            epoch = await held(broker, a)
+            coordinator: Any = broker.groups.of("g")
+            slow = coordinator._journal = Slow(coordinator._journal)
+            commit = OffsetCommitRequest(group_id=beside(coordinator, broker), topics=(OFFSET,))
+            b.send(OFFSET_COMMIT, 8, commit)
+            await until(lambda: coordinator._held)
+            beat = len(a.asked)
+            a.send(METADATA, 12, MetadataRequest(topics=None))
+            broker.loop.call_later(5, slow.may_go_on.set)  # Or else a broker that waits would do so for ever.
+            assert (await a.answer())[0] == beat
+            assert coordinator._held
+            assert (await a.answer())[0] == beat + 1
+            a.send(HEARTBEAT, 1, staying("a", epoch))
+            await until(lambda: len(coordinator._held) == 2)
+            slow.may_go_on.set()
+            assert (await a.answer())[1].error_code == 0
+            assert (await b.answer())[1].topics[0].partitions[0].error_code == 0
+
+    asyncio.run(main())
+
+
+class Slow:
+    """A log whose disk waits for the test."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal = journal
+        self.may_go_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    async def sync(self) -> None:
+        await self.may_go_on.wait()
+        await self._journal.sync()
+
+
+def beside(coordinator: Any, broker: Broker) -> str:
+    """A group with the same coordinator."""
+    return next(f"h{n}" for n in range(100) if broker.groups.of(f"h{n}") is coordinator)

@@ -1,0 +1,179 @@
+"""A repeated heartbeat is answered without being read, as long as nothing has changed; then it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tests.broker.running import running
+
+from konvene.broker.broker import Broker
+from konvene.codec.compile import decode, encode
+from konvene.errors import Errors
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from konvene.messages.sync_group import SyncGroupRequest
+from konvene.runtime.coordinator import Call
+
+
+async def settled(broker: Broker) -> str:
+    """A stable group of one; its member id."""
+    await broker.groups.make_ready()
+    await asyncio.sleep(0.05)
+    coordinator: Any = broker.groups.of("g")
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+    joined = await coordinator.submit(join, Call(api_version=3, client_id="c", fresh_ids=("1",)))
+    member: str = joined.member_id
+    await coordinator.submit(SyncGroupRequest(group_id="g", generation_id=1, member_id=member), Call(5))
+    return member
+
+
+class Talk:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.correlation_id = 0
+
+    async def beat(self, request: HeartbeatRequest) -> int:
+        """Send a heartbeat; its error code."""
+        answer = await self.ask(b"\0\x0c\0\4", encode(request, 4))
+        return decode(HeartbeatResponse, 4, answer, 5).error_code
+
+    async def report(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        """Send a heartbeat of a consumer group's member."""
+        answer = await self.ask(b"\0\x44\0\1", encode(request, 1))
+        return decode(ConsumerGroupHeartbeatResponse, 1, answer, 5)
+
+    async def ask(self, api: bytes, request: bytes) -> bytes:
+        """Send a request; its answer, in which the correlation id must come back."""
+        self.correlation_id += 1
+        body = api + self.correlation_id.to_bytes(4, "big") + b"\0\1c\0" + request
+        self.writer.write(len(body).to_bytes(4, "big") + body)
+        size = int.from_bytes(await asyncio.wait_for(self.reader.readexactly(4), 5), "big")
+        answer = await self.reader.readexactly(size)
+        assert int.from_bytes(answer[:4], "big") == self.correlation_id
+        return answer
+
+
+def test_a_keep_alive_is_answered_until_something_changes(tmp_path: Path) -> None:
+    """The same bytes: NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, as the group goes through its life."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            member = await settled(broker)
+            request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            coordinator: Any = broker.groups.of("g")
+            timers = coordinator._timers._deadlines
+            assert [await talk.beat(request) for _ in range(3)] == [0, 0, 0]
+            assert repr(broker.remembered) == "<1 requests remembered>"
+            before = timers["session", "g", member]
+            await asyncio.sleep(0.01)
+            assert await talk.beat(request) == 0
+            assert timers["session", "g", member] > before
+            second = JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=300,
+                protocol_type="consumer",
+                protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+            )
+            joining = coordinator.submit(second, Call(api_version=3, client_id="d", fresh_ids=("2",)))
+            assert await talk.beat(request) == Errors.REBALANCE_IN_PROGRESS
+            assert await talk.beat(request) == Errors.REBALANCE_IN_PROGRESS
+            coordinator._fail(OSError("made up"))
+            await asyncio.sleep(0.05)
+            assert joining.done
+            assert await talk.beat(request) == 0
+            coordinator._stop_serving("failed")
+            assert await talk.beat(request) == Errors.NOT_COORDINATOR
+            talk.writer.close()
+
+    asyncio.run(main())
+
+
+def test_what_was_never_accepted_is_not_remembered(tmp_path: Path) -> None:
+    """Another generation, another member: refused each time."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            member = await settled(broker)
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            for _ in range(2):
+                stale = HeartbeatRequest(group_id="g", generation_id=0, member_id=member)
+                assert await talk.beat(stale) == Errors.ILLEGAL_GENERATION
+                unknown = HeartbeatRequest(group_id="g", generation_id=1, member_id="x")
+                assert await talk.beat(unknown) == Errors.UNKNOWN_MEMBER_ID
+            assert repr(broker.remembered) == "<0 requests remembered>"
+            talk.writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_settled_member_is_answered_until_something_changes(tmp_path: Path) -> None:
+    """Another topic, another member: it is decided anew. What it is given is told once."""
+
+    async def main() -> None:
+        async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
+            await broker.groups.make_ready()
+            await asyncio.sleep(0.05)
+            await broker.create_missing(["orders"])
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            joined = await talk.report(joining("a", "orders", "audit"))
+            assert (joined.error_code, joined.member_epoch) == (0, 2)
+            stays = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2)
+            quiet = await talk.report(stays)
+            assert quiet.assignment is None
+            assert [await talk.report(stays) for _ in range(2)] == [quiet, quiet]
+            assert repr(broker.remembered) == "<1 requests remembered>"
+            await broker.create_missing(["audit"])
+            told = await talk.report(stays)
+            assert told.member_epoch == 3
+            assert told.assignment is not None and len(told.assignment.topic_partitions) == 2
+            assert (await talk.report(stays)).error_code == Errors.FENCED_MEMBER_EPOCH
+            await talk.report(joining("b", "orders"))
+            assert (await talk.report(stays.replace(member_epoch=3))).assignment is not None
+            talk.writer.close()
+
+    asyncio.run(main())
+
+
+def test_refused_heartbeat_of_a_member_is_refused_again(tmp_path: Path) -> None:
+    """What is wrong with it is wrong the next time, though the member is settled; and its session goes on."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.groups.make_ready()
+            await asyncio.sleep(0.05)
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            assert (await talk.report(joining("a", "orders"))).member_epoch == 2
+            wrong = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2, rack_id="")
+            for _ in range(2):
+                assert (await talk.report(wrong)).error_code == Errors.INVALID_REQUEST
+            assert repr(broker.remembered) == "<0 requests remembered>"
+            talk.writer.close()
+
+    asyncio.run(main())
+
+
+def joining(member_id: str, *topics: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=topics,
+        topic_partitions=(),
+    )

@@ -1,0 +1,418 @@
+"""Share states as the broker has them: asked before there is a topic, kept over restarts, gone with one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.handlers.asking import Asking, told
+
+from konvene.cluster.state import ResourceType
+from konvene.errors import Errors
+from konvene.share_state.pruning import PRUNE
+from konvene.share_state.requests import (
+    Answer,
+    Delete,
+    Initialize,
+    Read,
+    ReadSummary,
+    SharePartitionKey,
+    StateAnswer,
+    StateBatch,
+    SummaryAnswer,
+    Write,
+)
+
+TOPIC, STATE = "orders", "__share_group_state"
+QUICK = {"share.coordinator.state.topic.num.partitions": "3"}
+
+
+def test_whoever_asks_first_has_the_topic_made(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
+        states = asking.broker.share_states
+        assert await states.submit(Write(key, 0, 0, 0, 0, ())) == Answer(
+            Errors.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
+        )
+        assert await states.submit(Initialize(key, 1, -1)) == Answer()
+        batches = (StateBatch(4, 9, 0, 1),)
+        assert await states.submit(Write(key, 1, 0, 4, 0, batches)) == Answer()
+        assert await states.submit(Read(key, 3)) == StateAnswer(
+            state_epoch=1, start_offset=4, batches=batches
+        )
+        assert await states.submit(ReadSummary(key, 3)) == SummaryAnswer(
+            state_epoch=1, leader_epoch=3, start_offset=4, delivery_complete_count=0
+        )
+        assert asking.broker.topics.by_name["__share_group_state"].partitions == 3
+        assert await states.submit(Delete(key)) == Answer()
+        assert await states.submit(ReadSummary(key, 3)) == SummaryAnswer()
+
+    told(tmp_path, story, QUICK)
+
+
+def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
+    keys = []
+
+    async def before(asking: Asking) -> None:
+        key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
+        keys.append(key)
+        states = asking.broker.share_states
+        await states.submit(Initialize(key, 1, 0))
+        for offset in range(10):
+            batch = StateBatch(offset, offset, 2, 1)
+            assert await states.submit(Write(key, 1, 0, 0, offset + 1, (batch,))) == Answer()
+
+    async def after(asking: Asking) -> None:
+        answer = await asking.broker.share_states.submit(Read(keys[0], 0))
+        assert answer == StateAnswer(state_epoch=1, start_offset=0, batches=(StateBatch(0, 9, 2, 1),))
+
+    told(tmp_path, before, QUICK)
+    told(tmp_path, after, QUICK)
+
+
+class Failing:
+    """A coordinator's log that fails when it is told to."""
+
+    def __init__(self, journal: Any) -> None:
+        self.journal = journal
+        self.appends_fail = 0
+        self.syncs_fail = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.journal, name)
+
+    def append_pairs(self, *args: Any) -> int:
+        if self.appends_fail:
+            self.appends_fail -= 1
+            raise OSError("the disk is not there")
+        return int(self.journal.append_pairs(*args))
+
+    async def sync(self) -> None:
+        if self.syncs_fail:
+            self.syncs_fail -= 1
+            raise OSError("the disk is not there")
+        await self.journal.sync()
+
+
+async def begun(asking: Asking, between: Any = None) -> SharePartitionKey:
+    """A share partition that nobody has read of yet."""
+    if between is not None:
+        asking.broker.share_states.between = between
+    key = SharePartitionKey("g", await asking.topic(TOPIC, 3), 0)
+    assert await asking.broker.share_states.submit(Initialize(key, 1, 0)) == Answer()
+    return key
+
+
+def accept(key: SharePartitionKey, first: int, last: int, count: int = 0) -> Write:
+    return Write(key, 1, 0, 0, count, (StateBatch(first, last, 2, 1),))
+
+
+@pytest.mark.parametrize("synced", ["true", "false"])
+@pytest.mark.parametrize("fails", ["appends_fail", "syncs_fail"])
+def test_what_a_disk_has_lost_is_written_again(tmp_path: Path, synced: str, fails: str) -> None:
+    """SH6: nobody hears that it is written before it is, and who asked does not have to ask again."""
+
+    async def story(asking: Asking) -> None:
+        logs: list[Failing] = []
+
+        def between(journal: Any) -> Any:
+            logs.append(Failing(journal))
+            return logs[-1]
+
+        key = await begun(asking, between)
+        states = asking.broker.share_states
+        await states.submit(accept(key, 0, 9, 10))
+        for journal in logs:
+            setattr(journal, fails, 1)
+        answers = [states.submit(accept(key, first, first + 9, first + 10)) for first in (10, 20, 30)]
+        assert [await answer for answer in answers] == [Answer()] * 3
+        assert (await states.submit(Read(key, 0))).batches == (StateBatch(0, 39, 2, 1),)
+        assert (await states.submit(ReadSummary(key, 0))).delivery_complete_count == 40
+        if fails == "appends_fail" or synced == "true":
+            assert sum(getattr(journal, fails) for journal in logs) == len(logs) - 1, "it did fail"
+
+    told(tmp_path, story, QUICK | {"konvene.log.fsync.internal": synced})
+
+
+def test_who_comes_while_a_coordinator_loads_waits_in_line(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        key = await begun(asking)
+        states = asking.broker.share_states
+        coordinator = states.of(str(key))
+        assert coordinator is not None
+        coordinator.reload(after_ms=30)
+        heard: list[str] = []
+        asked = {
+            "later": Write(key, 1, 0, 20, 0, ()),
+            "earlier": Write(key, 1, 0, 5, 3, ()),
+            "summary": ReadSummary(key, 0),
+        }
+        answers = []
+        for name, request in asked.items():
+            answer = states.submit(request)
+            answer.listen(lambda value, name=name: heard.append(name))
+            answers.append(answer)
+        assert heard == []
+        await until(lambda: len(heard) == 3)
+        assert heard == ["later", "earlier", "summary"]
+        assert answers[2].value == SummaryAnswer(state_epoch=1, start_offset=20, delivery_complete_count=0)
+
+    told(tmp_path, story, QUICK)
+
+
+def test_nobody_overtakes_who_waits(tmp_path: Path) -> None:
+    """The coordinator is ready again, and somebody comes before those who wait were asked again."""
+
+    async def story(asking: Asking) -> None:
+        key = await begun(asking)
+        states = asking.broker.share_states
+        coordinator = states.of(str(key))
+        assert coordinator is not None
+        coordinator.reload()
+        waits = states.submit(Write(key, 1, 0, 20, 0, ()))
+        while coordinator.state != "active":  # noqa: ASYNC110 - it says so to nobody
+            await asyncio.sleep(0)
+        assert not waits.done
+        comes = states.submit(ReadSummary(key, 0))
+        assert not comes.done
+        assert (await comes).start_offset == 20
+
+    told(tmp_path, story, QUICK)
+
+
+def test_nobody_waits_for_what_cannot_come(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        key = await begun(asking)
+        coordinator = asking.broker.share_states.of(str(key))
+        assert coordinator is not None
+        coordinator.state = "failed"
+        answer = asking.broker.share_states.submit(accept(key, 0, 9))
+        assert answer.done
+        assert answer.value.error is Errors.COORDINATOR_NOT_AVAILABLE
+
+    told(tmp_path, story, QUICK)
+
+
+def test_nobody_waits_for_ever(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        key = await begun(asking)
+        states = asking.broker.share_states
+        coordinator = states.of(str(key))
+        assert coordinator is not None
+        coordinator.reload(after_ms=60_000)
+        loading = "The coordinator is loading and hence can't process requests."
+        assert await states.submit(accept(key, 0, 9)) == Answer(Errors.COORDINATOR_LOAD_IN_PROGRESS, loading)
+        coordinator.state = "failed"
+        assert await states.submit(Read(key, 0)) == StateAnswer(
+            Errors.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."
+        )
+
+    told(tmp_path, story, QUICK | {"share.coordinator.write.timeout.ms": "120"})
+
+
+def test_who_waits_when_the_broker_stops_is_told(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        key = await begun(asking)
+        states = asking.broker.share_states
+        coordinator = states.of(str(key))
+        assert coordinator is not None
+        coordinator.reload(after_ms=60_000)
+        answer = states.submit(accept(key, 0, 9))
+        await states.close()
+        gone = Answer(Errors.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+        assert answer.value == gone
+        assert await states.submit(accept(key, 0, 9)) == gone
+
+    told(tmp_path, story, QUICK)
+
+
+def test_what_does_not_fit_into_a_batch_changes_nothing(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        key = await begun(asking)
+        states = asking.broker.share_states
+        many = tuple(StateBatch(offset * 2, offset * 2, 2, 1) for offset in range(60_000))
+        answer = await states.submit(Write(key, 1, 0, 0, 0, many))
+        assert answer.error is Errors.UNKNOWN_SERVER_ERROR
+        assert (await states.submit(Read(key, 0))).batches == ()
+
+    told(tmp_path, story, QUICK)
+
+
+def test_the_log_is_cut_and_loads_as_before(tmp_path: Path) -> None:
+    keys: list[SharePartitionKey] = []
+
+    async def before(asking: Asking) -> None:
+        broker, key = asking.broker, await begun(asking)
+        keys.append(key)
+        for first in range(0, 100, 10):
+            await broker.share_states.submit(accept(key, first, first + 9, first + 10))
+        index = broker.share_states.index_of(str(key))
+        coordinator, partition = broker.share_states.at(index), broker.partitions.get(STATE, index)
+        assert coordinator is not None and partition is not None
+        assert coordinator.ring_now(PRUNE)
+        await until(lambda: partition.log.start_offset == 9)
+        assert coordinator.deadlines[PRUNE] > broker.loop.time() + 200
+        assert broker.meter is not None
+        assert broker.meter.share_cut_at == {index: 9}
+
+    async def after(asking: Asking) -> None:
+        answer = await asking.broker.share_states.submit(Read(keys[0], 0))
+        assert answer.batches == (StateBatch(0, 99, 2, 1),)
+
+    settings = QUICK | {
+        "share.coordinator.snapshot.update.records.per.snapshot": "2",
+        "konvene.metrics.port": "0",
+    }
+    told(tmp_path, before, settings)
+    told(tmp_path, after, settings)
+
+
+def test_what_is_superfluous_is_known_after_a_restart(tmp_path: Path) -> None:
+    keys: list[SharePartitionKey] = []
+
+    async def before(asking: Asking) -> None:
+        keys.append(await begun(asking))
+        await asking.broker.share_states.submit(accept(keys[0], 0, 9, 10))
+        await asking.broker.share_states.submit(Initialize(keys[0], 2, 5))
+
+    async def after(asking: Asking) -> None:
+        broker = asking.broker
+        await broker.share_states.loaded()
+        index = broker.share_states.index_of(str(keys[0]))
+        coordinator, partition = broker.share_states.at(index), broker.partitions.get(STATE, index)
+        assert coordinator is not None and partition is not None
+        assert coordinator.ring_now(PRUNE)
+        await until(lambda: partition.log.start_offset == 2)
+
+    told(tmp_path, before, QUICK)
+    told(tmp_path, after, QUICK)
+
+
+def test_nothing_is_cut_before_what_makes_it_superfluous_is_on_the_disk(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        logs: list[Held] = []
+
+        def between(journal: Any) -> Any:
+            logs.append(Held(journal))
+            return logs[-1]
+
+        broker, key = asking.broker, await begun(asking, between)
+        index = broker.share_states.index_of(str(key))
+        coordinator, partition = broker.share_states.at(index), broker.partitions.get(STATE, index)
+        assert coordinator is not None and partition is not None
+        for journal in logs:
+            journal.goes.clear()
+        again = broker.share_states.submit(Initialize(key, 2, 5))
+        assert coordinator.ring_now(PRUNE)
+        await asyncio.sleep(0.05)
+        assert not again.done
+        assert partition.log.start_offset == 0
+        for journal in logs:
+            journal.goes.set()
+        assert await again == Answer()
+        await until(lambda: partition.log.start_offset == 1)
+
+    told(tmp_path, story, QUICK | {"konvene.log.fsync.internal": "true"})
+
+
+class Held(Failing):
+    """A log whose syncs wait until they may go."""
+
+    def __init__(self, journal: Any) -> None:
+        super().__init__(journal)
+        self.goes = asyncio.Event()
+        self.goes.set()
+
+    async def sync(self) -> None:
+        await self.goes.wait()
+        await self.journal.sync()
+
+
+def test_a_topic_takes_its_state_along_and_its_namesake_begins_with_nothing(tmp_path: Path) -> None:
+    """Bug 88, SH13: state is kept by the topic's id, and goes when the topic does."""
+
+    async def story(asking: Asking) -> None:
+        key = await begun(asking)
+        states = asking.broker.share_states
+        await states.submit(accept(key, 0, 9))
+        await asking.drop(TOPIC)
+        shard = states.shard_of(key)
+        assert shard is not None
+        await until(lambda: not shard.states)
+        assert (await states.submit(Read(key, 0))).error is Errors.INVALID_REQUEST
+        namesake = key._replace(topic_id=await asking.topic(TOPIC, 3))
+        assert await states.submit(ReadSummary(namesake, 0)) == SummaryAnswer()
+
+    told(tmp_path, story, QUICK)
+
+
+def test_state_of_a_topic_that_went_unheard_goes_at_the_next_start(tmp_path: Path) -> None:
+    """The broker dies between the deletion of a topic and that of its state."""
+    keys: list[SharePartitionKey] = []
+
+    async def before(asking: Asking) -> None:
+        key = await begun(asking)
+        keys.append(key)
+        asking.broker.share_states.topic_deleted = lambda topic_id: None  # type: ignore[method-assign]
+        await asking.drop(TOPIC)
+        shard = asking.broker.share_states.shard_of(key)
+        assert shard is not None
+        assert list(shard.states) == [key]
+
+    async def after(asking: Asking) -> None:
+        await asking.broker.share_states.loaded()
+        shard = asking.broker.share_states.shard_of(keys[0])
+        assert shard is not None
+        await until(lambda: not shard.states)
+
+    told(tmp_path, before, QUICK)
+    told(tmp_path, after, QUICK)
+
+
+def test_the_topic_has_kafkas_settings(tmp_path: Path) -> None:
+    async def story(asking: Asking) -> None:
+        await begun(asking)
+        broker = asking.broker
+        assert dict(broker.settings_of(ResourceType.TOPIC, STATE)) == {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": "1",
+            "retention.ms": "-1",
+            "segment.bytes": "104857600",
+        }
+
+    told(tmp_path, story, QUICK)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to be")
+
+
+def test_a_topic_that_cannot_be_made_is_not_tried_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(asking: Asking) -> None:
+        tried: list[str] = []
+
+        async def fails(name: str) -> None:
+            tried.append(name)
+            if len(tried) == 1:
+                raise OSError("no space")
+
+        monkeypatch.setattr(asking.broker, "create_internal", fails)
+        key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
+        answers = [asking.broker.share_states.submit(ReadSummary(key, 0)) for _ in range(3)]
+        for answer in answers:
+            assert (await answer).error is Errors.COORDINATOR_NOT_AVAILABLE
+        assert 2 <= len(tried) <= 10
+        monkeypatch.undo()
+        assert await asking.broker.share_states.submit(ReadSummary(key, 0)) == SummaryAnswer()
+
+    told(tmp_path, story, QUICK | {"share.coordinator.write.timeout.ms": "200"})

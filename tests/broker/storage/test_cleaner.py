@@ -1,0 +1,245 @@
+"""A broker cleans the logs of compacted topics while it serves, and answers as before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.broker.handlers.asking import Asking
+from tests.broker.storage.compacted import (
+    ENDINGS,
+    PROCESS,
+    SLOW,
+    T,
+    alter,
+    cleaned,
+    create,
+    endings,
+    fill,
+    found,
+    is_running,
+    latest,
+    run,
+    stopped,
+    the_partition,
+    until,
+    worker_of,
+)
+
+from konvene.broker.broker import Broker
+from konvene.broker.storage import cleaner_executor
+from konvene.broker.storage.partitions import Partition
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from konvene.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+
+
+@pytest.mark.parametrize("settings", [{}, PROCESS], ids=["slices", "process"])
+def test_of_each_key_the_last_record_is_kept(
+    tmp_path: Path, settings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Offsets stay, what is said of it is one line, and what was replaced is gone after its delay."""
+    caplog.set_level(logging.INFO, "konvene.cleaner")
+    kept = {}
+
+    async def story(broker: Broker, partition: Partition) -> None:
+        await fill(broker, partition)
+        of, before = partition.log, latest(partition.log)
+        assert len(of.segments) > 3
+        await cleaned(broker, partition)
+        assert latest(of) == before
+        assert len(found(of)) < 20 * 50 / 2
+        assert of.end_offset == 20 * 50
+        await until(lambda: not of.aside)
+        assert endings(of) <= ENDINGS
+        assert broker.cleaning.removed["t"].records == 20 * 50 - len(found(of))
+        kept.update(before)
+
+    run(tmp_path, story, settings)
+    said = [each.message for each in caplog.records if each.message.startswith("cleaned t-0")]
+    assert said
+    assert [each for each in caplog.records if each.levelno > logging.INFO] == []
+
+    async def again(_: Broker, partition: Partition) -> None:
+        assert latest(partition.log) == kept
+
+    run(tmp_path, again, {"log.cleaner.enable": "false"})
+
+
+async def commit(broker: Broker, group: str, turn: int) -> None:
+    rows = tuple(
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=turn * 1000 + index)
+        for index in range(20)
+    )
+    topic = OffsetCommitRequestTopic(name="u", partitions=rows)
+    answer = await Asking(broker).ask(OffsetCommitRequest(group_id=group, topics=(topic,)), 9)
+    assert {row.error_code for row in answer.topics[0].partitions} == {0}
+
+
+async def committed(broker: Broker, group: str) -> list[int]:
+    wanted = OffsetFetchRequestTopics(name="u", partition_indexes=tuple(range(20)))
+    asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=(wanted,)),))
+    answer = await Asking(broker).ask(asked, 9)
+    return [row.committed_offset for row in answer.groups[0].topics[0].partitions]
+
+
+def test_offsets_that_are_committed_again_and_again_are_answered_as_before(tmp_path: Path) -> None:
+    """While their log is cleaned, after it, and when it is read again at a start; by then it is small."""
+    settings = {"offsets.topic.num.partitions": "1", "log.cleaner.min.cleanable.ratio": "0.01"}
+    groups = [f"g{number}" for number in range(5)]
+    turns = 60
+
+    async def offsets(broker: Broker) -> Partition:
+        partition = broker.partitions.get("__consumer_offsets", 0)
+        assert partition is not None
+        return partition
+
+    async def story(broker: Broker, _: Partition) -> None:
+        await Asking(broker).topic("u", 20)
+        await broker.groups.make_ready()
+        await broker.groups.loaded()
+        partition = await offsets(broker)
+        for turn in range(turns):
+            for group in groups:
+                await commit(broker, group, turn)
+            if turn % 10 == 9:
+                partition.log.roll(broker.wall_clock_ms())
+                await partition.sync()
+        assert partition.end_offset >= turns * 100
+        await cleaned(broker, partition)
+        assert len(found(partition.log)) < 1000
+        for group in groups:
+            assert await committed(broker, group) == [(turns - 1) * 1000 + index for index in range(20)]
+
+    run(tmp_path, story, settings)
+
+    async def again(broker: Broker, _: Partition) -> None:
+        await broker.groups.loaded()
+        for group in groups:
+            assert await committed(broker, group) == [(turns - 1) * 1000 + index for index in range(20)]
+        await commit(broker, groups[0], turns)
+        assert (await committed(broker, groups[0]))[1] == turns * 1000 + 1
+
+    run(tmp_path, again, settings)
+
+
+@pytest.mark.parametrize("settings", [{}, PROCESS], ids=["slices", "process"])
+def test_a_log_is_cleaned_while_it_grows(tmp_path: Path, settings: dict[str, str]) -> None:
+    """Nothing that is written meanwhile is lost or out of order, and readers go on."""
+
+    async def story(broker: Broker, partition: Partition) -> None:
+        expected = {}
+        for turn in range(40):
+            await fill(broker, partition, rounds=6, keys=30)
+            expected = {b"key-%d" % key: (partition.end_offset - 30 + key) for key in range(30)}
+            offsets = [offset for offset, _, _ in found(partition.log)]
+            assert offsets == sorted(set(offsets))
+            assert offsets[-30:] == list(range(partition.end_offset - 30, partition.end_offset))
+            await asyncio.sleep(0.002 * (turn % 3))
+        assert broker.cleaning.removed["t"].cleanings > 0
+        await cleaned(broker, partition)
+        assert {key: offset for key, (offset, _) in latest(partition.log).items()} == expected
+
+    run(tmp_path, story, settings)
+
+
+@pytest.mark.parametrize("settings", [SLOW, PROCESS], ids=["slices", "process"])
+def test_a_topic_is_deleted_while_it_is_cleaned(
+    tmp_path: Path, settings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody minds: not the cleaner, nor the topic of that name that comes after it, which is cleaned too."""
+    caplog.set_level(logging.INFO, "konvene.cleaner")
+
+    async def story(broker: Broker, partition: Partition) -> None:
+        await fill(broker, partition)
+        await until(lambda: T in broker.cleaning.in_progress)
+        if settings is PROCESS:
+            await stopped(broker)
+        await Asking(broker).drop("t")
+        assert partition.log.health.failure is not None
+        await create(broker)
+        successor = the_partition(broker)
+        await alter(broker, "log.cleaner.io.max.bytes.per.second", "1000000000")
+        await fill(broker, successor, rounds=30)
+        before = latest(successor.log)
+        await cleaned(broker, successor)
+        assert latest(successor.log) == before
+        assert broker.directory.health.failure is None
+        assert not broker.cleaning.uncleanable
+
+    run(tmp_path, story, settings)
+    assert "t-0: the cleaning was given up: it was deleted" in [each.message for each in caplog.records]
+    assert [each for each in caplog.records if each.levelno > logging.INFO] == []
+
+
+def test_a_process_that_is_lost_has_a_successor_and_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever kills it: the log stays as it was, and serves on."""
+
+    async def story(broker: Broker, partition: Partition) -> None:
+        await fill(broker, partition)
+        before = found(partition.log)
+        first = await stopped(broker)
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: worker_of(broker) not in (None, first))
+        os.kill(await stopped(broker), signal.SIGKILL)
+        await until(lambda: T in broker.cleaning.uncleanable)
+        assert found(partition.log) == before
+        assert partition.log.cleaning is None
+        assert "cleaned" not in endings(partition.log)
+        partition.append([(b"key-1", b"new")], 1)
+        assert partition.online
+        assert broker.cleaning.uncleanable_bytes() == sum(each.size for each in partition.log.segments[:-1])
+
+    run(tmp_path, story, PROCESS | {"log.cleaner.backoff.ms": "200"})
+    told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
+    assert len(told) == 2
+    assert told[0].endswith("is gone, and will be cleaned again")
+    assert told[1].startswith("t-0 cannot be cleaned and will be left as it is: process ")
+
+
+def test_a_broker_that_stops_leaves_no_process(tmp_path: Path) -> None:
+    """Nor does one that has nothing more to clean."""
+    pids = []
+
+    async def story(broker: Broker, partition: Partition) -> None:
+        await fill(broker, partition)
+        await until(lambda: worker_of(broker) is not None)
+        done = worker_of(broker)
+        assert done is not None
+        await cleaned(broker, partition)
+        await until(lambda: not is_running(done))
+        await fill(broker, partition)
+        pids.append(await stopped(broker))
+
+    run(tmp_path, story, PROCESS)
+    assert not is_running(pids[0])
+
+
+def test_without_processes_it_is_done_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A system may refuse them; that is said once."""
+    monkeypatch.setattr(cleaner_executor.sys, "executable", "/nowhere/python")
+
+    async def story(broker: Broker, partition: Partition) -> None:
+        await fill(broker, partition)
+        await cleaned(broker, partition)
+
+    run(tmp_path, story, PROCESS)
+    assert [each.message for each in caplog.records if each.name == "konvene.cleaner"] == [
+        "no process can be had for cleaning, it is done in this one: "
+        "[Errno 2] No such file or directory: '/nowhere/python'"
+    ]

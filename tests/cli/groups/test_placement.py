@@ -1,0 +1,76 @@
+"""What `konvene groups describe` says of where the copies of a streams group's tasks are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import serving
+from tests.cli.groups.test_pending_tasks import group
+from tests.cli.office import SETTINGS, Office
+
+from konvene.cli.groups.placement import of_places, places_document
+from konvene.client.admin.streams_groups import Placement
+from konvene.client.streams.member import StreamsMember
+from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
+
+
+@pytest.mark.parametrize(
+    ("placement", "lines"),
+    [
+        (None, []),
+        (Placement((), 0, 0, 0, 0, 0, 4), []),
+        (
+            Placement(("zone",), 0, 0, 0, 0, 4, 4),
+            ["tasks whose copies are known to be apart by zone: 4 of 4"],
+        ),
+        (
+            Placement(("zone", "row"), 0, 0, 1, 2, 1, 4),
+            [
+                "tasks whose copies are known to be apart by zone, row: 1 of 4",
+                "copies of one task that are not apart: 1 pair shares all tags, 2 pairs share some tags",
+            ],
+        ),
+        (
+            Placement((), 0, 3, 0, 0, 0, 4),
+            ["tasks at members outside the racks of what they read: 0 active, 3 standby or warm-up"],
+        ),
+    ],
+)
+def test_what_is_said_of_places(placement: Placement | None, lines: list[str]) -> None:
+    assert of_places(group()._replace(placement=placement)) == lines
+
+
+def test_the_document_has_every_number() -> None:
+    assert places_document(group()) is None
+    assert places_document(group()._replace(placement=Placement(("zone",), 1, 2, 3, 4, 5, 6))) == {
+        "tags": ["zone"], "actives_outside": 1, "copies_outside": 2, "pairs_sharing_all": 3,
+        "pairs_sharing_some": 4, "tasks_apart": 5, "tasks_with_copies": 6,
+    }  # fmt: skip
+
+
+def test_a_broker_tells_what_its_group_costs(tmp_path: Path) -> None:
+    """Two members in one zone, neither in the rack of the broker: there is no better place."""
+    settings = SETTINGS | {
+        "group.streams.num.standby.replicas": "1", "group.streams.assignors": "sticky",
+        "group.streams.rack.aware.assignment.tags": "zone", "broker.rack": "r1",
+    }  # fmt: skip
+    topology = Topology((Subtopology("0", ("lines",), (), (InternalTopic("w-counts-changelog"),)),))
+
+    def have_all(*members: StreamsMember) -> bool:
+        return all(m.assignment.active and m.assignment.standby for m in members)
+
+    with serving(tmp_path, settings) as broker:
+        office = Office(broker)
+        broker.create("lines", 0, 0)
+        office.run(
+            "w", topology, "ann", "bob", until=have_all, client_tags={"zone": "a"}, client_rack="r2",
+        )  # fmt: skip
+        state = office.groups("describe", "w", "--state").out.splitlines()
+        assert [line.strip() for line in state[-3:]] == [
+            "tasks whose copies are known to be apart by zone: 0 of 2",
+            "copies of one task that are not apart: 2 pairs share all tags",
+            "tasks at members outside the racks of what they read: 2 active, 2 standby or warm-up",
+        ]
+        (whole,) = office.groups("describe", "w", "--json").json
+        assert whole["placement"]["pairs_sharing_all"] == 2

@@ -1,0 +1,92 @@
+"""What is made of a partition's answer: whole batches, from the position on, without aborted records."""
+
+from __future__ import annotations
+
+import pytest
+
+from konvene.client.consumer.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, _keep, _unpack
+from konvene.client.errors import BadResponse
+from konvene.client.net.cluster import TopicPartition
+from konvene.codec.batches import build_simple, end_marker
+from konvene.messages.fetch import AbortedTransaction, PartitionData
+
+TP = TopicPartition("t", 0)
+
+
+def batch(base: int, *values: bytes, producer: int = -1, transactional: bool = False) -> bytes:
+    return build_simple(
+        [(None, v) for v in values], 5, base_offset=base, producer_id=producer,
+        producer_epoch=-1 if producer < 0 else 0, base_sequence=-1 if producer < 0 else 0,
+        transactional=transactional,
+    )  # fmt: skip
+
+
+def unpack(
+    data: bytes,
+    position: int = 0,
+    level: int = READ_UNCOMMITTED,
+    aborted: tuple[AbortedTransaction, ...] = (),
+) -> Fetched:
+    return _unpack(TP, position, PartitionData(records=data, aborted_transactions=aborted), level)
+
+
+def values(got: Fetched) -> list[bytes | None]:
+    return [r.value for r in got.records]
+
+
+def test_records_before_the_position_are_left_out() -> None:
+    """A broker sends the whole batch that holds the position."""
+    got = unpack(batch(10, b"a", b"b", b"c") + batch(13, b"d"), position=12)
+    assert values(got) == [b"c", b"d"]
+    assert got.next_offset == 14
+    assert repr(got) == "Fetched(t-0, 2 records, then 14)"
+
+
+@pytest.mark.parametrize("kept", [0, 5, 17, 60, 62])
+def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch(kept: int) -> None:
+    got = unpack(batch(0, b"a") + batch(1, b"b")[:kept])
+    assert (values(got), got.next_offset) == ([b"a"], 1)
+
+
+def test_nothing_at_all_leaves_the_position() -> None:
+    assert unpack(b"", position=9).next_offset == 9
+
+
+def test_a_damaged_batch_is_a_bad_response() -> None:
+    data = bytearray(batch(0, b"abc"))
+    data[-2] ^= 1
+    with pytest.raises(BadResponse, match="t-0 at offset 0: the checksum"):
+        unpack(bytes(data))
+
+
+def test_markers_are_no_records_and_aborted_ones_are_left_out_where_only_committed_ones_are_read() -> None:
+    log = (
+        batch(0, b"plain")
+        + batch(1, b"aborted", producer=7, transactional=True)
+        + batch(2, b"committed", producer=8, transactional=True)
+        + end_marker(
+            False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1, base_offset=3
+        )
+        + end_marker(
+            True, producer_id=8, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1, base_offset=4
+        )
+        + batch(5, b"later", producer=7, transactional=True)
+    )
+    aborted = (AbortedTransaction(producer_id=7, first_offset=1),)
+    everything = unpack(log)
+    assert values(everything) == [b"plain", b"aborted", b"committed", b"later"]
+    committed = unpack(log, level=READ_COMMITTED, aborted=aborted)
+    assert values(committed) == [b"plain", b"committed", b"later"]
+    assert everything.next_offset == committed.next_offset == 6
+
+
+def test_batches_are_kept_as_they_stand_in_the_log() -> None:
+    """From the one that holds the position on, whole ones only, transactions and damage included."""
+    damaged = bytearray(batch(12, b"c", producer=7, transactional=True))
+    damaged[-2] ^= 1
+    first, second = batch(10, b"a", b"b"), bytes(damaged)
+    answer = PartitionData(records=batch(8, b"x", b"y") + first + second + batch(13, b"d")[:-1])
+    got = _keep(TP, 11, answer)
+    assert b"".join(bytes(each) for _, each in got.batches) == first + second
+    assert [header.base_offset for header, _ in got.batches] == [10, 12]
+    assert repr(got) == "FetchedBatches(t-0, 2 batches, then 13)"

@@ -1,0 +1,280 @@
+"""Consumers of consumer groups against a broker of ours: what they own and read, what admins see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.running import running
+
+from konvene.cli.groups.pending_partitions import standings, stuck
+from konvene.client.admin.admin import GROUP_CONFIG, Admin
+from konvene.client.consumer.classic_member import MemberSettings
+from konvene.client.consumer.consumer import Consumer
+from konvene.client.consumer.modern_member import ConsumerMember
+from konvene.client.errors import KafkaError
+from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.client.net.settings import ClientSettings
+from konvene.client.producer.producer import Producer
+from konvene.errors import Errors
+
+QUICK = {
+    "group.consumer.min.heartbeat.interval.ms": "20", "group.consumer.heartbeat.interval.ms": "20",
+    "group.consumer.min.session.timeout.ms": "100", "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.assignment.interval.ms": "0",
+}  # fmt: skip
+LONG_S = 30
+"""Longer than anything takes on a busy machine."""
+
+
+class Room:
+    """A broker, and consumers of group g that are closed at the end."""
+
+    def __init__(self, address: str, cluster: Cluster) -> None:
+        self.address = address
+        self.cluster = cluster
+        self.admin = Admin(cluster)
+        self.consumers: list[Consumer] = []
+        self.clusters: list[Cluster] = []
+        self.read: list[int] = []
+
+    def consumer(
+        self, name: str, topics: Sequence[str] = ("t",), *, regex: str | None = None, **options: Any
+    ) -> Consumer:
+        cluster = Cluster(self.address, ClientSettings(client_id=name))
+        settings = {"group_protocol": "consumer", "auto_offset_reset": "earliest"} | options
+        made = Consumer(cluster, "g", **settings)
+        made.subscribe(() if regex else topics, regex=regex)
+        self.consumers.append(made)
+        self.clusters.append(cluster)
+        return made
+
+    async def produce(self, topic: str, *values: int) -> None:
+        partitions = len((await self.cluster.topic(topic)).partitions)
+        async with Producer(self.cluster) as producer:
+            for value in values:
+                await producer.send(topic, b"%d" % value, partition=value % partitions)
+
+    async def poll(self, *consumers: Consumer) -> None:
+        """Each once; what any of two hold, only one holds."""
+        for got in await asyncio.gather(*(c.poll(20) for c in consumers)):
+            self.read += (int(r.value or b"-1") for r in got)
+        owned = [tp for c in consumers for tp in c.assignment]
+        assert len(owned) == len(set(owned)), owned
+
+    async def until(self, done: Callable[[], bool], *consumers: Consumer) -> None:
+        async with asyncio.timeout(LONG_S):
+            while not done():
+                await self.poll(*consumers)
+
+    async def until_shared(self, *consumers: Consumer, each: int) -> None:
+        await self.until(lambda: all(len(c.assignment) == each for c in consumers), *consumers)
+
+    async def vanish(self, consumer: Consumer) -> None:
+        """Without a word, as a process that is killed."""
+        assert isinstance(consumer.member, ConsumerMember)
+        task = consumer.member._heartbeats
+        assert task is not None
+        task.cancel()
+        at = self.consumers.index(consumer)
+        del self.consumers[at]
+        await self.clusters[at].close()
+
+
+def play(tmp_path: Path, job: Callable[[Room], Awaitable[None]], partitions: int = 4, **more: str) -> None:
+    async def whole() -> None:
+        settings = QUICK | {name.replace("_", "."): value for name, value in more.items()}
+        async with running(tmp_path, settings) as broker:
+            address = f"127.0.0.1:{broker.advertised[1]}"
+            async with Cluster(address) as cluster:
+                room = Room(address, cluster)
+                await room.admin.create_topic("t", partitions=partitions)
+                try:
+                    await job(room)
+                    for consumer in room.consumers:
+                        await consumer.close()
+                finally:
+                    for each in room.clusters:
+                        await each.close()
+
+    asyncio.run(whole())
+
+
+def test_members_share_and_hand_over_without_losing_or_repeating_a_record(tmp_path: Path) -> None:
+    async def job(room: Room) -> None:
+        await room.produce("t", *range(40))
+        ann = room.consumer("ann")
+        await room.until(lambda: len(room.read) == 40, ann)
+        bob = room.consumer("bob")
+        await room.until_shared(ann, bob, each=2)
+        await room.produce("t", *range(40, 80))
+        await room.until(lambda: len(room.read) == 80, ann, bob)
+        room.consumers.remove(ann)
+        await ann.close()
+        await room.produce("t", *range(80, 120))
+        await room.until(lambda: len(room.read) == 120, bob)
+        assert sorted(room.read) == list(range(120))
+        group = await room.admin.describe_group("g")
+        assert (group.type, group.state, group.assignor, group.epoch) == ("consumer", "Stable", "uniform", 4)
+        assert [(m.client_id, m.epoch, len(m.assignment)) for m in group.members] == [("bob", 4, 4)]
+
+    play(tmp_path, job)
+
+
+def test_what_a_member_held_that_vanished_goes_to_the_others(tmp_path: Path) -> None:
+    async def job(room: Room) -> None:
+        ann, bob = room.consumer("ann"), room.consumer("bob")
+        await room.until_shared(ann, bob, each=2)
+        await room.admin.alter_configs(GROUP_CONFIG, "g", {"consumer.session.timeout.ms": "1000"})
+        assert isinstance(ann.member, ConsumerMember)
+        for _ in range(2):  # From its next heartbeat on that counts, and one may have been under way.
+            assert await ann.member.hear(LONG_S * 1000)
+        await room.vanish(ann)
+        await room.until_shared(bob, each=4)
+
+    play(tmp_path, job)
+
+
+def test_a_static_member_comes_back_to_what_it_held_and_nobody_else_moves(tmp_path: Path) -> None:
+    def static(room: Room, name: str) -> Consumer:
+        return room.consumer(name, member=MemberSettings(group_instance_id=name))
+
+    async def job(room: Room) -> None:
+        ann, bob = static(room, "ann"), static(room, "bob")
+        await room.until_shared(ann, bob, each=2)
+        held, epoch = ann.assignment, (await room.admin.describe_group("g")).epoch
+        room.consumers.remove(ann)
+        await ann.close()
+        away = standings(await room.admin.describe_group("g"))
+        assert [s.state for s in away if s.member.instance_id == "ann"] == ["AWAY"]
+        ann = static(room, "ann")
+        await room.until_shared(ann, bob, each=2)
+        assert (ann.assignment, (await room.admin.describe_group("g")).epoch) == (held, epoch)
+
+    play(tmp_path, job)
+
+
+def test_partitions_that_are_added_are_read_and_a_topic_made_anew_is_read_from_its_beginning(
+    tmp_path: Path,
+) -> None:
+    async def job(room: Room) -> None:
+        ann = room.consumer("ann")
+        await room.produce("t", 0, 1)
+        await room.until(lambda: sorted(room.read) == [0, 1], ann)
+        await room.admin.create_partitions("t", 4)
+        await room.until_shared(ann, each=4)
+        await room.admin.delete_topics(["t"])
+        await room.until_shared(ann, each=0)
+        await room.admin.create_topic("t", partitions=1)
+        room.cluster.forget_topic("t")
+        await room.until_shared(ann, each=1)
+        await room.produce("t", 7)
+        await room.until(lambda: sorted(room.read) == [0, 1, 7], ann)
+
+    play(tmp_path, job, partitions=2)
+
+
+def test_a_subscription_changes_while_it_reads_and_expressions_are_followed(tmp_path: Path) -> None:
+    async def job(room: Room) -> None:
+        await room.admin.create_topic("u", partitions=1)
+        ann = room.consumer("ann", regex="t|u")
+        await room.until_shared(ann, each=5)
+        ann.subscribe(["u"])
+        await room.until(lambda: ann.assignment == (TopicPartition("u", 0),), ann)
+
+    play(tmp_path, job)
+
+
+def test_a_classic_member_and_one_of_the_new_protocol_share_a_group(tmp_path: Path) -> None:
+    async def job(room: Room) -> None:
+        old = room.consumer(
+            "old", group_protocol="classic", member=MemberSettings(heartbeat_interval_ms=20),
+            assignors=("cooperative-sticky",),
+        )  # fmt: skip
+        await room.until_shared(old, each=4)
+        new = room.consumer("new")
+        await room.until_shared(old, new, each=2)
+        group = await room.admin.describe_group("g")
+        assert group.type == "consumer"
+        assert {m.client_id: m.upgraded for m in group.members} == {"old": False, "new": True}
+
+    play(tmp_path, job)
+
+
+def test_a_member_that_does_not_come_by_is_named_with_what_it_holds_up(tmp_path: Path) -> None:
+    async def job(room: Room) -> None:
+        ann = room.consumer("ann")
+        await room.until_shared(ann, each=4)
+        bob = room.consumer("bob")
+        assert isinstance(bob.member, ConsumerMember)
+        async with asyncio.timeout(LONG_S):
+            while True:
+                await bob.poll(20)  # And ann works on and on.
+                group = await room.admin.describe_group("g")
+                if stuck(group):
+                    break
+        first, second = standings(group)
+        assert [s.member.client_id for s in (first, second)] == ["ann", "bob"]
+        assert (first.state, second.state) == ("UNREVOKED_PARTITIONS", "UNRELEASED_PARTITIONS")
+        assert first.releases.keys() == second.waits.keys() and len(second.waits) == 2
+        assert all(holder is not None and holder.client_id == "ann" for holder in second.waits.values())
+        await room.until_shared(ann, bob, each=2)
+        assert stuck(await room.admin.describe_group("g")) == []
+
+    play(tmp_path, job)
+
+
+def test_admins_list_configure_empty_and_delete_consumer_groups(tmp_path: Path) -> None:
+    async def job(room: Room) -> None:
+        admin, t0 = room.admin, TopicPartition("t", 0)
+        ann = room.consumer("ann", member=MemberSettings(client_rack="r1"))
+        bob = room.consumer("bob", member=MemberSettings(group_instance_id="i-2"))
+        await room.until_shared(ann, bob, each=2)
+        (listed,) = await admin.list_groups(types=["consumer"], states=["stable"])
+        assert (listed.group_id, listed.type, listed.protocol_type) == ("g", "consumer", "consumer")
+        assert await admin.list_groups(types=["classic"]) == []
+        assert {m.client_id: m.rack_id for m in (await admin.describe_group("g")).members} == {
+            "ann": "r1", "bob": None,
+        }  # fmt: skip
+        refused = (await admin.delete_offsets("g", [t0]))[t0]
+        assert refused is not None and refused.code == Errors.GROUP_SUBSCRIBED_TO_TOPIC
+        with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+            await admin.delete_groups(["g"])
+        with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+            await admin.alter_offsets("g", {t0: 1})
+
+        assert isinstance(ann.member, ConsumerMember)
+        removed = await admin.remove_members("g", member_ids=[ann.member.member_id], instance_ids=["i-2"])
+        assert [r.error for r in removed] == [None, None]
+        room.consumers.clear()
+        await ann.close()
+        await bob.close()
+        assert (await admin.describe_group("g")).state == "Empty"
+        await admin.alter_offsets("g", {t0: 1})
+        assert (await admin.committed_offsets("g"))[t0].offset == 1
+        assert await admin.delete_offsets("g", [t0]) == {t0: None}
+        await admin.delete_groups(["g"])
+        with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+            await admin.describe_group("g")
+
+    play(tmp_path, job)
+
+
+def test_what_the_coordinator_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+    async def refused(room: Room, words: str, **options: Any) -> None:
+        consumer = room.consumer("ann", **options)
+        with pytest.raises(KafkaError) as raised:
+            await room.poll(consumer)
+        assert words in str(raised.value)
+
+    async def job(room: Room) -> None:
+        await refused(room, "ServerAssignor fair is not supported.", group_remote_assignor="fair")
+        await refused(room, "Invalid RE2J SubscriptionPattern provided in the call to subscribe.", regex="(")
+        ann = room.consumer("ann")
+        await room.until_shared(ann, each=4)
+        await refused(room, "GROUP_MAX_SIZE_REACHED")
+
+    play(tmp_path, job, group_consumer_max_size="1")

@@ -1,0 +1,68 @@
+"""Servers and properties files are read as Kafka's tools read them, or refused in plain words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from konvene.client.errors import Misconfigured
+from konvene.client.net.settings import ClientSettings, load_command_config, parse_bootstrap, read_properties
+
+
+@pytest.mark.parametrize(
+    "text, servers",
+    [
+        ("localhost:9092", [("localhost", 9092)]),
+        ("a:1, b:2,", [("a", 1), ("b", 2)]),
+        ("kafka.example.org", [("kafka.example.org", 9092)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("PLAINTEXT://h:5", [("h", 5)]),
+    ],
+)
+def test_servers(text: str, servers: list[tuple[str, int]]) -> None:
+    assert parse_bootstrap(text) == servers
+
+
+@pytest.mark.parametrize("text", ["", ",", "host:", "host:port", "host:0", "host:70000", "::1:9092", "a b:1"])
+def test_what_is_no_server_is_refused(text: str) -> None:
+    with pytest.raises(Misconfigured, match="write host:port"):
+        parse_bootstrap(text)
+
+
+def test_properties_are_javas() -> None:
+    text = "\n".join(
+        [
+            "# a comment", "! another", "", "a=1", "b : 2", "c 3", "  d\t=  four  five", "e=x\\", "   y",
+            "f\\=g=h", "path=C:\\\\dir", "tab=\\t|", "u=\\u00e9", "empty=", "alone", "last=1", "last=2",
+        ]
+    )  # fmt: skip
+    assert read_properties(text) == {
+        "a": "1", "b": "2", "c": "3", "d": "four  five", "e": "xy", "f=g": "h", "path": "C:\\dir",
+        "tab": "\t|", "u": "é", "empty": "", "alone": "", "last": "2",
+    }  # fmt: skip
+
+
+def test_a_command_config_sets_what_we_follow_and_passes_over_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=me\nrequest.timeout.ms=5\nsecurity.protocol=PLAINTEXT\nfetch.min.bytes=1\n")
+    assert load_command_config(file) == ClientSettings(client_id="me", request_timeout_ms=5)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("security.protocol=SASL_SSL", "SASL_SSL is not supported: this client speaks PLAINTEXT only"),
+        ("request.timeout.ms=soon", "request.timeout.ms=soon is not a number of milliseconds"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    with pytest.raises(Misconfigured, match=told):
+        load_command_config(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"none\.properties cannot be read"):
+        load_command_config(tmp_path / "none.properties")

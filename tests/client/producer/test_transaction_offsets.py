@@ -1,0 +1,108 @@
+"""Offsets in transactions: who commits them, what is sent again, and what refusals leave."""
+
+from __future__ import annotations
+
+import pytest
+from tests.client.producer.transacting import QUICK, TP, committed, coordinator, identified, play, said, sent
+
+from konvene.client.errors import KafkaError, RequestTimedOut, TransactionFailed
+from konvene.client.net.cluster import TopicPartition
+from konvene.client.producer.transaction_state import State
+from konvene.client.producer.transactional import ConsumerGroupMetadata, TransactionalProducer
+from konvene.errors import Errors
+
+
+def test_offsets_say_who_commits_them() -> None:
+    who = ConsumerGroupMetadata("readers", 3, "ann-1", "ann")
+
+    async def job(producer: TransactionalProducer) -> None:
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({TP: 5, TopicPartition("t", 2): 6}, who)
+
+    with coordinator(1) as broker:
+        play(broker, job)
+    (request,) = sent(broker, "TxnOffsetCommit")
+    assert (request.group_id, request.generation_id_or_member_epoch) == ("readers", 3)
+    assert (request.member_id, request.group_instance_id) == ("ann-1", "ann")
+    assert [(p.partition_index, p.committed_offset) for p in request.topics[0].partitions] == [(0, 5), (2, 6)]
+    assert [r.group_id for r in sent(broker, "AddOffsetsToTxn")] == ["readers"]
+    assert [r.committed for r in sent(broker, "EndTxn")] == [True]
+
+
+def test_only_offsets_that_were_not_taken_are_sent_again() -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        await producer.cluster.topic("t")
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({TP: 5, TopicPartition("t", 1): 6}, "readers")
+
+    answers = [committed(p1=Errors.UNKNOWN_TOPIC_OR_PARTITION), committed()]
+    with coordinator(TxnOffsetCommit=answers) as broker:
+        play(broker, job)
+    rows = [[p.partition_index for p in r.topics[0].partitions] for r in sent(broker, "TxnOffsetCommit")]
+    assert rows == [[0, 1], [1]]
+
+
+def test_topics_whose_ids_are_not_known_are_named() -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({TopicPartition("elsewhere", 0): 5}, "readers")
+
+    with coordinator() as broker:
+        play(broker, job)
+    assert "TxnOffsetCommit v5" in said(broker)
+
+
+def test_topics_that_were_made_anew_are_named() -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        await producer.cluster.topic("t")
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({TP: 5}, "readers")
+
+    answers = [committed(p0=Errors.UNKNOWN_TOPIC_ID), committed()]
+    with coordinator(TxnOffsetCommit=answers) as broker:
+        play(broker, job)
+    assert [line for line in said(broker) if "Commit" in line] == ["TxnOffsetCommit v6", "TxnOffsetCommit v5"]
+
+
+@pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit"])
+def test_where_nobody_knows_what_became_of_offsets_the_epoch_rises(api: str) -> None:
+    """So that, in the first generation, what comes late does not get into the next transaction."""
+    hasty = QUICK._replace(request_timeout_ms=60, default_api_timeout_ms=50)
+
+    async def job(producer: TransactionalProducer) -> None:
+        producer.begin_transaction()
+        with pytest.raises(RequestTimedOut):
+            await producer.send_offsets_to_transaction({TP: 5}, "readers")
+        assert producer.state is State.ABORTABLE_ERROR
+        await producer.abort_transaction()
+        assert producer.identity == (7, 1)
+
+    answers = {api: None, "InitProducerId": [identified(), identified(epoch=1)]}
+    with coordinator(1, **answers) as broker:
+        play(broker, job, hasty)
+    assert [r.producer_epoch for r in sent(broker, "InitProducerId")] == [-1, 0]
+
+
+@pytest.mark.parametrize("code", [Errors.ILLEGAL_GENERATION, Errors.STALE_MEMBER_EPOCH])
+def test_a_member_that_is_out_cannot_commit_and_can_abort(code: Errors) -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        producer.begin_transaction()
+        with pytest.raises(KafkaError, match=code.name):
+            await producer.send_offsets_to_transaction({TP: 5}, ConsumerGroupMetadata("readers", 3, "ann"))
+        with pytest.raises(TransactionFailed):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+
+    with coordinator(TxnOffsetCommit=committed(p0=code)) as broker:
+        play(broker, job)
+    assert [r.committed for r in sent(broker, "EndTxn")] == [False]
+
+
+def test_no_offsets_are_no_part_of_a_transaction() -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({}, "readers")
+
+    with coordinator() as broker:
+        play(broker, job)
+    assert said(broker) == ["InitProducerId v5"]

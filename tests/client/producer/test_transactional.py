@@ -1,0 +1,307 @@
+"""What a transactional producer says, in both generations, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.client.producer.test_producer import acknowledge, written
+from tests.client.producer.transacting import (
+    QUICK,
+    TP,
+    added,
+    coordinator,
+    ended,
+    headers,
+    identified,
+    play,
+    said,
+    sent,
+)
+from tests.client.scripted import HANG_UP
+
+from konvene.client.errors import KafkaError, OutOfTurn, ProducerFenced, RequestTimedOut, TransactionFailed
+from konvene.client.producer.transaction_state import State
+from konvene.client.producer.transactional import TransactionalProducer
+from konvene.errors import Errors
+
+# both generations ---------------------------------------------------------------------------------
+
+
+async def two_transactions(producer: TransactionalProducer) -> None:
+    for value in (b"a", b"b"):
+        async with producer.transaction():
+            await producer.send("t", value, partition=0)
+            await producer.flush()
+            await producer.send_offsets_to_transaction({TP: 5}, "readers")
+
+
+def test_in_the_second_generation_the_broker_adds_and_each_transaction_has_an_epoch() -> None:
+    with coordinator(2) as broker:
+        play(broker, two_transactions)
+    assert said(broker) == [
+        "InitProducerId v5",
+        "Produce v13", "TxnOffsetCommit v6", "EndTxn v5",
+        "Produce v13", "TxnOffsetCommit v6", "EndTxn v5",
+    ]  # fmt: skip
+    assert [(h.producer_epoch, h.base_sequence, h.is_transactional) for h in headers(broker)] == [
+        (0, 0, True),
+        (1, 0, True),
+    ]
+    assert [r.producer_epoch for r in sent(broker, "EndTxn")] == [0, 1]
+    assert {r.transactional_id for r in sent(broker, "Produce")} == {"id"}
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_in_the_first_generation_the_client_adds_and_the_epoch_stays(level: int) -> None:
+    with coordinator(level) as broker:
+        play(broker, two_transactions)
+    assert set(said(broker)) == {
+        "InitProducerId v5", "AddPartitionsToTxn v3", "AddOffsetsToTxn v4", "TxnOffsetCommit v4",
+        "Produce v11", "EndTxn v4",
+    }  # fmt: skip
+    asked = [line.split()[0] for line in said(broker)]
+    assert asked.index("AddPartitionsToTxn") < asked.index("Produce") < asked.index("EndTxn")
+    assert asked.index("AddOffsetsToTxn") < asked.index("TxnOffsetCommit") < asked.index("EndTxn")
+    assert asked.count("AddPartitionsToTxn") == 2
+    assert [(h.producer_epoch, h.base_sequence) for h in headers(broker)] == [(0, 0), (0, 1)]
+
+
+def test_the_first_generation_can_be_asked_for() -> None:
+    with coordinator(2, EndTxn=ended()) as broker:
+        play(broker, two_transactions, transaction_version=1)
+    assert "AddPartitionsToTxn v3" in said(broker)
+    assert "EndTxn v4" in said(broker)
+
+
+def test_a_cluster_that_comes_to_the_second_generation_is_followed_with_the_next_transaction() -> None:
+    """The one under way ends as it began, and before the next the client asks for another epoch."""
+
+    async def job(producer: TransactionalProducer) -> tuple[int, int]:
+        producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        await producer.flush()
+        broker.features = {"transaction.version": 2}
+        for host, port, _ in list(producer.cluster._connections):
+            (await producer.cluster.connection(host, port)).close()
+        await producer.commit_transaction()
+        async with producer.transaction():
+            await producer.send("t", b"b", partition=0)
+        return producer.identity
+
+    answers = [identified(), identified(epoch=1)]
+    with coordinator(1, InitProducerId=answers, EndTxn=[ended(), ended(epoch=2)]) as broker:
+        assert play(broker, job) == (7, 2)
+    assert said(broker) == [
+        "InitProducerId v5", "AddPartitionsToTxn v3", "Produce v11", "EndTxn v4",
+        "InitProducerId v5", "Produce v13", "EndTxn v5",
+    ]  # fmt: skip
+    assert [(r.producer_id, r.producer_epoch) for r in sent(broker, "InitProducerId")] == [(-1, -1), (7, 0)]
+
+
+def test_partitions_are_added_once_and_all_of_a_round_together() -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        producer.begin_transaction()
+        for partition in (0, 2, 0):
+            await producer.send("t", b"a", partition=partition)
+        await producer.flush()
+        await producer.send("t", b"b", partition=2)
+        await producer.send("t", b"b", partition=1)
+        await producer.commit_transaction()
+
+    with coordinator(1) as broker:
+        play(broker, job)
+    rows = [r.v3_and_below_topics[0].partitions for r in sent(broker, "AddPartitionsToTxn")]
+    assert rows == [(0, 2), (1,)]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_of_a_transaction_in_which_nothing_was_done_nobody_is_told(level: int) -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        async with producer.transaction():
+            pass
+        producer.begin_transaction()
+        await producer.abort_transaction()
+
+    with coordinator(level) as broker:
+        play(broker, job)
+    assert said(broker) == ["InitProducerId v5"]
+
+
+# errors -------------------------------------------------------------------------------------------
+
+
+def test_a_batch_whose_answer_was_lost_is_sent_again_with_its_sequence() -> None:
+    with coordinator(Produce=[acknowledge(), HANG_UP, acknowledge()]) as broker:
+
+        async def job(producer: TransactionalProducer) -> None:
+            producer.begin_transaction()
+            for value in (b"a", b"b"):
+                await producer.send("t", value, partition=0)
+                await producer.flush()
+            await producer.commit_transaction()
+
+        play(broker, job)
+    assert [h.base_sequence for h in headers(broker)] == [0, 1, 1]
+    assert written(broker, 1) == written(broker, 2) == {0: [b"b"]}
+
+
+def test_a_batch_that_stands_already_is_written() -> None:
+    async def job(producer: TransactionalProducer) -> int:
+        async with producer.transaction():
+            done = await producer.send("t", b"a", partition=0)
+        return done.result().offset
+
+    with coordinator(Produce=acknowledge(Errors.DUPLICATE_SEQUENCE_NUMBER, -1)) as broker:
+        assert play(broker, job) == -1
+    assert [r.committed for r in sent(broker, "EndTxn")] == [True]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_record_that_cannot_be_written_leaves_a_transaction_that_can_only_be_aborted(level: int) -> None:
+    """Then there is another epoch: the broker's in the second generation, in the first one asked for."""
+
+    async def job(producer: TransactionalProducer) -> None:
+        producer.begin_transaction()
+        done = await producer.send("t", b"a", partition=0)
+        with pytest.raises(TransactionFailed, match="can only be aborted: writing to t-0: MESSAGE_TOO_LARGE"):
+            await producer.commit_transaction()
+        assert isinstance(done.exception(), KafkaError)
+        with pytest.raises(TransactionFailed):
+            await producer.send("t", b"b", partition=0)
+        assert producer.state is State.ABORTABLE_ERROR
+        await producer.abort_transaction()
+        assert producer.identity == (7, 1)
+        async with producer.transaction():
+            await producer.send("t", b"c", partition=0)
+
+    answers = {"Produce": [acknowledge(Errors.MESSAGE_TOO_LARGE), acknowledge()]}
+    with coordinator(level, InitProducerId=[identified(), identified(epoch=1)], **answers) as broker:
+        play(broker, job)
+    assert [r.committed for r in sent(broker, "EndTxn")] == [False, True]
+    assert [(h.producer_epoch, h.base_sequence) for h in headers(broker)] == [(0, 0), (1, 0)]
+    assert len(sent(broker, "InitProducerId")) == (2 if level == 1 else 1)
+
+
+def test_who_was_fenced_can_do_nothing_any_more() -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        with pytest.raises(ProducerFenced):
+            await producer.commit_transaction()
+        for call in (producer.commit_transaction, producer.abort_transaction, producer.init_transactions):
+            with pytest.raises(ProducerFenced):
+                await call()
+        with pytest.raises(ProducerFenced):
+            producer.begin_transaction()
+        assert producer.state is State.FATAL_ERROR
+
+    with coordinator(EndTxn=ended(Errors.PRODUCER_FENCED)) as broker:
+        play(broker, job)
+
+
+def test_a_body_that_raises_is_aborted_and_its_error_goes_on() -> None:
+    """Records that wait are not sent any more."""
+
+    async def job(producer: TransactionalProducer) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction():
+                done = await producer.send("t", b"a", partition=0)
+                raise ZeroDivisionError
+        with pytest.raises(TransactionFailed, match="was aborted"):
+            done.result()
+        assert producer.state is State.READY
+
+    with coordinator() as broker:
+        play(broker, job)
+    assert said(broker) == ["InitProducerId v5", "EndTxn v5"]
+    assert not sent(broker, "EndTxn")[0].committed
+
+
+def test_a_commit_that_fails_is_aborted_by_the_block_around_it() -> None:
+    async def job(producer: TransactionalProducer) -> State:
+        with pytest.raises(TransactionFailed):
+            async with producer.transaction():
+                await producer.send("t", b"a", partition=0)
+        return producer.state
+
+    with coordinator(Produce=acknowledge(Errors.MESSAGE_TOO_LARGE)) as broker:
+        assert play(broker, job) is State.READY
+    assert [r.committed for r in sent(broker, "EndTxn")] == [False]
+
+
+def test_what_is_open_at_the_end_is_aborted() -> None:
+    async def job(producer: TransactionalProducer) -> None:
+        async with producer:
+            producer.begin_transaction()
+            await producer.send("t", b"a", partition=0)
+            await producer.flush()
+
+    with coordinator() as broker:
+        play(broker, job)
+    assert [r.committed for r in sent(broker, "EndTxn")] == [False]
+
+
+def test_the_end_of_the_last_transaction_is_waited_for() -> None:
+    busy = Errors.CONCURRENT_TRANSACTIONS
+    answers = {
+        "InitProducerId": [identified(busy), identified()],
+        "AddPartitionsToTxn": [added(busy), added()],
+        "EndTxn": [ended(busy), ended()],
+    }
+    with coordinator(1, **answers) as broker:
+
+        async def job(producer: TransactionalProducer) -> None:
+            async with producer.transaction():
+                await producer.send("t", b"a", partition=0)
+
+        play(broker, job)
+    asked = [line.split()[0] for line in said(broker)]
+    assert asked == ["InitProducerId"] * 2 + ["AddPartitionsToTxn"] * 2 + ["Produce"] + ["EndTxn"] * 2
+
+
+def test_of_partitions_that_cannot_be_added_the_reason_is_told() -> None:
+    """The others were left out because of it."""
+
+    async def job(producer: TransactionalProducer) -> None:
+        producer.begin_transaction()
+        for partition in (0, 1):
+            await producer.send("t", b"a", partition=partition)
+        with pytest.raises(TransactionFailed, match="TOPIC_AUTHORIZATION_FAILED"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+
+    answer = added(Errors.OPERATION_NOT_ATTEMPTED, Errors.TOPIC_AUTHORIZATION_FAILED)
+    with coordinator(1, AddPartitionsToTxn=answer) as broker:
+        play(broker, job)
+    assert "Produce v11" not in said(broker)
+
+
+@pytest.mark.parametrize("code", [Errors.INVALID_TXN_STATE, Errors.INVALID_PRODUCER_EPOCH])
+def test_a_coordinator_that_has_ended_the_transaction_adds_no_partitions_to_it(code: Errors) -> None:
+    async def job(producer: TransactionalProducer) -> State:
+        producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        with pytest.raises(KafkaError):
+            await producer.commit_transaction()
+        return producer.state
+
+    with coordinator(1, AddPartitionsToTxn=added(code)) as broker:
+        assert play(broker, job) is State.FATAL_ERROR
+
+
+def test_a_commit_whose_time_was_over_is_called_again() -> None:
+    """The coordinator answers the second one as the first; an abort in between could contradict it."""
+    hasty = QUICK._replace(request_timeout_ms=60, default_api_timeout_ms=50)
+
+    async def job(producer: TransactionalProducer) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        with pytest.raises(RequestTimedOut):
+            await producer.commit_transaction()
+        assert producer.state is State.COMMITTING
+        with pytest.raises(OutOfTurn):
+            await producer.abort_transaction()
+        await producer.commit_transaction()
+
+    with coordinator(EndTxn=[None, ended(epoch=1)]) as broker:
+        play(broker, job, hasty)
+    assert [r.producer_epoch for r in sent(broker, "EndTxn")] == [0, 0]

@@ -1,0 +1,101 @@
+"""The next step of a consumer group's member is the one that Kafka takes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.groups.consumer.current_assignment import NOBODY, Current, MemberState, Target, advance
+from konvene.groups.modern.reconcile import reconcile
+from konvene.shard.errors import GroupError
+
+CASES = Path(__file__).parents[2] / "vectors" / "reconcile" / "consumer.jsonl.gz"
+S, U, R = MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS
+
+
+def cases() -> list[dict[str, Any]]:
+    """What Kafka 4.4.0 answered, a line each."""
+    return [json.loads(line) for line in gzip.decompress(CASES.read_bytes()).splitlines()]
+
+
+def epochs(told: dict[str, dict[str, int]]) -> dict[Uuid, dict[int, int]]:
+    return {Uuid.parse(t): {int(p): e for p, e in ps.items()} for t, ps in told.items()}
+
+
+def partitions(told: dict[str, list[int]] | None) -> dict[Uuid, list[int]] | None:
+    return None if told is None else {Uuid.parse(t): ps for t, ps in told.items()}
+
+
+def played(case: dict[str, Any]) -> tuple[Current, Current]:
+    """The member before and after."""
+    names = {t["name"]: Uuid.parse(t["id"]) for t in case["topics"] if not t.get("deleted")}
+    subscribed = {*case["subscribedTopicNames"], *case.get("regexResolvesTo", ())}
+    owners = epochs(case["currentPartitionEpochs"])
+    before = Current(
+        MemberState[case["memberState"]],
+        case["memberEpoch"],
+        case["previousMemberEpoch"],
+        epochs(case["assigned"]),
+        epochs(case["pendingRevocation"]),
+    )
+    target = Target(
+        case["targetEpoch"],
+        partitions(case["target"]) or {},
+        {names[name] for name in subscribed if name in names},
+        lambda topic, partition: owners.get(topic, {}).get(partition, NOBODY),
+    )
+    owned = partitions(case["owned"])
+    return before, advance(before, target, owned, subscription_changed=case["hasSubscriptionChanged"])
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["case"]))
+def test_the_next_step_is_kafkas(case: dict[str, Any]) -> None:
+    """State, epochs, what is assigned and what has to be given up, with the epoch of each partition."""
+    if "error" in case:
+        with pytest.raises(GroupError) as refused:
+            played(case)
+        assert refused.value.error is Errors[case["error"]]
+        return
+    before, after = played(case)
+    told = case["output"]
+    assert after == Current(
+        MemberState[told["memberState"]],
+        told["memberEpoch"],
+        told["previousMemberEpoch"],
+        epochs(told["assigned"]),
+        epochs(told["pendingRevocation"]),
+    )
+    assert (after is before) == told["unchanged"]
+
+
+def test_the_cases_reach_every_state() -> None:
+    """Each state is left and entered by some of them."""
+    told = [c for c in cases() if "output" in c]
+    assert {c["memberState"] for c in cases()} == {s.name for s in MemberState}
+    assert {c["output"]["memberState"] for c in told} == {S.name, U.name, R.name}
+    assert sum(c["output"]["unchanged"] for c in told) > 10
+    assert sum("error" in c for c in cases()) > 0
+
+
+UNITS = st.frozensets(st.integers(0, 9))
+
+
+@given(UNITS, UNITS, UNITS)
+def test_units_are_parted_and_none_is_invented(
+    held: frozenset[int], target: frozenset[int], taken: frozenset[int]
+) -> None:
+    """What is kept and revoked is what was held; what is kept and granted is of the target."""
+    parts = reconcile(held, target, lambda unit: unit not in taken)
+    assert parts.kept | parts.revoked == held
+    assert not parts.kept & parts.revoked
+    assert parts.kept | parts.granted <= target
+    assert not parts.granted & taken
+    assert parts.waits == (parts.kept | parts.granted != target)

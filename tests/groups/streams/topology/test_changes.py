@@ -1,0 +1,39 @@
+"""What is different in another topology, as a line."""
+
+from __future__ import annotations
+
+import pytest
+
+from konvene.groups.streams.topology.changes import MOST, changes
+from konvene.groups.streams.topology.topology import Topology
+from konvene.sim.transcript.streams_commands import topology_of
+
+
+def topology(text: str, epoch: int) -> Topology:
+    return Topology.from_request(topology_of(text).replace(epoch=epoch))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("0:orders", "0:orders", "nothing else"),
+        ("0:orders", "0:orders|1:sums", "+ subtopology 1"),
+        ("0:orders|1:sums", "1:sums", "- subtopology 0"),
+        ("0:orders", "0:sums!counts", "subtopology 0 + source sums, subtopology 0 - source orders, "
+         "subtopology 0 + changelog counts"),
+        ("0:orders", "0:orders>words|1:<words", "subtopology 0 + sink words, + subtopology 1"),
+        ("0:orders>words|1:<words/4", "0:orders>words|1:<words/5", "subtopology 1 settings"),
+        ("0:orders>words|1:<words", "0:orders>other|1:<other", "subtopology 0 + sink other, "
+         "subtopology 0 - sink words, subtopology 1 + repartition topic other, "
+         "subtopology 1 - repartition topic words"),
+    ],
+)  # fmt: skip
+def test_what_comes_and_goes_is_named(before: str, after: str, told: str) -> None:
+    assert changes(topology(before, 0), topology(after, 1)) == f"epoch 0 to 1: {told}"
+
+
+def test_a_line_has_an_end() -> None:
+    many = "|".join(f"{n}:t{n}" for n in range(MOST + 3))
+    told = changes(topology("0:t0", 4), topology(many, 5))
+    assert told.startswith("epoch 4 to 5: + subtopology 1, ")
+    assert (told.count("subtopology"), told[-12:]) == (MOST, ", and 2 more")

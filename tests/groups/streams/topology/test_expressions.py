@@ -1,0 +1,263 @@
+"""Expressions for source topics: the same as if the topics that they match were named."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.groups.streams.members import Play
+from tests.groups.streams.topology.topologies import sub, topology
+
+from konvene.errors import Errors
+from konvene.groups.consumer import regex
+from konvene.groups.consumer.work import RegexesResolved
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.topology import resolution
+from konvene.groups.streams.topology.configure import KAFKA, KIP, Status, configure
+from konvene.groups.streams.topology.expressions import (
+    INTERNAL_TOPICS,
+    check,
+    expressions,
+    known,
+    named,
+    reader_of,
+    unmatched,
+)
+from konvene.groups.streams.topology.topology import Topology
+from konvene.messages import streams_group_heartbeat as wire
+from konvene.shard.contract import Context
+from konvene.shard.errors import GroupError
+from konvene.shard.image import Topics
+
+TOPICS = ("a1", "a2", "b1", "b2", "inner", "state", "__consumer_offsets")
+EXPRESSIONS = ("a.*", "[ab]1", ".*", "b.*", "none.*")
+"""Those that mean the same to Python."""
+
+
+def matches(counts: dict[str, int], found: tuple[str, ...]) -> dict[str, list[str]]:
+    return {each: [topic for topic in sorted(counts) if re.fullmatch(each, topic)] for each in found}
+
+
+def reads(name: str, names: str = "", *found: str, **more: Any) -> wire.Subtopology:
+    """A subtopology with expressions beside the names."""
+    return sub(name, names, **more).replace(source_topic_regex=found)
+
+
+# --- the same as names -----------------------------------------------------------------------------
+
+some = st.lists(st.sampled_from(TOPICS[:4]), max_size=2, unique=True)
+exprs = st.lists(st.sampled_from(EXPRESSIONS), max_size=2, unique=True)
+counted = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 3))
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    """Two subtopologies, the second of which may read what the first writes, joined or not."""
+    found = []
+    for name in ("0", "1"):
+        names, own = tuple(draw(some)), tuple(draw(exprs))
+        inner = name == "1" and draw(st.booleans())
+        each = reads(
+            name, " ".join(names), *own, writes="inner" if name == "0" else "",
+            repartitioned="inner" if inner else "", state="state" if name == "1" else "",
+        )  # fmt: skip
+        if draw(st.booleans()):
+            group = wire.CopartitionGroup(
+                source_topics=tuple(range(len(names))),
+                source_topic_regex=tuple(range(len(own))),
+                repartition_source_topics=(0,) if inner else (),
+            )
+            each = each.replace(copartition_groups=(group,))
+        found.append(each)
+    return topology(*found)
+
+
+def by_names(of: Topology, counts: dict[str, int]) -> Topology:
+    """Said once more: every name that an expression matches, as if a member had sent it."""
+    hidden = {"inner", "state", "__consumer_offsets"}
+    found = []
+    for each in of.subtopologies.values():
+        more = sorted(
+            topic
+            for topic in counts.keys() - hidden - set(each.source_topics)
+            if any(re.fullmatch(e, topic) for e in each.source_topic_regex)
+        )
+        names = [*each.source_topics, *more]
+        groups = []
+        for group in each.copartition_groups:
+            joined = {each.source_topics[at] for at in group.source_topics}
+            joined |= {
+                topic
+                for at in group.source_topic_regex
+                for topic in names
+                if re.fullmatch(each.source_topic_regex[at], topic) and topic in counts
+            }
+            at = tuple(n for n, topic in enumerate(names) if topic in joined)
+            groups.append(group.replace(source_topics=at, source_topic_regex=()))
+        found.append(
+            wire.Subtopology(
+                subtopology_id=each.subtopology_id,
+                source_topics=tuple(names),
+                state_changelog_topics=tuple(
+                    wire.TopicInfo(name=t.name) for t in each.state_changelog_topics
+                ),
+                repartition_sink_topics=each.repartition_sink_topics,
+                repartition_source_topics=tuple(
+                    wire.TopicInfo(name=t.name) for t in each.repartition_source_topics
+                ),
+                copartition_groups=tuple(
+                    wire.CopartitionGroup(
+                        source_topics=g.source_topics, repartition_source_topics=g.repartition_source_topics
+                    )
+                    for g in groups
+                ),
+            )
+        )
+    return topology(*found)
+
+
+def outcome(*told: Any) -> Any:
+    try:
+        return configure(*told)
+    except GroupError as refused:
+        return refused.error, refused.message
+
+
+@given(topologies(), counted, st.sampled_from([KAFKA, KIP]))
+def test_is_what_the_names_are(of: Topology, counts: dict[str, int], mode: str) -> None:
+    """If every expression matches something; if not, they are told, with names that are missing."""
+    found = matches(counts, expressions(of))
+    names = by_names(of, counts)
+    assert named(of, found) == names
+    told = outcome(of, counts, mode, found)
+    hidden = {"inner", "state", "__consumer_offsets"}
+    empty = sorted(e for e in found if not set(found[e]) - hidden)
+    assert list(unmatched(of, found)) == empty
+    if not empty or isinstance(told, tuple):
+        assert told == outcome(names, counts, mode)
+    else:
+        absent = [topic for topic in names.source_topics if topic not in counts]
+        lines = [f"Source topics {', '.join(absent)} are missing."] if absent else []
+        lines.append(f"No topics match the source topic expressions {', '.join(empty)}.")
+        if mode == KIP:
+            assert told.failure == (Status.MISSING_SOURCE_TOPICS, " ".join(lines))
+        assert told.failure.status is Status.MISSING_SOURCE_TOPICS
+        assert told.topology == names
+
+
+@given(topologies(), counted)
+def test_one_topic_is_read_by_whom_all_say(of: Topology, counts: dict[str, int]) -> None:
+    """Where the answer cannot wait, a single topic is asked for: the same comes out."""
+    readers = named(of, matches(counts, expressions(of))).readers
+    for topic in counts:
+        assert reader_of(of, topic) == readers.get(topic)
+
+
+def test_without_expressions_nothing_is_made() -> None:
+    plain = topology(sub("0", "a1"))
+    assert named(plain, {}) is plain
+    assert known(plain, None, Topics()) == {}
+    assert expressions(None) == ()
+
+
+def test_neither_the_brokers_nor_its_own_topics() -> None:
+    """Also of an expression that matches nothing else."""
+    of = topology(reads("0", "", ".*", writes="inner"), sub("1", repartitioned="inner", state="state"))
+    everything = {".*": ["inner", "state", *sorted(INTERNAL_TOPICS)]}
+    assert named(of, everything).source_topics == ()
+    assert unmatched(of, everything) == (".*",)
+    assert [topic for topic in everything[".*"] if reader_of(of, topic) not in (None, "1")] == []
+
+
+def test_an_index_that_nobody_may_send_joins_nothing() -> None:
+    """A log may say so: then there is no more to be made of it than without."""
+    odd = wire.CopartitionGroup(source_topics=(0,), source_topic_regex=(7, -1, 0))
+    of = topology(reads("0", "b1", "a.*").replace(copartition_groups=(odd,)))
+    found = named(of, {"a.*": ["a1"]}).subtopologies["0"]
+    assert found.source_topics == ("b1", "a1")
+    assert found.copartition_groups[0].source_topics == (0, 1)
+
+
+# --- what is an expression -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["a(", "[", "*", "a{2,1}", "\\"])
+def test_is_refused_in_the_words_of_consumer_groups(broken: str) -> None:
+    """But for the name of the field."""
+    with pytest.raises(GroupError) as theirs:
+        regex.validate(broken)
+    with pytest.raises(GroupError) as ours:
+        check(topology(reads("0", "", "a.*", broken)), None)
+    assert ours.value.error is theirs.value.error is Errors.INVALID_REGULAR_EXPRESSION
+    expected = (theirs.value.message or "").replace("SubscribedTopicRegex", "SourceTopicRegex")
+    assert ours.value.message == expected
+
+
+def test_what_was_accepted_is_not_asked_again() -> None:
+    """A broker that has RE2 may have accepted what one without cannot read."""
+    before = topology(reads("0", "", "a("))
+    check(topology(reads("0", "", "a(", "b"), epoch=1), before)
+
+
+# --- what it costs ---------------------------------------------------------------------------------
+
+
+def test_the_common_heartbeat_looks_at_no_expression(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While no topic is another one. And the broker need not decide it at all: the same again holds."""
+    play = Play(konvene_streams_mode="kip")
+    play.say("streams-heartbeat ann join topology=0:~or.*")
+    play.say("work")
+    play.say("streams-heartbeat ann")
+    shard, group = play.life.shard, play.group
+    assert group is not None
+    asked: list[object] = []
+    for name in ("expressions", "named", "known"):
+        monkeypatch.setattr(resolution, name, lambda *given: asked.append(given))
+    play.say("streams-heartbeat ann")
+    assert asked == []
+    monkeypatch.undo()
+    request = wire.StreamsGroupHeartbeatRequest(
+        group_id="g", member_id="ann-1", member_epoch=group.epoch, endpoint_information_epoch=1
+    )
+    same = shard.same_again(request, context(play))
+    assert same is not None
+    assert shard.holds(same[0])
+    play.say("expire expressions g")
+    assert shard.holds(same[0]), "it is being found out anew, and nobody has to know"
+    play.say("work")
+    assert shard.holds(same[0]), "nothing is news"
+
+
+def context(play: Play) -> Context:
+    coordinator = play.life.shell.coordinator
+    made: Context = coordinator._nobody_asks()
+    return made
+
+
+# --- what cannot run -------------------------------------------------------------------------------
+
+
+def test_an_answer_to_what_cannot_run_is_kept_for_members_to_hear() -> None:
+    """A topology that no member may bring in mode `kip`, out of some log: nobody waits for ever."""
+    play = Play(konvene_streams_mode="kip")
+    play.say("streams-heartbeat ann join topology=0:~or.*")
+    group = play.group
+    assert group is not None
+    group.topology = topology(reads("0", "", "or.*", writes="x"), sub("1", "audit", repartitioned="never"))
+    answer = RegexesResolved("g", {"or.*": frozenset(["orders"])}, 1)
+    told = resolution.resolved(group, answer, context(play))
+    (soft,) = told.soft_records
+    assert not soft.soft.resolving
+    assert soft.soft.configured is None
+    assert soft.soft.resolved.matches == {"or.*": frozenset(["orders"])}
+    assert told.records == ()
+
+
+def test_an_answer_for_a_group_without_expressions_is_dropped() -> None:
+    group = StreamsGroup("g", topology=topology(sub("0", "orders")))
+    answer = RegexesResolved("g", {"or.*": frozenset(["orders"])}, 1)
+    told = resolution.resolved(group, answer, context(Play()))
+    assert told.records == told.timers == told.effects == ()

@@ -1,0 +1,140 @@
+"""A topology is what the member sent, and what follows from it is worked out once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.groups.streams.topology.topologies import info, sent, sub, topology
+
+from konvene.codec.compile import decode, encode
+from konvene.errors import Errors
+from konvene.groups.streams.topology.topology import Topology, hash_order, record_value
+from konvene.messages import streams_group_heartbeat as wire
+from konvene.records.streams import StreamsGroupTopologyValue, TopicConfig, TopicInfo
+from konvene.shard.errors import GroupError
+
+WORDS = sub("1", "text", writes="words", state=(info("lines", 3, cleanup_policy="compact"),))
+COUNTS = sub("0", "extra", repartitioned="words:4", state="counts sums", joined=(((0,), (0,)),))
+
+
+def test_keeps_all_that_the_member_said() -> None:
+    """The record has every field, and the subtopologies in the member's order."""
+    value = record_value(sent(WORDS, COUNTS, epoch=3))
+    words, counts = value.subtopologies
+    assert (value.epoch, words.subtopology_id, counts.subtopology_id) == (3, "1", "0")
+    assert (words.source_topics, words.repartition_sink_topics) == (("text",), ("words",))
+    compact = (TopicConfig(key="cleanup.policy", value="compact"),)
+    assert words.state_changelog_topics == (
+        TopicInfo(name="lines", replication_factor=3, topic_configs=compact),
+    )
+    assert counts.repartition_source_topics == (TopicInfo(name="words", partitions=4),)
+    (group,) = counts.copartition_groups
+    assert (group.source_topics, group.repartition_source_topics) == ((0,), (0,))
+
+
+def test_survives_the_log() -> None:
+    """What is read back is what was written, to a topology that is the same."""
+    value = record_value(sent(WORDS, COUNTS, epoch=3))
+    read = decode(StreamsGroupTopologyValue, 0, encode(value, 0))
+    assert Topology.from_value(read) == topology(WORDS, COUNTS, epoch=3)
+
+
+def test_the_order_of_subtopologies_does_not_count_and_any_other_does() -> None:
+    """Equality is Kafka's."""
+    assert topology(WORDS, COUNTS) == topology(COUNTS, WORDS)
+    assert topology(WORDS, COUNTS) != topology(WORDS, COUNTS, epoch=1)
+    assert topology(WORDS) != topology(WORDS, COUNTS)
+    assert topology(sub("0", "a b")) != topology(sub("0", "b a"))
+
+
+OTHERS = [
+    sent(WORDS, COUNTS, epoch=4),
+    sent(WORDS, epoch=3),
+    sent(WORDS, COUNTS, sub("2", "text"), epoch=3),
+    sent(WORDS, sub("2", "extra"), epoch=3),
+    *(
+        sent(WORDS, other, epoch=3)
+        for other in (
+            sub("0", "other", repartitioned="words:4", state="counts sums", joined=(((0,), (0,)),)),
+            sub("0", "extra", repartitioned="words:5", state="counts sums", joined=(((0,), (0,)),)),
+            sub("0", "extra", repartitioned="words:4", state="sums counts", joined=(((0,), (0,)),)),
+            sub("0", "extra", repartitioned="words:4", state="counts sums", joined=(((), (0,)),)),
+            sub("0", "extra", repartitioned="words:4", state="counts sums", joined=()),
+            sub(
+                "0", "extra", repartitioned="words:4", writes="x", state="counts sums", joined=(((0,), (0,)),)
+            ),
+        )
+    ),
+    *(
+        sent(sub("1", "text", writes="words", state=(state,)), COUNTS, epoch=3)
+        for state in (
+            info("lines", 1, cleanup_policy="compact"),
+            info("lines", 3, cleanup_policy="delete"),
+            info("lines", 3),
+        )
+    ),
+]
+
+
+def test_sees_without_making_it_whether_a_request_says_the_same() -> None:
+    """As if a topology were made of the request."""
+    known = topology(WORDS, COUNTS, epoch=3)
+    assert known.is_sent(sent(COUNTS, WORDS, epoch=3))
+    for other in OTHERS:
+        assert not known.is_sent(other)
+        assert Topology.from_request(other) != known
+
+
+def test_knows_what_is_read_and_by_whom() -> None:
+    """From outside: what must exist. Everything that is read or kept: what the metadata hash is about."""
+    known = topology(WORDS, COUNTS)
+    assert list(known.subtopologies) == ["0", "1"]
+    assert known.source_topics == ("extra", "text")
+    assert sorted(known.required_topics) == ["counts", "extra", "lines", "sums", "text", "words"]
+    assert known.readers == {"text": "1", "extra": "0", "words": "0"}
+    assert topology().source_topics == topology().required_topics == ()
+
+
+def test_a_topic_that_two_read_is_required_once() -> None:
+    """No topic is counted twice in the hash, nor told twice as missing."""
+    known = topology(sub("0", "a b"), sub("1", "b", state="b"))
+    assert known.source_topics == ("a", "b")
+    assert sorted(known.required_topics) == ["a", "b"]
+
+
+def test_state_is_what_has_a_changelog() -> None:
+    known = topology(WORDS, sub("2", "text"))
+    assert (known.is_stateful("1"), known.is_stateful("2")) == (True, False)
+
+
+@pytest.mark.parametrize("broken", [sent(epoch=-1), sent(sub("0", "a"), sub("0", "b"))])
+def test_what_kafka_cannot_hold_is_the_servers_error(broken: wire.Topology) -> None:
+    """A negative epoch and an id that comes twice: UNKNOWN_SERVER_ERROR, and no words."""
+    with pytest.raises(GroupError) as refused:
+        Topology.from_request(broken)
+    assert (refused.value.error, refused.value.message) == (Errors.UNKNOWN_SERVER_ERROR, None)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ([], []),
+        (["b", "a"], ["a", "b"]),
+        ([str(n) for n in range(12)], ["0", "11", *"123456789", "10"]),
+        ([str(n) for n in range(13)], ["11", "12", *"0123456789", "10"]),
+        (["Aa", "BB", "C#"], ["Aa", "BB", "C#"]),
+        (["C#", "BB", "Aa"], ["C#", "BB", "Aa"]),
+        (["é", "\N{GRINNING FACE}"], ["\N{GRINNING FACE}", "é"]),
+    ],
+)
+def test_walks_as_a_java_hash_map(names: list[str], told: list[str]) -> None:
+    """Orders that a Java HashMap was seen to give; names of one hash come as they were put."""
+    assert hash_order(names) == told
+
+
+@given(st.lists(st.text(), unique=True))
+def test_walking_leaves_nobody_out(names: list[str]) -> None:
+    """The order is one of all names, and the same each time."""
+    assert sorted(hash_order(names)) == sorted(names)
+    assert hash_order(names) == hash_order(list(names))

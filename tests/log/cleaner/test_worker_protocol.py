@@ -1,0 +1,142 @@
+"""What a broker and a worker process say to each other comes over as it was meant."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from konvene.log.cleaner.contract import Group, LastRecord, Progress, Source, Stats, Task
+from konvene.log.cleaner.worker import BACKLOG_BYTES, Orders, Teller
+from konvene.log.cleaner.worker_protocol import Confused, Failed, Pause, Told, line_of, read_order, read_told
+from konvene.log.errors import DamagedLog
+from konvene.log.producers import AbortedTransaction
+
+TASK = Task(
+    directory="/d/täglich-0",
+    sources=(Source(0, 7, "/d/täglich-0/0.log", 99, 8, 12, 1_700), Source(7, 9, "/d/1.log", 1, 0, 0, 1_800)),
+    first_dirty_offset=3,
+    first_uncleanable_offset=9,
+    high_watermark=11,
+    aborted=(AbortedTransaction(4, 1, 5, 6),),
+    last_records={4: LastRecord(8, 2), 5: LastRecord(None, 0)},
+    now_ms=2**41,
+    segment_bytes=1,
+    segment_index_bytes=2,
+    index_interval_bytes=3,
+    max_message_bytes=4,
+    delete_retention_ms=2**63 - 1,
+    map_bytes=6,
+)
+
+
+@pytest.mark.parametrize("said", [TASK, Pause(17.25)])
+def test_what_a_worker_is_told(said: Task | Pause) -> None:
+    """On one line, and equal on the other side."""
+    line = line_of(said)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert read_order(line) == said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Progress(1, 2),
+        Group(0, 9, (0, 7), 33, 1_800),
+        Stats(end_offset=9, buffer_utilization=0.5, index_s=0.25),
+    ],
+)
+def test_what_a_worker_tells(said: Told) -> None:
+    told = read_told(line_of(said))
+    assert (told, type(told)) == (said, type(said))
+
+
+def test_groups_are_told_once() -> None:
+    """A `Stats` has them as well, and they may be many."""
+    assert read_told(line_of(Stats(segments=[Group(0, 9, (0,), 1, 1)]))) == Stats()
+
+
+def test_failures_are_raised_where_they_are_heard() -> None:
+    """With all that decides what becomes of them."""
+    with pytest.raises(DamagedLog, match="/x is damaged at byte 7: a batch of 3 bytes") as damaged:
+        read_told(line_of(DamagedLog("/x", 7, "a batch of 3 bytes")))
+    assert (damaged.value.path, damaged.value.position) == ("/x", 7)
+    with pytest.raises(OSError, match="No space left") as full:
+        read_told(line_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x.cleaned")))
+    assert (full.value.errno, full.value.filename) == (errno.ENOSPC, "/x.cleaned")
+    with pytest.raises(Failed, match="ValueError: so it is"):
+        read_told(line_of(ValueError("so it is")))
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{}", b"[]", b'["clean"]', b'["pause", 1, 2]', b'["who", 1]', b"\xff"]
+)
+def test_what_nobody_says_is_refused(line: bytes) -> None:
+    for read in (read_order, read_told):
+        with pytest.raises(Confused):
+            read(line)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        try:
+            os.close(end)
+        except OSError:
+            continue
+
+
+def test_orders_come_in_pieces(pipe: tuple[int, int]) -> None:
+    """And the end of the input is the end of the work."""
+    orders = Orders(pipe[0])
+    assert orders.waiting() is None
+    line = line_of(TASK)
+    os.write(pipe[1], line[:10])
+    assert orders.waiting() is None
+    os.write(pipe[1], line[10:] + line_of(Pause(1.0)) + line_of(Pause(2.0)))
+    assert [orders.next(), orders.waiting(), orders.next(), orders.waiting()] == [
+        TASK,
+        Pause(1.0),
+        Pause(2.0),
+        None,
+    ]
+    assert not orders.ended
+    os.close(pipe[1])
+    assert orders.next() is None
+    assert orders.ended
+
+
+def test_little_progress_is_told_with_more(pipe: tuple[int, int]) -> None:
+    """Nothing is lost, and what was done before a group or the end is told before it."""
+    teller = Teller(pipe[1])
+    teller.tell(Progress(BACKLOG_BYTES // 2, 0))
+    teller.tell(Progress(1, BACKLOG_BYTES // 2 - 2))
+    teller.tell(Progress(0, 1))
+    teller.tell(Progress(5, 6))
+    teller.tell(Group(0, 1, (0,), 1, 1))
+    teller.tell(Stats(end_offset=1))
+    told = [read_told(line) for line in os.read(pipe[0], 1 << 16).splitlines()]
+    half = BACKLOG_BYTES // 2
+    assert told == [
+        Progress(half + 1, half - 1),
+        Progress(5, 6),
+        Group(0, 1, (0,), 1, 1),
+        Stats(end_offset=1),
+    ]
+
+
+def test_a_failure_forgets_what_was_not_told(pipe: tuple[int, int]) -> None:
+    """The next task begins with nothing done."""
+    teller = Teller(pipe[1])
+    teller.tell(Progress(5, 6))
+    teller.tell(ValueError("no"))
+    teller.tell(Stats())
+    first, second = os.read(pipe[0], 1 << 16).splitlines()
+    with pytest.raises(Failed):
+        read_told(first)
+    assert read_told(second) == Stats()

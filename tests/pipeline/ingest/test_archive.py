@@ -1,0 +1,198 @@
+"""History from an archive and a log that was cleaned is that of a log that never was: the same gold."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.pipeline.reduce.playing import Played
+from tests.pipeline.segments import LOGS, records_of
+from tests.pipeline.streaming import WANTED, at_once, lived, steps, streamed, sums
+
+from konvene.broker.storage.archive import Archive, Kept
+from konvene.broker.storage.offline_cleaner import Cleaned, Cleaning
+from konvene.codec.batches import batches
+from konvene.configs import BrokerConfig
+from konvene.log.config import LogConfig
+from konvene.log.directory import Identity, LogDirectory, TopicPartition
+from konvene.log.disk.files import RealDisk
+from konvene.pipeline.engine import Local
+from konvene.pipeline.gold.build import build
+from konvene.pipeline.ingest.ingest import ingest
+from konvene.pipeline.sources import files
+from konvene.pipeline.sources.plan import Files
+from konvene.pipeline.spark.stream import step
+from konvene.pipeline.warehouse.warehouse import Warehouse
+
+ME = Identity("clusterA", 1, "dirA")
+KINDS = [("classic", 2), ("consumer", 2), ("streams", 3), ("static", 4)]
+BIG = LogConfig(cleanup_policy=frozenset({"compact"}))
+
+
+def recut(home: Path, segment_bytes: int = 1_200) -> Path:
+    """The same logs in small segments, in a data directory: so there is something to be cleaned."""
+    for path in sorted(home.glob("*/*.log")):
+        data, parts, size = path.read_bytes(), [], segment_bytes
+        for header, view in batches(data):
+            if size >= segment_bytes:
+                parts.append((header.base_offset, bytearray()))
+                size = 0
+            parts[-1][1].extend(view)
+            size += header.size
+        for stale in path.parent.glob(f"{path.stem}.*index"):
+            stale.unlink()
+        path.unlink()
+        for base, part in parts:
+            (path.parent / f"{base:020d}.log").write_bytes(part)
+    LogDirectory.open(RealDisk(), str(home), ME).close(clean=False)
+    return home
+
+
+def cleaned(data: Path, archive: Path | None) -> list[Cleaned]:
+    """Clean all that a broker cleans; segments are handed over first, if there is an archive."""
+    said = [("konvene.log.archive.dir", str(archive))] if archive else []
+    with Cleaning(str(data), BrokerConfig.load(overrides=said)[0], dry_run=False) as cleaning:
+        done = [cleaning.clean(*each, lambda _count, _of: None) for each in cleaning.wanted([])]
+    assert not [each for each in done if each.left or each.damage]
+    return done
+
+
+def removed(done: list[Cleaned]) -> int:
+    return sum(row.messages_read - row.messages_written for each in done for row in each.stats)
+
+
+def logs_of(home: Path, kind: str, seed: int, *, audit: bool = True, steps: int = 1_500) -> Path:
+    """A simulated life in a data directory."""
+    lived(home, Played(kind, seed, steps=steps))
+    if not audit:
+        shutil.rmtree(home / "__konvene_audit-0")
+    return recut(home)
+
+
+@pytest.mark.parametrize(("audit", "name"), [(True, "a-kept"), (False, "z-kept")], ids=["audit", "no-audit"])
+@pytest.mark.parametrize(("kind", "seed"), KINDS)
+def test_the_same_history_of_a_cleaned_log_and_its_archive(
+    tmp_path: Path, kind: str, seed: int, audit: bool, name: str
+) -> None:
+    """Byte for byte, at one go and a little at a time, whichever of the two is found first."""
+    whole = logs_of(tmp_path / "whole", kind, seed, audit=audit)
+    shutil.copytree(whole, tmp_path / "both" / "data")
+    assert removed(cleaned(tmp_path / "both" / "data", tmp_path / "both" / name)) > 50
+    expected = at_once(tmp_path / "w0", whole)
+    found = at_once(tmp_path / "w1", tmp_path / "both")
+    assert sums(found) == sums(expected)
+    assert records_of(found) == records_of(expected)
+    assert sums(streamed(tmp_path / "w2", tmp_path / "both", 70)) == sums(expected)
+    assert any(sums(expected)[table] for table in ("rebalance", "ownership"))
+
+
+@pytest.mark.parametrize("story", ["classic", "consumer", "streams", "transactions"])
+def test_the_same_history_of_kafkas_logs(tmp_path: Path, story: str) -> None:
+    shutil.copytree(LOGS / story, tmp_path / "whole")
+    whole = recut(tmp_path / "whole", 1_000)
+    shutil.copytree(whole, tmp_path / "both" / "data")
+    assert removed(cleaned(tmp_path / "both" / "data", tmp_path / "both" / "kept")) > 10
+    expected = at_once(tmp_path / "w0", whole)
+    assert sums(at_once(tmp_path / "w1", tmp_path / "both")) == sums(expected)
+    assert sums(streamed(tmp_path / "w2", tmp_path / "both", 40)) == sums(expected)
+
+
+def test_without_an_archive_history_is_lost(tmp_path: Path) -> None:
+    """So the tests above would see it."""
+    whole = logs_of(tmp_path / "whole", "classic", 2)
+    shutil.copytree(whole, tmp_path / "data")
+    cleaned(tmp_path / "data", None)
+    assert len(records_of(at_once(tmp_path / "w1", tmp_path / "data"))) < len(
+        records_of(at_once(tmp_path / "w0", whole))
+    )
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_cleaned_again_and_again_while_it_is_taken_in(tmp_path: Path, kind: str) -> None:
+    """A log that grows, is cleaned and read in turns: each record comes once, gold is that of one go."""
+    whole = logs_of(tmp_path / "whole", kind, 2)
+    data, kept = tmp_path / "both" / "data", tmp_path / "both" / "kept"
+    reached: dict[files.Partition, int] = {}
+    in_steps, again = Warehouse(tmp_path / "w1"), Warehouse(tmp_path / "w2")
+    segments = sorted((whole / "__consumer_offsets-0").glob("*.log"))
+    count, gone = 0, 0
+    for some in _by(segments, 4):
+        folder = data / "__consumer_offsets-0"
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in some:
+            shutil.copy(path, folder)
+        shutil.copytree(whole / "__konvene_audit-0", data / "__konvene_audit-0", dirs_exist_ok=True)
+        if not (data / "meta.properties").exists():
+            shutil.copy(whole / "meta.properties", data)
+        count += 1
+        for turn, parts in enumerate(steps(tmp_path / "both", 60, reached)):
+            step(in_steps, parts, Local(), [str(tmp_path / "both")])
+            if turn == 1:
+                gone += removed(cleaned(data, kept))
+        gone += removed(cleaned(data, kept))
+        ingest(again, [data, kept], Local())
+    assert count > 2
+    assert gone > 100
+    build(again, Local())
+    expected = at_once(tmp_path / "w0", whole)
+    assert records_of(in_steps) == records_of(expected)
+    assert records_of(again) == records_of(expected)
+    assert sums(in_steps) == sums(expected)
+    assert sums(again) == sums(expected)
+
+
+def _by(paths: list[Path], size: int) -> list[list[Path]]:
+    return [paths[at : at + size] for at in range(0, len(paths), size)]
+
+
+def test_what_is_handed_over_and_cleaned_while_one_looks_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive is looked at behind the broker's own files: what these lost meanwhile is in it by then."""
+    whole = logs_of(tmp_path / "whole", "classic", 2)
+    data, kept = tmp_path / "both" / "data", tmp_path / "both" / "a-kept"
+    shutil.copytree(whole, data)
+    directory = LogDirectory.open(RealDisk(), str(data), ME)
+    log = directory.load(TopicPartition("__consumer_offsets", 0), BIG, 0)
+    keeps = Kept(RealDisk(), str(kept), ME.cluster_id)
+    assert Archive(directory, {"__consumer_offsets"}, keeps).hand_over(log, log.segments[:2])
+    directory.close(clean=False)
+    looked: list[str] = []
+    copy = files._copy
+
+    def copied(folder: str, *more: object, **others: object) -> files.Copy:
+        if not looked:
+            cleaned(data, kept)
+        looked.append(folder)
+        return copy(folder, *more, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "_copy", copied)
+    source = Files((str(tmp_path / "both"),))
+    of = files.Partition(ME.cluster_id, "__consumer_offsets", 0)
+    parts = [p for p in source.slices(WANTED, {}, {of: 1 << 40}) if p.of == of]
+    monkeypatch.undo()
+    step(Warehouse(tmp_path / "w1"), parts, Local(), [str(tmp_path / "both")])
+    expected = records_of(at_once(tmp_path / "w0", whole))
+    found = records_of(Warehouse(tmp_path / "w1"))
+    assert found == [row for row in expected if row in found]
+    assert len(found) == sum(1 for _ in _records(whole / "__consumer_offsets-0"))
+    assert looked[-1] == str(kept / "__consumer_offsets-0")
+
+
+def _records(folder: Path) -> list[int]:
+    return [
+        offset
+        for path in sorted(folder.glob("*.log"))
+        for header, _ in batches(path.read_bytes())
+        for offset in range(header.base_offset, header.next_offset)
+    ]
+
+
+def test_an_archive_that_has_nothing_yet_is_no_mistake(tmp_path: Path) -> None:
+    """A pipeline may be told of both before the first segment is handed over."""
+    whole = logs_of(tmp_path / "whole", "classic", 2)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "meta.properties").write_text("version=1\ncluster.id=clusterA\nnode.id=-1\n")
+    found = files.find([whole, tmp_path / "kept"])
+    assert {copy.of.topic for copy in found.copies} == {"__consumer_offsets", "__konvene_audit"}

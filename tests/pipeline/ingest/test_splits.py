@@ -1,0 +1,110 @@
+"""Where segments are cut, and how far they can be read."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+from tests.pipeline.segments import log, write
+
+from konvene.codec.batches import read_header
+from konvene.pipeline.ingest import splits
+from konvene.pipeline.ingest.splits import cut, extent
+from konvene.pipeline.sources.files import find
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places to cut are a megabyte apart, which a test does not want to write."""
+    monkeypatch.setattr(splits, "_AHEAD", 2000)
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_parts_begin_with_batches_and_together_are_the_segment(
+    tmp_path: Path, seed: int, index: bool
+) -> None:
+    """With Kafka's index and without one, whatever range is asked for."""
+    batches = log(seed, 200, first=100)
+    (path,) = write(tmp_path, batches, index=index)
+    data = path.read_bytes()
+    (segment,) = find([path]).copies[0].segments
+    found = extent(segment)
+    assert found is not None
+    assert (found.first, found.next, found.end) == (100, batches[-1][-1].offset + 1, len(data))
+    chance = random.Random(seed)
+    first = chance.randint(100, found.next - 1)
+    last = chance.randint(first, found.next - 1)
+    for wanted in ((100, found.next - 1), (first, last), (first, first)):
+        parts = list(cut(segment, found, *wanted, 3000))
+        assert parts[0].first == wanted[0] and parts[-1].last == wanted[1]
+        for part, behind in itertools.pairwise(parts):
+            assert (part.end, part.last + 1) == (behind.position, behind.first)
+        for part in parts:
+            assert read_header(data, part.position).base_offset <= part.first
+            if part.end < len(data):
+                assert read_header(data, part.end).base_offset > part.last
+        assert wanted != (100, found.next - 1) or len(parts) > 2
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_what_is_not_whole_yet_is_left(tmp_path: Path, index: bool) -> None:
+    """Whatever byte the log ends with, what can be read are its whole batches."""
+    batches = log(3, 8)
+    (path,) = write(tmp_path, batches, index=index)
+    data = path.read_bytes()
+    ends, at = [0], 0
+    while at < len(data):
+        at += read_header(data, at).size
+        ends.append(at)
+    for size in range(0, len(data), 7):
+        path.write_bytes(data[:size])
+        found = extent(find([path]).copies[0].segments[0])
+        whole = max(end for end in ends if end <= size)
+        assert (found.end if found is not None else 0) == whole
+
+
+def test_space_taken_in_advance_is_no_log(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, log(3, 8))
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + bytes(100_000))
+    path.with_suffix(".index").write_bytes(path.with_suffix(".index").read_bytes() + bytes(8000))
+    for behind in (None, 10_000):
+        found = extent(find([path]).copies[0].segments[0], behind)
+        assert found is not None and found.end == size
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_damage_with_batches_behind_it_stays_in_its_part(tmp_path: Path, index: bool) -> None:
+    (path,) = write(tmp_path, log(3, 60), index=index)
+    data = bytearray(path.read_bytes())
+    position = sum(read_header(data, 0).size for _ in range(1))
+    data[position + 16] = 9
+    path.write_bytes(data)
+    found = extent(find([path]).copies[0].segments[0])
+    assert found is not None and found.end == len(data)
+
+
+def test_damage_at_the_end_belongs_to_a_segment_that_nobody_writes_to(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, log(3, 8))
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"no batch")
+    segment = find([path]).copies[0].segments[0]
+    last, sealed = extent(segment), extent(segment, 10_000)
+    assert last is not None and last.end == size
+    assert sealed is not None and sealed.end == size + len(b"no batch") and sealed.next == last.next
+
+
+def test_an_index_that_lies_is_not_followed(tmp_path: Path) -> None:
+    """Entries that point into batches, and one of another file: the log is walked."""
+    batches = log(3, 200)
+    (path,) = write(tmp_path, batches)
+    true = extent(find([path]).copies[0].segments[0])
+    index = path.with_suffix(".index")
+    for data in (bytes([0, 0, 0, 5, 0, 0, 16, 7]), b"\xff" * 64, b"odd"):
+        index.write_bytes(data)
+        found = extent(find([path]).copies[0].segments[0])
+        assert true is not None and found is not None
+        assert found[:4] == true[:4]

@@ -1,0 +1,330 @@
+"""The laws of the runtime: nobody hears of what is not durable; one sync serves all who wait; a failure is
+told to everybody and undone by loading again; what does not fit is refused whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.codec.batches import BatchHeader, batches, build_simple
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.configs import BrokerConfig
+from konvene.errors import Errors
+from konvene.groups.offsets.expiry import KEY as RETENTION
+from konvene.groups.shard import GroupShard
+from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from konvene.records.commits import Committed, OffsetCommitted
+from konvene.runtime.coordinator import RING_AGAIN_MS, Call, Coordinator, Explained
+from konvene.runtime.ports import RecordTooLarge
+from konvene.shard.image import Topic, Topics
+
+TOPICS = Topics([Topic("orders", Uuid(b"o" * 16), 500)])
+CONFIG, _ = BrokerConfig.load()
+
+
+class Journal:
+    """A log in memory whose syncs finish when the test says so."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+        self.batches: list[int] = []
+        self.end_offset = 0
+        self.synced_offset = 0
+        self.online = True
+        self.syncs: list[tuple[int, asyncio.Future[None]]] = []
+        self.fail_append: Exception | None = None
+
+    def append_pairs(self, pairs: list[Any], now_ms: int, producer: Any = None) -> int:
+        if self.fail_append is not None:
+            raise self.fail_append
+        if len(pairs) > 100:
+            raise RecordTooLarge("more than a hundred records")
+        self.data.append(build_simple(pairs, now_ms, base_offset=self.end_offset))
+        self.batches.append(len(pairs))
+        self.end_offset += len(pairs)
+        return self.end_offset
+
+    def write(self) -> None:
+        """Nothing is kept."""
+
+    async def sync(self) -> None:
+        end = self.end_offset
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.syncs.append((end, future))
+        await future
+        self.synced_offset = end
+
+    def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        return batches(b"".join(self.data))
+
+    def cut(self, offset: int) -> None:
+        """A power cut: what is behind this offset is lost."""
+        while self.end_offset > offset:
+            self.data.pop()
+            self.end_offset -= self.batches.pop()
+
+    async def finish_sync(self, error: Exception | None = None) -> None:
+        """Let the sync under way end, and what waits for it run."""
+        await asyncio.sleep(0)
+        _, future = self.syncs.pop(0)
+        future.set_exception(error) if error is not None else future.set_result(None)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def run(test: Callable[[Journal, Coordinator, list[Explained]], Awaitable[None]]) -> None:
+    """Run a test with a loaded coordinator on a journal."""
+
+    async def main() -> None:
+        journal, told = Journal(), []
+        coordinator = Coordinator(
+            "test-0",
+            GroupShard,
+            journal,
+            GROUP_SPEECH,
+            config=lambda: CONFIG,
+            loop=asyncio.get_running_loop(),
+            wall_clock_ms=lambda: 1000,
+            topics=lambda: TOPICS,
+            tell=told.append,
+        )
+        await coordinator.load()
+        await test(journal, coordinator, told)
+        await coordinator.close()
+
+    asyncio.run(main())
+
+
+def commit(partitions: int = 1, offset: int = 1, group: str = "g") -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group,
+        topics=(
+            OffsetCommitRequestTopic(
+                name="orders",
+                partitions=tuple(
+                    OffsetCommitRequestPartition(partition_index=i, committed_offset=offset)
+                    for i in range(partitions)
+                ),
+            ),
+        ),
+    )
+
+
+V9 = Call(api_version=9, client_id="c", client_host="/127.0.0.1", fresh_ids=("1",))
+
+
+def test_replies_leave_after_the_records_are_durable() -> None:
+    """G6. Neither the commit's answer nor a later refusal is told before the sync."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        first = coordinator.submit(commit(), V9)
+        refused = coordinator.submit(HeartbeatRequest(group_id="g", member_id="x"), V9)
+        assert journal.end_offset == 1
+        assert not first.done
+        assert not refused.done
+        await journal.finish_sync()
+        assert isinstance(first.value, OffsetCommitResponse)
+        assert refused.value is Errors.UNKNOWN_MEMBER_ID
+
+    run(body)
+
+
+def test_one_sync_serves_all_who_wait() -> None:
+    """Group commit: what is appended during a sync waits for the next one, however much it is."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        answers = [coordinator.submit(commit(), V9)]
+        await asyncio.sleep(0)
+        answers += [coordinator.submit(commit(offset=i), V9) for i in range(50)]
+        await journal.finish_sync()
+        assert [a.done for a in answers] == [True] + [False] * 50
+        await journal.finish_sync()
+        assert all(a.done for a in answers)
+        assert journal.syncs == []
+
+    run(body)
+
+
+def test_what_need_only_be_written_waits_for_those_before_it_alone() -> None:
+    """It leaves at once where nobody waits, never before those who do, and is on the disk soon after."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        shard: Any = coordinator.core
+        decide = GroupShard.handle
+
+        def handle(request: Any, context: Any) -> Any:
+            quick = request.topics[0].partitions[0].committed_offset >= 100
+            return decide(shard, request, context)._replace(when_written=quick)
+
+        coordinator.core = cast("Any", SimpleNamespace(handle=handle, replay=shard.replay))
+        assert coordinator.submit(commit(offset=100), V9).done
+        assert journal.syncs == []
+        assert coordinator.lingers
+        slow = coordinator.submit(commit(offset=1), V9)
+        quick = coordinator.submit(commit(offset=101), V9)
+        assert not slow.done
+        assert not quick.done
+        await journal.finish_sync()
+        assert slow.done
+        assert quick.done
+        coordinator.core = shard
+
+    run(body)
+
+
+@pytest.mark.parametrize("where", ["append", "sync"])
+def test_a_failed_write_is_told_to_all_and_the_shard_is_loaded_again(where: str) -> None:
+    """Everyone who waits hears NOT_COORDINATOR; the state is what the log says; then it serves again."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        good = coordinator.submit(commit(offset=7), V9)
+        await journal.finish_sync()
+        assert good.done
+        join = coordinator.submit(join_request(), V9)
+        if where == "append":
+            await journal.finish_sync()
+            journal.fail_append = OSError("no space left on device")
+            lost = coordinator.submit(commit(offset=8), V9)
+            journal.fail_append = None
+        else:
+            lost = coordinator.submit(commit(offset=8), V9)
+            journal.cut(2)
+            await journal.finish_sync(OSError("input/output error"))
+        assert lost.value is Errors.NOT_COORDINATOR
+        assert join.done
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if journal.syncs:
+            await journal.finish_sync()
+        assert coordinator.state == "active"
+        shard: Any = coordinator.core
+        assert shard.offsets["g"]["orders"][0].offset == 7
+
+    run(body)
+
+
+def join_request() -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="j",
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+
+
+def test_a_timer_whose_outcome_does_not_fit_rings_again() -> None:
+    """What the timer is about is still so: a member whose session ended is not in its group for ever."""
+
+    async def main(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        journal.fail_append = RecordTooLarge("larger than the topic's max.message.bytes")
+        assert isinstance(coordinator.core, GroupShard)
+        coordinator.core.replay(OffsetCommitted("old", "orders", 0, Committed(1, commit_ms=0, expire_ms=1)))
+        assert coordinator.ring_now(RETENTION)
+        assert "old" in coordinator.core.offsets
+        in_ms = (coordinator.deadlines[RETENTION] - asyncio.get_running_loop().time()) * 1000
+        assert 0 < in_ms <= RING_AGAIN_MS
+        journal.fail_append = None
+        assert coordinator.ring_now(RETENTION)
+        assert "old" not in coordinator.core.offsets
+        await journal.finish_sync()
+
+    run(main)
+
+
+def test_an_outcome_that_does_not_fit_is_refused_whole() -> None:
+    """Nothing is written, nothing has changed, the client is told."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        too_many = coordinator.submit(commit(partitions=101), V9)
+        assert too_many.value is Errors.UNKNOWN_SERVER_ERROR
+        assert journal.data == []
+        shard: Any = coordinator.core
+        assert shard.offsets == {}
+        fits = coordinator.submit(commit(partitions=100), V9)
+        await journal.finish_sync()
+        assert isinstance(fits.value, OffsetCommitResponse)
+        assert journal.batches == [100]
+
+    run(body)
+
+
+def test_busy_and_closed_coordinators_say_so() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS while loading, NOT_COORDINATOR when closed; nobody is left waiting."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        loading = coordinator.load()
+        assert coordinator.submit(commit(), V9).value is Errors.COORDINATOR_LOAD_IN_PROGRESS
+        await loading
+        asked = coordinator.submit(join_request(), V9)
+        await journal.finish_sync()
+        response = asked.value
+        assert isinstance(response, JoinGroupResponse)
+        joining = coordinator.submit(join_request().replace(member_id=response.member_id), V9)
+        assert not joining.done
+        await coordinator.close()
+        assert joining.value is Errors.NOT_COORDINATOR
+        assert coordinator.submit(commit(), V9).value is Errors.NOT_COORDINATOR
+
+    run(body)
+
+
+def test_a_decision_that_breaks_harms_only_its_request() -> None:
+    """A mistake of ours is answered UNKNOWN_SERVER_ERROR, logged, and the next request is served."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        class Unknown(Struct):
+            pass
+
+        assert coordinator.submit(Unknown(), V9).value is Errors.UNKNOWN_SERVER_ERROR
+        fine = coordinator.submit(commit(), V9)
+        await journal.finish_sync()
+        assert isinstance(fine.value, OffsetCommitResponse)
+
+    run(body)
+
+
+def test_a_timer_can_be_rung_before_its_time() -> None:
+    """As if its time were up: an id that was handed out is let go of. What is not armed does not ring."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        asked = coordinator.submit(join_request(), V9)
+        await journal.finish_sync()
+        handed_out = asked.value
+        assert isinstance(handed_out, JoinGroupResponse)
+        key = ("session", "j", handed_out.member_id)
+        assert coordinator.ring_now(key)
+        assert not coordinator.ring_now(key)
+        assert not coordinator.ring_now(("session", "j", "nobody"))
+        joining = coordinator.submit(join_request().replace(member_id=handed_out.member_id), V9)
+        assert joining.value is Errors.UNKNOWN_MEMBER_ID
+
+    run(body)
+
+
+def test_a_shard_can_be_read_again_while_it_serves() -> None:
+    """Who waits is told; for a while it says that it is loading; then all that was written down is there."""
+
+    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+        waits = coordinator.submit(commit(group="kept"), V9)
+        coordinator.reload(after_ms=1)
+        assert waits.value is Errors.NOT_COORDINATOR
+        assert coordinator.submit(commit(), V9).value is Errors.COORDINATOR_LOAD_IN_PROGRESS
+        await asyncio.sleep(0.01)
+        assert coordinator.state == "active"
+        await journal.finish_sync()
+        assert list(coordinator.core.offsets) == ["kept"]  # type: ignore[attr-defined]
+
+    run(body)

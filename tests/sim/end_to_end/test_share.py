@@ -1,0 +1,119 @@
+"""Whole brokers with share consumers: no record is lost, had by two, or seen again after it was acknowledged,
+whatever dies; and what is promised of that can be broken."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from tests.hash_seeds import told_by_processes
+
+from konvene.broker.shares.share_partition import Served
+from konvene.delivery.contract import Change
+from konvene.delivery.partition import SharePartition
+from konvene.errors import Errors
+from konvene.sim.end_to_end import run_whole, share_clients
+from konvene.sim.end_to_end.invariant import Violation
+from konvene.sim.end_to_end.parameters import draw
+from konvene.sim.end_to_end.share_clients import FetchTerms, Habits
+from konvene.sim.runs.parallel import Job
+from konvene.sim.runs.run import Run
+
+STEPS = 600
+TRANSACTIONAL = 1
+"""A seed in which a share group reads what transactions write."""
+
+
+def traced(seed: int, steps: int = STEPS) -> str:
+    """The digest of a run's trace."""
+    found = hashlib.sha256()
+    run_whole(seed, steps, share=True, trace=lambda line: found.update(line.encode() + b"\n"))
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_chaos_breaks_no_promise(seed: int) -> None:
+    """Every record comes to somebody, and ends."""
+    report = run_whole(seed, STEPS, share=True)
+    assert report.records_shared
+    assert report.answers["ShareFetch NONE"]
+    assert report.answers["ShareGroupHeartbeat NONE"]
+
+
+def test_who_reads_what_transactions_write_is_through_with_it_as_well() -> None:
+    report = run_whole(TRANSACTIONAL, STEPS, share=True, transactions=True)
+    assert report.records_shared
+    assert report.answers["EndTxn NONE"]
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    """To the byte, also in a process that orders its sets otherwise."""
+    code = "from tests.sim.end_to_end.test_share import traced; print(traced(1, 300))"
+    assert told_by_processes(code, 77) == {f"{traced(1, 300)}\n"}
+
+
+def test_what_else_a_seed_decides_is_as_it_was() -> None:
+    """Share groups come beside the others, and change nothing of them."""
+    for seed in range(20):
+        with_them, without = draw(seed, share=True), draw(seed)
+        assert with_them.clients[: len(without.clients)] == without.clients
+        assert with_them.faults == without.faults
+        assert with_them.settings.items() >= without.settings.items()
+
+
+def test_a_job_says_how_to_run_it_again() -> None:
+    job = Job(Run(7, ("share", "transactional"), 900), 2)
+    assert job.command() == "konvene sim run --level 2 --seed 7 --steps 900 --groups transactional+share"
+    assert job.groups == "whole broker, transactional, share"
+
+
+# --- promises can be broken ----------------------------------------------------------------------
+
+
+def broken(seeds: range = range(12), steps: int = STEPS, **more: Any) -> str:
+    for seed in seeds:
+        try:
+            run_whole(seed, steps, share=True, **more)
+        except Violation as violation:
+            assert "--groups share" in str(violation)
+            return violation.promise
+    pytest.fail(f"nobody noticed within {len(seeds)} seeds")
+
+
+def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write comes to nothing, and the member is told that all is well."""
+
+    def forgetful(self: Served, change: Change, waiter: Any) -> None:
+        self.core.finished(change, Errors.NONE)
+        if waiter is not None:
+            waiter.resolve((Errors.NONE, None))
+
+    monkeypatch.setattr(Served, "_write", forgetful)
+    assert broken() == "AcknowledgedIsWritten"
+
+
+def test_locks_that_never_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Served, "_set_alarm", lambda self: None)
+    monkeypatch.setattr(share_clients, "_habits", lambda chance: Habits(stalls=0.5))
+    assert broken(calm=True) == "BooksAreKept"
+
+
+def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    acquire = SharePartition.acquire
+
+    def hasty(self: SharePartition, *args: Any, **more: Any) -> Any:
+        got, change = acquire(self, *args, **more)
+        if got and got[0].delivery_count > 1:
+            self._window.trim(got[0].last_offset + 1)
+        return got, change
+
+    monkeypatch.setattr(SharePartition, "acquire", hasty)
+    assert broken() == "NothingIsLost"
+
+
+def test_fetches_that_nobody_wakes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Served, "wake", lambda self: None)
+    patient = Habits(explicit=True, terms=FetchTerms(max_wait_ms=5_000), weights=(1, 4, 0, 0))
+    monkeypatch.setattr(share_clients, "_habits", lambda chance: patient)
+    assert broken(calm=True) == "NobodyWaitsInVain"

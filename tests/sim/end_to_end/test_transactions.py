@@ -1,0 +1,64 @@
+"""Whole brokers with clients that consume, transform and produce in transactions: of each record one is made,
+whatever dies; and what is promised of that can be broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from konvene.broker.transactions.coordinators import Delivery
+from konvene.groups.offsets.pending import Pending
+from konvene.sim.end_to_end import run_whole
+from konvene.sim.end_to_end.invariant import Violation
+from konvene.transactions.shard import TransactionShard
+
+STEPS = 2_500
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_chaos_breaks_no_promise(seed: int) -> None:
+    """What is in the output is there once, and nothing stays open."""
+    report = run_whole(seed, STEPS, transactions=True)
+    assert report.answers["EndTxn NONE"]
+    assert report.answers["TxnOffsetCommit NONE"]
+
+
+def test_other_runs_are_as_they_were() -> None:
+    """Nobody transacts where nobody asks for it."""
+    report = run_whole(1, 500)
+    assert not [name for name in report.answers if "Txn" in name]
+
+
+def broken(seeds: range = range(20)) -> str:
+    for seed in seeds:
+        try:
+            run_whole(seed, 4_000, transactions=True)
+        except Violation as violation:
+            assert "--groups transactional" in str(violation)
+            return violation.promise
+    pytest.fail(f"nobody noticed within {len(seeds)} seeds")
+
+
+def test_offsets_that_are_not_held_make_records_come_twice_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was aborted is read again by nobody."""
+    end = Pending.end
+    monkeypatch.setattr(Pending, "end", lambda self, producer_id, committed: end(self, producer_id, True))
+    assert broken() in ("ExactlyOnce", "ShardIsItsLog")
+
+
+def test_a_marker_that_is_not_written_leaves_a_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its partition is said to have it."""
+
+    def lost(self: Delivery, place: Any, partition: Any) -> None:
+        self._written(place)
+
+    monkeypatch.setattr(Delivery, "_append", lost)
+    assert broken() in ("NothingStaysOpen", "ExactlyOnce")
+
+
+def test_a_restart_that_forgets_what_ends_leaves_transactions_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clients wait for ever."""
+    load = TransactionShard.load
+    monkeypatch.setattr(TransactionShard, "load", lambda self, told: load(self, told)._replace(effects=()))
+    assert broken() in ("NothingStaysOpen", "Settles", "ExactlyOnce")

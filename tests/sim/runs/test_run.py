@@ -1,0 +1,188 @@
+"""What a run promises itself: the same seed is the same run, and what goes wrong is told so that it can be
+met again."""
+
+from __future__ import annotations
+
+import hashlib
+from random import Random
+
+import pytest
+from tests.hash_seeds import told_by_processes
+
+from konvene.groups.classic import expiry, join
+from konvene.groups.classic.group import ClassicGroup, Member
+from konvene.shard.contract import NOTHING
+from konvene.sim.members import kinds
+from konvene.sim.runs.run import Run, simulate
+from konvene.sim.runs.shrink import NothingToShrink, shrink
+from konvene.sim.transcript.scenario import Scenario
+from konvene.sim.world.faults import ALL_FAULTS, ALL_KNOBS, FAULTS, KNOBS, Options
+
+BOTH = ("classic", "static")
+CALM = tuple((knob.name, str(knob.calm)) for knob in ALL_KNOBS) + tuple(
+    (f"fault.{f.name}", "0") for f in ALL_FAULTS
+)
+
+
+def traced(seed: int) -> str:
+    """A hash of everything that happened."""
+    lines: list[str] = []
+    simulate(Run(seed, BOTH, 2_000), trace=lines.append)
+    assert len(lines) > 1_000
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def test_the_same_seed_is_the_same_run_in_any_process() -> None:
+    """G10: byte for byte, whatever order the sets of a process have."""
+    code = "from tests.sim.runs.test_run import traced; print([traced(seed) for seed in (3, 4)])"
+    told = told_by_processes(code, 1, 77)
+    assert told == {f"{[traced(3), traced(4)]}\n"}
+
+
+def test_another_seed_is_another_run() -> None:
+    assert traced(3) != traced(4)
+    assert Run(3).options().lines() != Run(4).options().lines()
+
+
+@pytest.mark.parametrize("kind", sorted(kinds()))
+def test_where_nothing_goes_wrong_nothing_goes_wrong(kind: str) -> None:
+    """Eight members read 32 partitions: no fault, and no error but those that belong to joining."""
+    report = simulate(Run(1, (kind,), 2_000, sets=CALM))
+    assert report.options == ()
+    assert report.violation is None
+    assert report.counts.get("timer join") or kinds()[kind].assigned
+    told = {name for name in report.counts if name.split()[0] in ("Heartbeat", "OffsetCommit", "SyncGroup")}
+    assert told <= {
+        "Heartbeat NONE", "Heartbeat REBALANCE_IN_PROGRESS", "OffsetCommit NONE", "SyncGroup NONE",
+        "SyncGroup waits", "OffsetCommit REBALANCE_IN_PROGRESS", "SyncGroup REBALANCE_IN_PROGRESS",
+    }  # fmt: skip
+    assert not [name for name in report.counts if name.startswith("fault")]
+
+
+def test_knobs_are_set_by_name() -> None:
+    options = Run(1, sets=(("members", "3"), ("fault.crash", "2.5"), ("assignor", "range"))).options()
+    assert (options["members"], options.faults["crash"], options["assignor"]) == (3, 2.5, "range")
+    with pytest.raises(ValueError, match=r"fault\.crush is no knob .* fault\.crash"):
+        Run(1, sets=(("fault.crush", "1"),)).options()
+    with pytest.raises(ValueError, match="members=many: this is not a number"):
+        Run(1, sets=(("members", "many"),)).options()
+
+
+REACHED = {
+    "state CompletingRebalance", "state Empty", "state PreparingRebalance", "state Stable",
+    "timer join", "timer retention", "timer session", "timer sync",
+    "JoinGroup waits", "JoinGroup NONE", "JoinGroup MEMBER_ID_REQUIRED", "JoinGroup UNKNOWN_MEMBER_ID",
+    "JoinGroup FENCED_INSTANCE_ID", "JoinGroup GROUP_MAX_SIZE_REACHED",
+    "JoinGroup INCONSISTENT_GROUP_PROTOCOL", "JoinGroup INVALID_SESSION_TIMEOUT",
+    "SyncGroup waits", "SyncGroup NONE", "SyncGroup ILLEGAL_GENERATION", "SyncGroup UNKNOWN_MEMBER_ID",
+    "SyncGroup FENCED_INSTANCE_ID", "SyncGroup REBALANCE_IN_PROGRESS",
+    "SyncGroup INCONSISTENT_GROUP_PROTOCOL",
+    "Heartbeat NONE", "Heartbeat ILLEGAL_GENERATION", "Heartbeat REBALANCE_IN_PROGRESS",
+    "Heartbeat UNKNOWN_MEMBER_ID", "Heartbeat FENCED_INSTANCE_ID",
+    "OffsetCommit NONE", "OffsetCommit ILLEGAL_GENERATION", "OffsetCommit UNKNOWN_MEMBER_ID",
+    "OffsetCommit FENCED_INSTANCE_ID", "OffsetCommit GROUP_ID_NOT_FOUND",
+    "LeaveGroup NONE", "OffsetFetch NONE", "OffsetDelete NONE", "DeleteGroups NONE", "DeleteTopics NONE",
+}  # fmt: skip
+
+
+def test_every_fault_strikes_and_every_state_and_answer_is_reached() -> None:
+    """L8: what is promised of a state means little if no seed reaches it."""
+    drawn = [Options.drawn(Random(seed)) for seed in range(200)]
+    for knob in KNOBS:
+        values = {str(options[knob.name]) for options in drawn}
+        assert len(values) > 1 or knob.name == "members", knob.name
+    counts: dict[str, int] = {}
+    for seed in range(1, 41):
+        for name, count in simulate(Run(seed, BOTH, 3_000)).counts.items():
+            counts[name] = counts.get(name, 0) + count
+    assert {name for name in counts if name.startswith("fault ")} == {f"fault {f.name}" for f in FAULTS}
+    assert {"append failed", "too large", "loaded"} <= counts.keys()
+    assert set(counts) >= REACHED, sorted(REACHED - set(counts))
+
+
+# --- a bug is found, told and shrunk ---------------------------------------------------------------
+
+
+def forget_who_is_awaited(group: ClassicGroup, old: Member, member_id: str) -> Member:
+    """A static member's replacement as it was before the simulator found what is wrong with it."""
+    led = group.leader == old.member_id
+    group.drop(old.member_id)
+    new = join.replace(old, member_id=member_id, join_waiter=None, sync_waiter=None)
+    group.put(new)
+    if led:
+        group.leader = member_id
+    return new
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run that finds the bug that was planted."""
+    monkeypatch.setattr(join, "_take_place", forget_who_is_awaited)
+    for seed in range(1, 60):
+        report = simulate(Run(seed, ("static",)))
+        if report.violation is not None:
+            return report.run
+    raise AssertionError("no seed finds it")
+
+
+def test_a_broken_promise_is_told_with_all_it_takes_to_meet_it_again(broken: Run) -> None:
+    found = simulate(broken).violation
+    assert found is not None
+    assert found.promise == "TimersHaveAReason"
+    assert len(found.recent) == 30
+    assert found.command == f"konvene sim run --seed {broken.seed} --steps 5000 --groups static"
+    told = "\n".join(found.lines())
+    assert f"at step {found.step}" in told
+    assert found.recent[-1] in told
+    assert simulate(broken).violation == found
+
+
+def test_a_broken_promise_shrinks_to_a_scenario(broken: Run) -> None:
+    """A handful of commands that break the same promise, and are a scenario file of their own."""
+    said: list[str] = []
+    shrunk = shrink(broken, said.append)
+    assert shrunk.promise == "TimersHaveAReason"
+    assert simulate(shrunk.run).violation is not None
+    assert shrunk.run.steps < broken.steps
+    assert shrunk.scenario is not None
+    block = shrunk.scenario.partition("\n\n")[2]
+    commands = block.split("\n----\n")[0].splitlines()
+    assert len(commands) < 20
+    assert block.rstrip().splitlines()[-1].startswith("broken TimersHaveAReason")
+    assert said, "it tells how far it is"
+    monkeyless = Scenario()
+    monkeyless.run([line for line in shrunk.scenario.splitlines() if line.startswith("config")] + commands)
+    assert monkeyless.broken is not None
+
+
+def test_what_only_clients_see_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that never end are no one event's fault: the group does not become stable."""
+    monkeypatch.setattr(expiry, "session_expired", lambda groups, group_id, member_id, context: NOTHING)
+    monkeypatch.setattr("konvene.sim.runs.run.promises_of", lambda kinds: [])
+    for seed in range(1, 60):
+        run = Run(seed, ("static",), 1_000)
+        report = simulate(run)
+        if report.violation is not None:
+            break
+    assert report.violation is not None
+    shrunk = shrink(run)
+    assert shrunk.scenario is None
+    assert "No conversation with the coordinator alone shows it." in shrunk.lines()
+
+
+def test_a_run_that_keeps_its_promises_cannot_be_shrunk() -> None:
+    with pytest.raises(NothingToShrink, match="keeps every promise"):
+        shrink(Run(1, steps=200))
+
+
+def test_an_error_that_nobody_expects_is_told_like_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And can be met again from its seed."""
+
+    def breaks(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(expiry, "session_expired", breaks)
+    found = simulate(Run(3, BOTH)).violation
+    assert found is not None
+    assert found.promise == "NothingIsRaised"
+    assert found.why.startswith("ZeroDivisionError: by zero (test_run.py, line ")

@@ -1,0 +1,27 @@
+"""Members of both protocols in one group keep every promise, under the faults of each seed."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.sim.seeds.playing import assert_promises_are_kept, each_seed
+
+from konvene.sim.world.faults import Options
+from konvene.sim.world.world import World
+
+
+@each_seed
+def test_every_promise_is_kept(seed: int) -> None:
+    assert_promises_are_kept(seed, "migration")
+
+
+def test_who_is_started_again_has_another_id_whatever_it_speaks_meanwhile() -> None:
+    """An id that was had in another life is somebody else's: a group may still know what that one read."""
+    world = World(Random(7), Options.calm().with_set([("upgraded", "1")]), kinds=("migration",))
+    world.new_member()
+    ids = []
+    for _ in range(3):
+        world.start_again(world.members[0])
+        ids.append(world.members[0].member_id)
+        world.members[0].die()
+    assert len(set(ids)) == 3, ids

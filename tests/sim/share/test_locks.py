@@ -1,0 +1,62 @@
+"""Locks of records end when they should, by the clock of a simulated world."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from konvene.broker.shares.share_partition import Served
+from konvene.codec.uuid import Uuid
+from konvene.delivery.contract import AcquireMode
+from konvene.share_state.requests import Initialize, SharePartitionKey
+from konvene.sim.share.node import ShareNode
+from konvene.sim.world.faults import Options
+from konvene.sim.world.world import World
+
+
+def _served(lock_ms: int) -> tuple[World, Served]:
+    """A world with a share partition that is loaded, and 16 records to read."""
+    world = World(Random(1), Options.calm().with_set([("lock.ms", str(lock_ms))]), kinds=("share",))
+    node = world.share
+    assert isinstance(node, ShareNode)
+    node.begin()
+    topic_id: Uuid = world.topics.by_name["orders"].id
+    key = SharePartitionKey("g1", topic_id, 0)
+    node.deliveries.share_states.submit(Initialize(key, 1, 0))
+    world.ends["orders", 0] = 16
+    node.grow()
+    served = node.deliveries.sharing.serve(key, "orders")
+    assert isinstance(served, Served)
+    for _ in range(200):
+        world.step()
+        if served.loaded:
+            break
+    assert served.loaded
+    return world, served
+
+
+def _take(served: Served, member: str) -> list[int]:
+    acquired, _ = served.acquire(member, AcquireMode.RECORD_LIMIT, 4, 4, 1_000)
+    return [row.first_offset for row in acquired]
+
+
+@pytest.mark.parametrize("off_ms", range(69))
+def test_a_lock_ends_though_seconds_are_no_whole_milliseconds(off_ms: int) -> None:
+    """A float of seconds may be a little short of the millisecond that is meant."""
+    world, served = _served(1_000)
+    world.agenda_passes(off_ms)
+    assert _take(served, "m1") == [0]
+    world.agenda_passes(1_001)
+    assert _take(served, "m2") == [0]
+
+
+def test_a_shorter_lock_ends_before_a_longer_one_that_is_older() -> None:
+    """The setting is less than it was when the first records were given out."""
+    world, served = _served(15_000)
+    assert _take(served, "m1") == [0]
+    world.set("group.share.record.lock.duration.ms", "1000")
+    served.forget_terms()
+    assert _take(served, "m2") == [4]
+    world.agenda_passes(1_100)
+    assert _take(served, "m3") == [4]

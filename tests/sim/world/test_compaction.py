@@ -1,0 +1,67 @@
+"""What compaction may leave of a log, and that it would show if a replay rested on more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from tests.sim.invariants.test_invariants import STABLE
+
+from konvene.groups import shard as shard_module
+from konvene.records.commits import Committed, OffsetCommitted
+from konvene.sim.runtime import replayed
+from konvene.sim.transcript.scenario import Scenario
+from konvene.sim.world import compaction
+from konvene.sim.world.compaction import (
+    assert_compaction_changes_nothing,
+    assert_every_prefix_loads,
+    compacted,
+)
+
+
+def first_commit_stays(offsets: Any, record: OffsetCommitted) -> None:
+    told = offsets.setdefault(record.group, {}).setdefault(record.topic, {})
+    told.setdefault(record.partition, record.committed)
+
+
+def commits_are_counted(offsets: Any, record: OffsetCommitted) -> None:
+    told = offsets.setdefault(record.group, {}).setdefault(record.topic, {})
+    known, committed = told.get(record.partition), record.committed or Committed(-1)
+    told[record.partition] = committed._replace(leader_epoch=known.leader_epoch + 1 if known else 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [(first_commit_stays, "compaction shows"), (commits_are_counted, "twice is not what it is once")],
+)
+def test_what_compaction_would_show_is_found_out(
+    wrong: Callable[[Any, OffsetCommitted], None], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay that rests on more than the last record of a key, or on how often it stands there."""
+    scenario = Scenario()
+    scenario.run([*STABLE, "commit ann orders-0:8", "commit tool audit-1:1 group=s", "delete s", "restart"])
+    shell = scenario.life.shell
+    assert_compaction_changes_nothing(shell)
+    assert_compaction_changes_nothing(shell, Random(1), most=3)
+    assert_every_prefix_loads(shell)
+    monkeypatch.setattr(shard_module, "replay", wrong)
+    monkeypatch.setattr(compaction, "read_in_bulk", replayed)
+    with pytest.raises(AssertionError, match=why):
+        assert_compaction_changes_nothing(shell)
+
+
+def test_a_log_compacted_has_the_same_batches() -> None:
+    """The last record of each key, where it stood; tombstones go only if they are not kept."""
+    scenario = Scenario()
+    scenario.run(["commit a orders-0:1", "commit a orders-0:2", "commit a audit-0:3 group=s", "delete s"])
+    batches = scenario.life.log.batches
+    sizes = [len(batch.pairs) for batch in batches]
+    assert sizes == [1, 1, 1, 2]
+    assert [len(b.pairs) for b in compacted(batches, 4, True)] == [0, 1, 0, 2]
+    assert [len(b.pairs) for b in compacted(batches, 4, False)] == [0, 1, 0, 0]
+    assert [len(b.pairs) for b in compacted(batches, 2, False)] == [0, 1, 1, 2]
+    assert [len(b.pairs) for b in compacted(batches, 4, True, begin=2)] == [1, 1, 0, 2]
+    with pytest.raises(AssertionError, match="a tombstone is needed"):
+        compacted(batches, 4, False, begin=2)
