@@ -13,10 +13,10 @@ import pytest
 
 import konvene
 from konvene.broker.net.router import HANDLERS
-from konvene.groups.classic.group import GroupIs
+from konvene.groups.classic.group import ClassicGroupSnapshot
 from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
-from konvene.groups.modern.rebalance_trace import SoftIs
+from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
 from konvene.groups.shard import REPLAYS, TIMERS
 from konvene.groups.share.work import (
@@ -143,7 +143,14 @@ def test_every_record_type_is_replayed() -> None:
         kind.name for kind in GROUP_RECORDS.values() if kind.key in REPLAYS or kind.key in COMMIT_KEYS
     }
     assert replayed == {kind.name for kind in GROUP_RECORDS.values()}
-    others = {GroupIs, SoftIs, OffsetCommitted, OffsetsCommitted, InTransaction, TransactionEnded}
+    others = {
+        ClassicGroupSnapshot,
+        SoftStateRecord,
+        OffsetCommitted,
+        OffsetsCommitted,
+        InTransaction,
+        TransactionEnded,
+    }
     assert set(REPLAYS) - others <= {kind.key for kind in GROUP_RECORDS.values()}
     assert set(SHARE_STATE_REPLAYS) == {kind.key for kind in SHARE_STATE_RECORDS.values()}
 

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from konvene.broker import app
-from konvene.broker.net.listener import Server
+from konvene.broker.net.listener import Listener
 
 
 def test_who_is_quick_is_told_where_the_broker_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,11 +15,11 @@ def test_who_is_quick_is_told_where_the_broker_will_be(monkeypatch: pytest.Monke
     listened at, while others are still to come."""
     told = []
 
-    async def listens(self: Server, host: str, port: int) -> None:
+    async def listens(self: Listener, host: str, port: int) -> None:
         told.append(self._broker.advertised)
         raise OSError("enough was seen")
 
-    monkeypatch.setattr(Server, "listen", listens)
+    monkeypatch.setattr(Listener, "listen", listens)
     try:
         assert app.serve("localhost", 19_092, ephemeral=True) == 1
     finally:

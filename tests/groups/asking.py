@@ -21,7 +21,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.sandbox import Sandbox
 
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 
@@ -87,7 +87,7 @@ class Cast:
 
     def __init__(self, **settings: str) -> None:
         named = {key.replace("_", "."): value for key, value in settings.items()}
-        self.life = Life({"group.initial.rebalance.delay.ms": "0"} | named)
+        self.life = Sandbox({"group.initial.rebalance.delay.ms": "0"} | named)
         self.ids: dict[str, str] = {}
         self.generations: dict[str, int] = {}
 

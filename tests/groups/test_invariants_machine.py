@@ -48,7 +48,7 @@ from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssign
 from konvene.shard.image import Topic, Topics
 from konvene.sim.invariants import classes_of
 from konvene.sim.runtime import Log
-from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.sandbox import Sandbox
 from konvene.sim.world.compaction import (
     assert_compaction_changes_nothing,
     assert_every_prefix_loads,
@@ -115,7 +115,7 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.life = Life(SETTINGS, watch=count)
+        self.life = Sandbox(SETTINGS, watch=count)
         self.topics_made = 0
         self.clients = {name: Client(name) for name in NAMES}
         self.heard: dict[str, Any] = {}

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from konvene.groups.consumer import group as consumer
-from konvene.groups.modern.group import Settled
-from konvene.groups.modern.rebalance_trace import Story
+from konvene.groups.modern.group import CachedHeartbeat
+from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.groups.streams import group as streams
 from konvene.shard.image import Topics
 
 
-def of(kind: Any) -> tuple[Any, Settled, dict[str, Any]]:
+def of(kind: Any) -> tuple[Any, CachedHeartbeat, dict[str, Any]]:
     """A group of one, what the heartbeat of its member rests on, and all groups."""
     group = kind.ConsumerGroup("g") if kind is consumer else kind.StreamsGroup("g")
     group.put(kind.Member("ann"))
-    return group, Settled(group, group.members["ann"]), {"g": group}
+    return group, CachedHeartbeat(group, group.members["ann"]), {"g": group}
 
 
 @pytest.mark.parametrize("kind", [consumer, streams])
 def test_the_story_of_a_rebalance_is_nobodys_news(kind: Any) -> None:
     """When it ends, whoever is settled already goes on as before."""
     group, settled, groups = of(kind)
-    group.soft = replace(group.soft, story=Story(7))
+    group.soft = replace(group.soft, story=RebalanceTrace(7))
     assert settled.holds(groups)
     group.soft = replace(group.soft, story=None, computing=3)
     assert settled.holds(groups)
@@ -44,7 +44,7 @@ def test_the_story_of_a_rebalance_is_nobodys_news(kind: Any) -> None:
 def test_what_members_are_told_is_news(kind: Any, news: dict[str, Any]) -> None:
     """Also if something else has changed before."""
     group, settled, groups = of(kind)
-    group.soft = replace(group.soft, story=Story(7))
+    group.soft = replace(group.soft, story=RebalanceTrace(7))
     assert settled.holds(groups)
     group.soft = replace(group.soft, **news)
     assert not settled.holds(groups)

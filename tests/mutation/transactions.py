@@ -181,7 +181,7 @@ COORDINATOR = (
     ),
     Mutant(
         "nobody-times-out-again", TRANSACTIONS + "expiry.py", ("TX6",),
-        "Transactions that take too long are looked for once, and never again.",
+        "TransactionCoordinators that take too long are looked for once, and never again.",
         "    return written(tuple(aborted), context, effects=tuple(effects), timers=(timer,))\n",
         "    return written(tuple(aborted), context, effects=tuple(effects), timers=(timer,) if aborted else ())\n",
         level=5,

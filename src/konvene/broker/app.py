@@ -240,7 +240,7 @@ async def _main(
     progress: Progress | None,
 ) -> None:
     from konvene.broker.broker import Broker
-    from konvene.broker.net.listener import Server
+    from konvene.broker.net.listener import Listener
 
     loop = asyncio.get_running_loop()
     directory = open_directory(path, config["node.id"])
@@ -248,7 +248,7 @@ async def _main(
         told = progress(len(directory.partitions()))
         directory.told = lambda partition: told(str(partition))
     broker = Broker(config, directory, loop)
-    server = Server(broker)
+    server = Listener(broker)
     metrics: MetricsServer | None = None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

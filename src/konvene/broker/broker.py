@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.groups.assignors import load_assignors, offered_task_assignors
 from konvene.broker.groups.audit import Audit
-from konvene.broker.groups.coordinators import Groups
+from konvene.broker.groups.coordinators import GroupCoordinators
 from konvene.broker.net.admission import Admission
 from konvene.broker.net.client_metrics import Telemetry
 from konvene.broker.net.fetch_sessions import FetchSessions
-from konvene.broker.net.frame_buffers import Intake
+from konvene.broker.net.frame_buffers import FrameBufferPool
 from konvene.broker.net.frames import Route, routes
-from konvene.broker.net.heartbeat_purgatory import Holding
-from konvene.broker.net.request_scheduler import Turns
-from konvene.broker.net.response_cache import Remembered
+from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
+from konvene.broker.net.request_scheduler import RequestScheduler
+from konvene.broker.net.response_cache import ResponseCache
 from konvene.broker.net.router import HANDLERS, UNADVERTISED
-from konvene.broker.shares.share_partitions import Sharing
-from konvene.broker.shares.state_coordinators import ShareStates
+from konvene.broker.shares.share_partitions import SharePartitions
+from konvene.broker.shares.state_coordinators import ShareCoordinators
 from konvene.broker.storage.archive import Archive
-from konvene.broker.storage.cleaner import Cleaning
+from konvene.broker.storage.cleaner import LogCleaner
 from konvene.broker.storage.disk_threads import DiskThreads
 from konvene.broker.storage.partitions import Partition, Partitions, log_config
 from konvene.broker.storage.retention import retain_all
-from konvene.broker.transactions.coordinators import Transactions
+from konvene.broker.transactions.coordinators import TransactionCoordinators
 from konvene.broker.transactions.hanging import end_hanging, has_open
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
@@ -68,9 +68,9 @@ from konvene.messages.broker_registration import BrokerRegistrationRequest
 from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from konvene.records.cluster_log import decode_cluster_record, encode_cluster_record
 from konvene.runtime.coordinator import Call, Coordinator
-from konvene.runtime.environment import SYSTEM, Doors
+from konvene.runtime.environment import SYSTEM, Environment
 from konvene.runtime.journal import Journal
-from konvene.runtime.ports import Speech, one_by_one
+from konvene.runtime.ports import RecordSerde, one_by_one
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topics
 
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.broker")
 
-CLUSTER_SPEECH = Speech(encode_cluster_record, one_by_one(decode_cluster_record))
+CLUSTER_SPEECH = RecordSerde(encode_cluster_record, one_by_one(decode_cluster_record))
 
 MAX_METADATA_BATCH = 8 * 1024 * 1024
 """Kafka's limit for a batch of the metadata log."""
@@ -105,7 +105,7 @@ class Broker:
         config: BrokerConfig,
         directory: LogDirectory,
         loop: asyncio.AbstractEventLoop,
-        doors: Doors = SYSTEM,
+        environment: Environment = SYSTEM,
     ) -> None:
         self.static_config = config
         self.config = config
@@ -114,9 +114,9 @@ class Broker:
         self.task_assignors = offered_task_assignors(config)
         self.directory = directory
         self.loop = loop
-        self.wall_clock_ms = doors.wall_clock_ms
-        self.random_int = doors.random_int
-        self.fresh_uuid = doors.fresh_uuid
+        self.wall_clock_ms = environment.wall_clock_ms
+        self.random_int = environment.random_int
+        self.fresh_uuid = environment.fresh_uuid
         self.node_id: int = config["node.id"]
         self.cluster_id: str = directory.identity.cluster_id
         self.advertised: tuple[str, int] = ("localhost", 0)
@@ -127,21 +127,21 @@ class Broker:
         self.admission = Admission(lambda: self.config)
         self.partitions = Partitions()
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
-        self.remembered = Remembered()
+        self.remembered = ResponseCache()
         self.meter = _meter(config)
-        self.turns = Turns(loop)
-        self.holding = Holding(loop)
+        self.turns = RequestScheduler(loop)
+        self.holding = HeartbeatPurgatory(loop)
         self.telemetry = Telemetry(self.wall_clock_ms, self._fresh_id, config["telemetry.max.bytes"])
-        self.intake = Intake(
+        self.intake = FrameBufferPool(
             config["queued.max.request.bytes"] if config["queued.max.request.bytes"] > 0 else MOST_COMING
         )
         self.archive = Archive.of(config, directory)
-        self.cleaning = Cleaning(self)
+        self.cleaning = LogCleaner(self)
         self.audit = Audit(self)
-        self.groups = Groups(self)
-        self.transactions = Transactions(self)
-        self.share_states = ShareStates(self)
-        self.sharing = Sharing(self)
+        self.groups = GroupCoordinators(self)
+        self.transactions = TransactionCoordinators(self)
+        self.share_states = ShareCoordinators(self)
+        self.sharing = SharePartitions(self)
         self._found = set(directory.partitions())
         self._metadata = self._open_metadata()
         self.catalogue = Coordinator(

@@ -14,8 +14,8 @@ from konvene.errors import Errors
 from konvene.groups import views
 from konvene.groups.classic import expiry, log
 from konvene.groups.classic import heartbeat as classic_heartbeat
-from konvene.groups.classic.decision import Step, join_refused, session_key
-from konvene.groups.classic.group import ClassicGroup, GroupIs
+from konvene.groups.classic.decision import Decision, join_refused, session_key
+from konvene.groups.classic.group import ClassicGroup, ClassicGroupSnapshot
 from konvene.groups.classic.join import join
 from konvene.groups.classic.leave import leave
 from konvene.groups.classic.sync import sync
@@ -32,8 +32,8 @@ from konvene.groups.consumer.targets import computed
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.group_type import Group, tombstones
 from konvene.groups.group_type import timers as disarmed
-from konvene.groups.modern.group import Settled
-from konvene.groups.modern.rebalance_trace import SoftIs, take
+from konvene.groups.modern.group import CachedHeartbeat
+from konvene.groups.modern.rebalance_trace import SoftStateRecord, take
 from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
@@ -45,7 +45,7 @@ from konvene.groups.offsets.transactional import commit_in_transaction, end_tran
 from konvene.groups.share import initialize as share_partitions
 from konvene.groups.share import leave as share_leave
 from konvene.groups.share import log as share_log
-from konvene.groups.share.decision import Step as ShareStep
+from konvene.groups.share.decision import Decision as ShareStep
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.handlers import HANDLERS as SHARE_HANDLERS
 from konvene.groups.share.handlers import known as share_group
@@ -57,7 +57,7 @@ from konvene.groups.streams import log as streams_log
 from konvene.groups.streams.classic import members as streams_classic
 from konvene.groups.streams.classic.changelog_ends import EndsFound, ends_found
 from konvene.groups.streams.commits import check_fetcher as check_streams_fetcher
-from konvene.groups.streams.decision import Step as StreamsStep
+from konvene.groups.streams.decision import Decision as StreamsStep
 from konvene.groups.streams.describe import described as streams_group_described
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.targets import computed as tasks_computed
@@ -145,7 +145,7 @@ class GroupShard:
 
     def holds(self, value: object) -> bool:
         """Any change to a classic group makes a new value of it, so the same value is the same group."""
-        if isinstance(value, Settled):
+        if isinstance(value, CachedHeartbeat):
             return value.holds(self.groups)
         return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 
@@ -166,7 +166,7 @@ class GroupShard:
             for member in group.members.values():
                 timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
             if (why := expiry.rebalance_due(group, context)) is not None:
-                step = Step(group, context)
+                step = Decision(group, context)
                 step.cause(why, None)
                 step.start_rebalance()
                 moved = step.outcome()
@@ -425,9 +425,9 @@ def group_of(record: Any) -> str:
         key: Any = record.key
         group_id: str = key.group if type(key) is GroupMetadataKey else getattr(key, "group_id", "")
         return group_id
-    if type(record) is GroupIs:
+    if type(record) is ClassicGroupSnapshot:
         return record.group.group_id
-    return record.group_id if type(record) is SoftIs else ""
+    return record.group_id if type(record) is SoftStateRecord else ""
 
 
 def _group_metadata(shard: GroupShard, record: Record) -> None:
@@ -439,13 +439,13 @@ def _group_metadata(shard: GroupShard, record: Record) -> None:
         del shard.groups[key.group]
 
 
-def _soft_is(shard: GroupShard, record: SoftIs) -> None:
+def _soft_is(shard: GroupShard, record: SoftStateRecord) -> None:
     group = shard.groups.get(record.group_id)
     if group is not None and not isinstance(group, ClassicGroup):
         take(group, record)
 
 
-def _group_is(shard: GroupShard, record: GroupIs) -> None:
+def _group_is(shard: GroupShard, record: ClassicGroupSnapshot) -> None:
     shard.groups[record.group.group_id] = record.group
 
 
@@ -485,11 +485,11 @@ def _transaction_ended(shard: GroupShard, told: TransactionEnded) -> None:
 
 
 REPLAYS: dict[type, Callable[[GroupShard, Any], None]] = {
-    GroupIs: _group_is,
+    ClassicGroupSnapshot: _group_is,
     GroupMetadataKey: _group_metadata,
     OffsetCommitted: _offset_committed,
     OffsetsCommitted: _offsets_committed,
-    SoftIs: _soft_is,
+    SoftStateRecord: _soft_is,
     InTransaction: _in_transaction,
     TransactionEnded: _transaction_ended,
     **dict.fromkeys(share_log.REPLAYS, lambda shard, record: share_log.replay(shard.groups, record)),

@@ -26,8 +26,8 @@ from konvene.codec.schema import Struct
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.records.transactional import InTransaction, TransactionEnded
-from konvene.runtime.deferred import Later
-from konvene.runtime.ports import AppendRefused, Journal, Observe, RecordTooLarge, Speech
+from konvene.runtime.deferred import Deferred
+from konvene.runtime.ports import AppendRefused, Journal, Observe, RecordSerde, RecordTooLarge
 from konvene.runtime.timers import Timers
 from konvene.shard.contract import (
     NO_ASSIGNORS,
@@ -122,7 +122,7 @@ class Coordinator:
         name: str,
         make_core: Callable[[], Core],
         journal: Journal,
-        speech: Speech,
+        speech: RecordSerde,
         *,
         config: Callable[[], Any],
         loop: asyncio.AbstractEventLoop,
@@ -162,7 +162,7 @@ class Coordinator:
         self._stopped = stopped
         self._lost = lost
         self._timers = Timers(loop, self._ring)
-        self._waiting: dict[int, Later[Any]] = {}
+        self._waiting: dict[int, Deferred[Any]] = {}
         self._last_waiter = 0
         self._held: deque[_Held] = deque()
         self._syncing: asyncio.Task[None] | None = None
@@ -185,9 +185,9 @@ class Coordinator:
 
     # --- asking ---
 
-    def submit(self, request: Any, call: Call) -> Later[Any]:
+    def submit(self, request: Any, call: Call) -> Deferred[Any]:
         """Decide a request. The answer is its response, or the error with which it is refused."""
-        answer: Later[Any] = Later()
+        answer: Deferred[Any] = Deferred()
         if self.state != "active":
             busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._lost
             answer.resolve(busy)

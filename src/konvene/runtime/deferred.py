@@ -15,7 +15,7 @@ T = TypeVar("T")
 _OPEN: Any = object()
 
 
-class Later(Generic[T]):
+class Deferred(Generic[T]):
     """A value that one side sets and the other awaits or listens for."""
 
     __slots__ = ("_listener", "_value")
@@ -61,11 +61,11 @@ class Later(Generic[T]):
 
 def then(answer: Any, change: Callable[[Any], Any]) -> Any:
     """What `change` makes of an answer: at once where it is there, else when it comes."""
-    if not isinstance(answer, Later):
+    if not isinstance(answer, Deferred):
         return change(answer)
     if answer.done:
         return change(answer.value)
-    changed: Later[Any] = Later()
+    changed: Deferred[Any] = Deferred()
     answer.listen(lambda value: changed.resolve(change(value)))
     return changed
 

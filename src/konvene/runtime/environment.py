@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["SYSTEM", "Doors"]
+__all__ = ["SYSTEM", "Environment"]
 
 
 def _system_ms() -> int:
@@ -21,7 +21,7 @@ def _system_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Environment:
     """What a broker may not invent."""
 
     wall_clock_ms: Callable[[], int] = _system_ms
@@ -30,7 +30,7 @@ class Doors:
     fresh_uuid: Callable[[], uuid.UUID] = uuid.uuid4
 
     @classmethod
-    def seeded(cls, wall_clock_ms: Callable[[], int], chance: random.Random) -> Doors:
+    def seeded(cls, wall_clock_ms: Callable[[], int], chance: random.Random) -> Environment:
         """Doors to a clock and to chance that can be played again."""
 
         def fresh_uuid() -> uuid.UUID:
@@ -39,5 +39,5 @@ class Doors:
         return cls(wall_clock_ms, chance.randint, fresh_uuid)
 
 
-SYSTEM = Doors()
+SYSTEM = Environment()
 """The system's clock and its chance."""

@@ -61,7 +61,7 @@ class Journal(Protocol):
         """All batches of the log."""
 
 
-class Speech(NamedTuple):
+class RecordSerde(NamedTuple):
     """How a shard's records stand in its log."""
 
     encode: Callable[[Any], Pair]

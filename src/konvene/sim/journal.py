@@ -17,7 +17,7 @@ from konvene.log.errors import Refused
 from konvene.log.producers import Origin, Producers
 from konvene.records.commits import decode_group_record, encode_group_record
 from konvene.records.transactional import InTransaction, TransactionEnded
-from konvene.runtime.ports import AppendRefused, Pair, RecordTooLarge, Speech
+from konvene.runtime.ports import AppendRefused, Pair, RecordSerde, RecordTooLarge
 from konvene.shard.contract import Ending, Producer
 from konvene.sim.event_queue import Pause
 
@@ -204,4 +204,4 @@ def read_values(batch: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any
         yield 0, 0, record
 
 
-SPEECH = Speech(encode_group_record, read_values)
+SPEECH = RecordSerde(encode_group_record, read_values)

@@ -16,7 +16,7 @@ from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
-from konvene.groups.modern.rebalance_trace import SoftIs
+from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.groups.shard import GroupShard
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
@@ -453,7 +453,7 @@ def _about(request: Any, outcome: Outcome | None, log: Log) -> tuple[tuple[str, 
                 names[record.group] = None
                 keys.append((record.group, record.topic, record.partition))
         for record in outcome.soft_records:
-            names[record.group_id if isinstance(record, SoftIs) else record.group.group_id] = None
+            names[record.group_id if isinstance(record, SoftStateRecord) else record.group.group_id] = None
     return tuple(names), tuple(keys)
 
 

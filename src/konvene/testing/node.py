@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.broker import Broker
-from konvene.broker.net.listener import Server
+from konvene.broker.net.listener import Listener
 from konvene.broker.storage.disk_threads import DiskThreads, tell
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.log.directory import META_NAME, Identity, LogDirectory
 from konvene.log.disk.files import Disk
 from konvene.log.disk.memory import MemoryDisk
-from konvene.runtime.environment import SYSTEM, Doors
+from konvene.runtime.environment import SYSTEM, Environment
 from konvene.testing.fault_proxy import Gate
 from konvene.testing.journal_faults import Tap
 
@@ -59,8 +59,8 @@ class Node:
     """One life of a broker."""
 
     def __init__(
-        self, disk: Disk, path: str, settings: Mapping[str, str], faults: Faults, doors: Doors = SYSTEM,
-        host: str = HOST,
+        self, disk: Disk, path: str, settings: Mapping[str, str], faults: Faults,
+        environment: Environment = SYSTEM, host: str = HOST,
     ) -> None:  # fmt: skip
         self._disk = disk
         self._path = path
@@ -68,14 +68,14 @@ class Node:
         self._faults = faults
         config, _ = BrokerConfig.load(overrides=list((DEFAULTS | dict(settings)).items()))
         new = not disk.exists(f"{path}/{META_NAME}")
-        cluster, place = (str(Uuid(doors.fresh_uuid().bytes)) if new else "" for _ in range(2))
+        cluster, place = (str(Uuid(environment.fresh_uuid().bytes)) if new else "" for _ in range(2))
         directory = LogDirectory.open(disk, path, Identity(cluster, config["node.id"], place))
-        self.broker = Broker(config, directory, asyncio.get_running_loop(), doors)
+        self.broker = Broker(config, directory, asyncio.get_running_loop(), environment)
         if isinstance(disk, MemoryDisk):
             self.broker.disk = AtOnce()
         self.broker.groups.between = lambda journal: Tap(journal, faults)
         self._gates: dict[Gate, None] = {}
-        self._server = Server(self.broker, self._accept)
+        self._server = Listener(self.broker, self._accept)
 
     def __repr__(self) -> str:
         return f"<node at {self._host}:{self.port}>"

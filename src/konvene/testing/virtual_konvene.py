@@ -23,7 +23,7 @@ from konvene.client.consumer.fetch import read_partition
 from konvene.groups.classic.group import State
 from konvene.log.disk.files import Disk
 from konvene.log.disk.memory import MemoryDisk
-from konvene.runtime.environment import Doors
+from konvene.runtime.environment import Environment
 from konvene.sim.machine.loop import SimLoop
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
@@ -133,10 +133,10 @@ class VirtualKonvene:
         if self._node is not None:
             return
         self._lives += 1
-        doors = Doors.seeded(self.clock_ms, Random(f"{self._seed} {self._lives}"))
+        doors = Environment.seeded(self.clock_ms, Random(f"{self._seed} {self._lives}"))
         self._node = await self.loop.spawn(BROKER, self._begin(doors))
 
-    async def _begin(self, doors: Doors) -> Node:
+    async def _begin(self, doors: Environment) -> Node:
         node = Node(self._disk, "/konvene", self.settings, self.faults, doors, BROKER)
         await node.start(PORT)
         return node

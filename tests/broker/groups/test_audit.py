@@ -13,7 +13,7 @@ from tests.broker.running import running
 from konvene.broker.broker import Broker
 from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec import batches
-from konvene.groups.consumer.current_assignment import Current, MemberState
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.group import Member
 from konvene.groups.consumer.log import (
     assignment_record,
@@ -161,7 +161,7 @@ JOINS = (
     member_record("c", Member("m", client_id="ann", topics=frozenset("t"))),
     group_record("c", 2, 5),
     assignment_record("c", 2, 0),
-    current_record("c", "m", Current(MemberState.STABLE, 2, 0)),
+    current_record("c", "m", CurrentAssignment(MemberState.STABLE, 2, 0)),
 )
 LEAVES = (*member_tombstones("c", "m"), group_record("c", 3, 0), assignment_record("c", 3, 0))
 

@@ -9,7 +9,7 @@ import pytest
 from konvene.broker.metrics.group_types import Moved
 from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter, error_finder, log_label, told_interval
-from konvene.broker.net.response_cache import Known
+from konvene.broker.net.response_cache import CachedResponse
 from konvene.broker.net.router import HANDLERS
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
@@ -128,8 +128,8 @@ def test_intervals_are_counted_read_or_unread() -> None:
     counts.answered(68, ConsumerGroupHeartbeatResponse(heartbeat_interval_ms=5000))
     counts.answered(68, ConsumerGroupHeartbeatResponse(error_code=25, heartbeat_interval_ms=5000))
     for _ in range(3):
-        counts.answered_again(Known(bytes(8), (68, 1000)))
-    counts.answered_again(Known(bytes(8), (18, 0)))
+        counts.answered_again(CachedResponse(bytes(8), (68, 1000)))
+    counts.answered_again(CachedResponse(bytes(8), (18, 0)))
     assert (counts.told().count, counts.told().total) == (4, 8.0)
     assert told_interval(HeartbeatResponse()) == 0
 

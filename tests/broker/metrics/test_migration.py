@@ -17,7 +17,7 @@ from konvene.broker.metrics.meter import Meter
 from konvene.errors import Errors
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import Member as ConsumerMember
-from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
@@ -43,7 +43,7 @@ def heartbeat(epoch: int) -> StreamsGroupHeartbeatRequest:
 
 def test_consumer_groups_have_such_members_too() -> None:
     group = ConsumerGroup("g")
-    group.put(ConsumerMember("ann", classic=ClassicSide(10_000, ())))
+    group.put(ConsumerMember("ann", classic=ClassicProtocolMetadata(10_000, ())))
     group.put(ConsumerMember("bob"))
     census = Census(Meter(0))
     census.see(group)

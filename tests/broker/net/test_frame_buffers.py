@@ -13,7 +13,7 @@ from tests.broker.running import exchange, running
 
 from konvene.broker.broker import Broker
 from konvene.broker.handlers import produce
-from konvene.broker.net.frame_buffers import KEPT_BYTES, Intake
+from konvene.broker.net.frame_buffers import KEPT_BYTES, FrameBufferPool
 from konvene.codec.batches import build_simple
 from konvene.codec.compile import decode, encode
 from konvene.errors import Errors
@@ -41,7 +41,7 @@ class Filling:
 
 
 def test_a_buffer_is_lent_again_and_not_too_much_is_kept():
-    intake = Intake(1 << 30)
+    intake = FrameBufferPool(1 << 30)
     first = intake.lend(MIB, MIB)
     assert len(first) >= MIB
     intake.give_back(first)
@@ -56,7 +56,7 @@ def test_a_buffer_is_lent_again_and_not_too_much_is_kept():
 
 
 def test_the_smallest_that_suffices_is_lent_else_the_largest_and_the_smallest_are_let_go():
-    intake = Intake(1 << 30)
+    intake = FrameBufferPool(1 << 30)
     small, middle, large = bytearray(MIB), bytearray(3 * MIB), bytearray(6 * MIB)
     for buffer in (large, small, middle):
         intake.give_back(buffer)
@@ -71,7 +71,7 @@ def test_the_smallest_that_suffices_is_lent_else_the_largest_and_the_smallest_ar
 
 def test_a_new_buffer_is_as_large_as_what_has_come_and_grows_with_it():
     """A hundred megabytes that are announced and do not come take no memory."""
-    intake = Intake(1 << 30)
+    intake = FrameBufferPool(1 << 30)
     need = 100 * MIB
     buffer = intake.lend(need, 100_000)
     sizes = [len(buffer)]
@@ -86,7 +86,7 @@ def test_a_new_buffer_is_as_large_as_what_has_come_and_grows_with_it():
 
 
 def test_beyond_the_bound_only_the_oldest_is_read_on():
-    intake = Intake(100)
+    intake = FrameBufferPool(100)
     old, middle, young = Filling(), Filling(), Filling()
     intake.came(old, 10)
     intake.came(middle, 80)

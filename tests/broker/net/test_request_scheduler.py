@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from konvene.broker.net.request_scheduler import AT_ONCE, FEW, Turns
+from konvene.broker.net.request_scheduler import AT_ONCE, FEW, RequestScheduler
 
 
 class Loop:
@@ -28,7 +28,7 @@ class Loop:
 class Client:
     """Asks, and notes in `seen` what was decided."""
 
-    def __init__(self, turns: Turns, seen: list[bytes]) -> None:
+    def __init__(self, turns: RequestScheduler, seen: list[bytes]) -> None:
         self.turns, self.seen = turns, seen
 
     def ask(self, frame: bytes) -> None:
@@ -39,9 +39,9 @@ class Client:
         self.seen.append(frame)
 
 
-def a_room() -> tuple[Any, Turns, list[bytes]]:
+def a_room() -> tuple[Any, RequestScheduler, list[bytes]]:
     loop: Any = Loop()
-    return loop, Turns(loop), []
+    return loop, RequestScheduler(loop), []
 
 
 def frames(count: int) -> list[bytes]:

@@ -27,7 +27,7 @@ from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponseTopic,
 )
 from konvene.runtime.coordinator import Call
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Effect
 from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
 
@@ -39,7 +39,7 @@ class Slow:
     """A share coordinator that answers when it is told to; a group's coordinator, and a broker."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Any, Later[Answer]]] = []
+        self.asked: list[tuple[Any, Deferred[Answer]]] = []
         self.news: list[Any] = []
         self.core = object()
         self.wanted: Any = None
@@ -47,8 +47,8 @@ class Slow:
         self.share_states = self
         self.work = ShareStateWork(self)  # type: ignore[arg-type]
 
-    def submit(self, request: Any, call: Call | None = None) -> Later[Any]:
-        answer = Later[Any]()
+    def submit(self, request: Any, call: Call | None = None) -> Deferred[Any]:
+        answer = Deferred[Any]()
         if call is None:
             self.asked.append((request, answer))
         elif isinstance(request, AlterShareGroupOffsetsRequest):

@@ -21,7 +21,7 @@ from tests.broker.shares.test_fetch import (
 )
 
 from konvene.errors import Errors
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import Answer, SharePartitionKey, Write
 
 
@@ -34,10 +34,10 @@ class Keeper:
         self._states.submit = self.submit
         self.error = Errors.NONE
         self.waits = False
-        self.held: list[tuple[Write, Later[Answer]]] = []
+        self.held: list[tuple[Write, Deferred[Answer]]] = []
 
-    def submit(self, request: Any) -> Later[Any]:
-        answer: Later[Any] = Later()
+    def submit(self, request: Any) -> Deferred[Any]:
+        answer: Deferred[Any] = Deferred()
         if not isinstance(request, Write):
             return self._submit(request)  # type: ignore[no-any-return]
         if self.waits:

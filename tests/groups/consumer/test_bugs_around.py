@@ -25,7 +25,7 @@ from konvene.configs.alter import validate_group
 from konvene.configs.errors import ConfigError
 from konvene.errors import Errors
 from konvene.groups.consumer import log
-from konvene.groups.consumer.current_assignment import Current, MemberState
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.group import Member
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.consumer.work import RegexesToResolve
@@ -463,7 +463,7 @@ def stable_groups(room: Room) -> Iterator[list[Any]]:
                 client_host="/127.0.0.1",
                 topics=frozenset({"orders"}),
                 rebalance_timeout_ms=300_000,
-                current=Current(
+                current=CurrentAssignment(
                     MemberState.STABLE, 7, 6, {ORDERS: dict.fromkeys(range(i * each, (i + 1) * each), 7)}
                 ),
             )

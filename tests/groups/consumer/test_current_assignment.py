@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
-from konvene.groups.consumer.current_assignment import NOBODY, Current, MemberState, Target, advance
+from konvene.groups.consumer.current_assignment import (
+    NOBODY,
+    CurrentAssignment,
+    MemberState,
+    Target,
+    next_assignment,
+)
 from konvene.groups.modern.reconcile import reconcile
 from konvene.shard.errors import GroupError
 
@@ -34,12 +40,12 @@ def partitions(told: dict[str, list[int]] | None) -> dict[Uuid, list[int]] | Non
     return None if told is None else {Uuid.parse(t): ps for t, ps in told.items()}
 
 
-def played(case: dict[str, Any]) -> tuple[Current, Current]:
+def played(case: dict[str, Any]) -> tuple[CurrentAssignment, CurrentAssignment]:
     """The member before and after."""
     names = {t["name"]: Uuid.parse(t["id"]) for t in case["topics"] if not t.get("deleted")}
     subscribed = {*case["subscribedTopicNames"], *case.get("regexResolvesTo", ())}
     owners = epochs(case["currentPartitionEpochs"])
-    before = Current(
+    before = CurrentAssignment(
         MemberState[case["memberState"]],
         case["memberEpoch"],
         case["previousMemberEpoch"],
@@ -53,7 +59,7 @@ def played(case: dict[str, Any]) -> tuple[Current, Current]:
         lambda topic, partition: owners.get(topic, {}).get(partition, NOBODY),
     )
     owned = partitions(case["owned"])
-    return before, advance(before, target, owned, subscription_changed=case["hasSubscriptionChanged"])
+    return before, next_assignment(before, target, owned, subscription_changed=case["hasSubscriptionChanged"])
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["case"]))
@@ -66,7 +72,7 @@ def test_the_next_step_is_kafkas(case: dict[str, Any]) -> None:
         return
     before, after = played(case)
     told = case["output"]
-    assert after == Current(
+    assert after == CurrentAssignment(
         MemberState[told["memberState"]],
         told["memberEpoch"],
         told["previousMemberEpoch"],

@@ -12,7 +12,7 @@ import pytest
 
 from konvene.codec import batches as rb
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.current_assignment import NOBODY, Current, MemberState
+from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, State
 from konvene.groups.consumer.log import (
     REPLAYS,
@@ -255,7 +255,7 @@ def test_a_partition_stays_with_its_last_owner() -> None:
 
 
 def told_current(member_id: str, has: dict[Uuid, dict[int, int]]) -> Record:
-    current = Current(MemberState.STABLE, 3, 2, has)
+    current = CurrentAssignment(MemberState.STABLE, 3, 2, has)
     return current_record("g", member_id, current)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.groups.history.logs import Batch, Entry, told
 
-from konvene.groups.consumer.current_assignment import Current, MemberState
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.log import (
     assignment_record,
@@ -17,14 +17,14 @@ from konvene.groups.consumer.log import (
     member_tombstones,
 )
 from konvene.groups.history import History
-from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.streams import log as streams_log
 from konvene.groups.streams.group import Member as StreamsMember
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import Record
 from konvene.records.streams import StreamsGroupMetadataKey, StreamsGroupMetadataValue
 
-OLD = ClassicSide(10_000, (("range", b""),))
+OLD = ClassicProtocolMetadata(10_000, (("range", b""),))
 
 
 def log(*batches: list[Record], start: int = 0) -> list[Batch]:
@@ -64,7 +64,7 @@ def speaks(name: str, *, instance: str | None = None, old: bool = False, topics:
 
 
 def has(name: str, epoch: int, state: MemberState = MemberState.STABLE) -> Record:
-    return current_record("g", name, Current(state, epoch, epoch - 1))
+    return current_record("g", name, CurrentAssignment(state, epoch, epoch - 1))
 
 
 def ends(*members: str) -> list[Record]:

@@ -13,7 +13,7 @@ from tests.groups.history.walking import plain
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.share import log as share
-from konvene.groups.share.current_assignment import Current
+from konvene.groups.share.current_assignment import CurrentAssignment
 from konvene.groups.share.group import Member
 from konvene.groups.share.state_topics import Some, StateTopics
 from konvene.records.audit import RebalanceValue
@@ -134,7 +134,7 @@ def joins(name: str, epoch: int, *topics: str, hash: int = 7) -> list[Record]:
         share.group_record("g", epoch, hash),
         share.target_record("g", name, {}),
         share.assignment_record("g", epoch, 1),
-        share.current_record("g", name, Current(epoch, 0)),
+        share.current_record("g", name, CurrentAssignment(epoch, 0)),
     ]
 
 

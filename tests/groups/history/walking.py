@@ -13,7 +13,7 @@ from konvene.codec.uuid import Uuid
 from konvene.messages.streams_group_heartbeat import KeyValue, StreamsGroupHeartbeatRequest, TaskOffset
 from konvene.records.audit import RebalanceValue
 from konvene.shard.image import Topic, Topics
-from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.sandbox import Sandbox
 from konvene.sim.transcript.streams_commands import topology_of
 from konvene.sim.world.event import Event
 
@@ -61,8 +61,8 @@ class Walk:
         }
         self.log: list[Batch] = []
         self.offset = 0
-        self.life: Life
-        self.life = Life(settings, kinds=("streams",), watch=self._watch)
+        self.life: Sandbox
+        self.life = Sandbox(settings, kinds=("streams",), watch=self._watch)
         self.sizes = {"orders": 3}
         self._topics()
         self.walkers: list[Walker] = []

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.groups.history.logs import Batch, Entry
 
-from konvene.groups.consumer.current_assignment import Current, MemberState
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
 from konvene.groups.consumer.log import (
     assignment_record,
@@ -135,7 +135,7 @@ class Writer:
         self._say(member_record(g.name, member))
 
     def _now(self, g: Model, member: Member, state: MemberState, epoch: int) -> None:
-        current = Current(state, epoch, member.current.epoch)
+        current = CurrentAssignment(state, epoch, member.current.epoch)
         g.members[member.member_id] = replace(member, current=current)
         self._say(current_record(g.name, member.member_id, current))
 
@@ -149,7 +149,7 @@ class Writer:
         self._ids += 1
         name = f"m{self._ids}"
         if like is not None:
-            return replace(like, member_id=name, current=Current())
+            return replace(like, member_id=name, current=CurrentAssignment())
         some = frozenset(self.random.sample(TOPICS, self.random.randint(0, 2)))
         regex = self.random.choice(("", *REGEXES)) if not some else ""
         some = some or (frozenset() if regex else frozenset("a"))

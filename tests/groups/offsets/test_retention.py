@@ -5,7 +5,7 @@ from __future__ import annotations
 from konvene.groups.offsets.expiry import KEY, MOST_BYTES, SOON_MS
 from konvene.records.commits import Committed, OffsetCommitted, encode_group_record
 from konvene.sim.runtime import Log, batch_of
-from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.sandbox import Sandbox
 
 COUNT, NOW_MS = 30_000, 1_000_000
 
@@ -17,7 +17,7 @@ def test_what_expires_at_once_goes_in_batches_that_fit() -> None:
     log.batches.append(batch_of(map(encode_group_record, written)))
     log.durable = 1
     settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "60000"}
-    life = Life(settings, log=log)
+    life = Sandbox(settings, log=log)
     assert life.now_ms == NOW_MS
     life.advance(60_000)
     sizes = [sum(len(key) for key, _ in batch.pairs) for batch in life.log.batches[1:]]

@@ -18,7 +18,7 @@ from konvene.groups.assignors import GroupSpec, MemberAssignment, MemberSpec, Su
 from konvene.groups.assignors.share import simple
 from konvene.groups.shard import GroupShard
 from konvene.groups.share import log
-from konvene.groups.share.current_assignment import Current, advance
+from konvene.groups.share.current_assignment import CurrentAssignment, next_assignment
 from konvene.groups.share.group import ShareGroup
 from konvene.records.commits import encode_group_record
 from konvene.records.coordinator import Record
@@ -102,13 +102,13 @@ def test_a_member_takes_the_step_that_kafkas_takes(told: dict[str, Any]) -> None
         if topic["name"] in told["subscribedTopicNames"] and not topic.get("deleted")
     }
     states = {"STABLE": 0, "UNREVOKED_PARTITIONS": 1, "UNRELEASED_PARTITIONS": 2, "UNKNOWN": 127}
-    before = Current(
+    before = CurrentAssignment(
         told["memberEpoch"],
         told["previousMemberEpoch"],
         given(told["assigned"]),
         states[told["memberState"]],
     )
-    after = advance(
+    after = next_assignment(
         before,
         told["targetEpoch"],
         given(told["target"]),

@@ -11,7 +11,14 @@ import pytest
 
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment
-from konvene.groups.streams.current_assignment import Current, Held, MemberState, Role, Target, advance
+from konvene.groups.streams.current_assignment import (
+    CurrentAssignment,
+    Held,
+    MemberState,
+    Role,
+    Target,
+    next_assignment,
+)
 from konvene.shard.errors import GroupError
 
 CASES = Path(__file__).parents[2] / "vectors" / "reconcile" / "streams.jsonl.gz"
@@ -41,8 +48,8 @@ def held(told: dict[str, Any]) -> Held:
     return Held(active, plain.standby, plain.warmup)
 
 
-def state(told: dict[str, Any]) -> Current:
-    return Current(
+def state(told: dict[str, Any]) -> CurrentAssignment:
+    return CurrentAssignment(
         MemberState[told["memberState"]],
         told["memberEpoch"],
         told["previousMemberEpoch"],
@@ -51,7 +58,7 @@ def state(told: dict[str, Any]) -> Current:
     )
 
 
-def played(case: dict[str, Any]) -> tuple[Current, Current]:
+def played(case: dict[str, Any]) -> tuple[CurrentAssignment, CurrentAssignment]:
     """The member before and after."""
 
     def processes(role: Role, subtopology: str, partition: int) -> frozenset[str]:
@@ -61,7 +68,7 @@ def played(case: dict[str, Any]) -> tuple[Current, Current]:
     before, wanted = state(case), tasks(case["target"])
     assert wanted is not None
     target = Target(case["targetEpoch"], wanted, case["processId"], processes)
-    return before, advance(before, target, tasks(case["owned"]))
+    return before, next_assignment(before, target, tasks(case["owned"]))
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["case"]))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from konvene.codec import batches as rb
-from konvene.groups.streams.current_assignment import Current, Held, MemberState, Role
+from konvene.groups.streams.current_assignment import CurrentAssignment, Held, MemberState, Role
 from konvene.groups.streams.group import Member, State, StreamsGroup
 from konvene.groups.streams.log import (
     REPLAYS,
@@ -251,7 +251,7 @@ def test_a_group_that_is_deleted_leaves_nothing() -> None:
 
 
 def told_current(member_id: str, has: dict[str, dict[int, int]]) -> Record:
-    return current_record("g", member_id, Current(MemberState.STABLE, 3, 2, Held(has)))
+    return current_record("g", member_id, CurrentAssignment(MemberState.STABLE, 3, 2, Held(has)))
 
 
 def test_a_batch_that_stands_twice_is_what_it_is_once() -> None:

@@ -9,7 +9,7 @@ from tests.groups.history.logs import Batch, Entry
 from tests.pipeline.reduce.reading import golden_rows, reduced
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.current_assignment import Current, MemberState
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.group import Member
 from konvene.groups.consumer.log import (
     assignment_record,
@@ -94,7 +94,7 @@ def has(
     name: str, epoch: int, *partitions: int, owes: tuple[int, ...] = (), state: Any = MemberState.STABLE
 ) -> Record:
     given, pending = ({T: dict.fromkeys(some, 1)} if some else {} for some in (partitions, owes))
-    return current_record("g", name, Current(state, epoch, epoch - 1, given, pending))
+    return current_record("g", name, CurrentAssignment(state, epoch, epoch - 1, given, pending))
 
 
 def gives(epoch: int, **wanted: tuple[int, ...]) -> list[Record]:

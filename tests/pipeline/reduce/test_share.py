@@ -12,7 +12,7 @@ from tests.pipeline.reduce.reading import Rows, feed, final, named, names_of, re
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.share import log as share
-from konvene.groups.share.current_assignment import Current
+from konvene.groups.share.current_assignment import CurrentAssignment
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.sweeps.simulated_log import audit_rows
@@ -181,7 +181,7 @@ def target(number: int) -> Record:
 
 def has(name: str, number: int, *partitions: int) -> Record:
     assigned = {JOBS: partitions} if partitions else {}
-    return share.current_record("g", name, Current(number, number - 1, assigned))
+    return share.current_record("g", name, CurrentAssignment(number, number - 1, assigned))
 
 
 def rows_of(*batches: list[Record]) -> Rows:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.hash_seeds import told_by_processes
 
-from konvene.broker.shares.share_partition import Served
+from konvene.broker.shares.share_partition import SharePartitionServer
 from konvene.delivery.contract import Change
 from konvene.delivery.partition import SharePartition
 from konvene.errors import Errors
@@ -84,17 +84,17 @@ def broken(seeds: range = range(12), steps: int = STEPS, **more: Any) -> str:
 def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The write comes to nothing, and the member is told that all is well."""
 
-    def forgetful(self: Served, change: Change, waiter: Any) -> None:
+    def forgetful(self: SharePartitionServer, change: Change, waiter: Any) -> None:
         self.core.finished(change, Errors.NONE)
         if waiter is not None:
             waiter.resolve((Errors.NONE, None))
 
-    monkeypatch.setattr(Served, "_write", forgetful)
+    monkeypatch.setattr(SharePartitionServer, "_write", forgetful)
     assert broken() == "AcknowledgedIsWritten"
 
 
 def test_locks_that_never_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Served, "_set_alarm", lambda self: None)
+    monkeypatch.setattr(SharePartitionServer, "_set_alarm", lambda self: None)
     monkeypatch.setattr(share_clients, "_habits", lambda chance: Habits(stalls=0.5))
     assert broken(calm=True) == "BooksAreKept"
 
@@ -113,7 +113,7 @@ def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.Mo
 
 
 def test_fetches_that_nobody_wakes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Served, "wake", lambda self: None)
+    monkeypatch.setattr(SharePartitionServer, "wake", lambda self: None)
     patient = Habits(explicit=True, terms=FetchTerms(max_wait_ms=5_000), weights=(1, 4, 0, 0))
     monkeypatch.setattr(share_clients, "_habits", lambda chance: patient)
     assert broken(calm=True) == "NobodyWaitsInVain"

@@ -13,7 +13,7 @@ from konvene.sim.handovers.comparison import compared, main, spoken
 from konvene.sim.handovers.coordinator import Coordinator
 from konvene.sim.handovers.plan import CHANCES, SEED, Change, Part, Scenario, What, drawn, drawn_all
 from konvene.sim.handovers.run import Outcome, Run, run
-from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.sandbox import Sandbox
 
 PROMISED = [drawn(SEED + number) for number in range(0, 100, 9)]
 
@@ -26,7 +26,7 @@ def all_of_them() -> tuple[Outcome, Outcome]:
 
 def watched(settings: Mapping[str, str]) -> Coordinator:
     """A coordinator that is held against every promise."""
-    return Life(settings, kinds=("streams",))
+    return Sandbox(settings, kinds=("streams",))
 
 
 def moved(stories: list[str], how: str) -> list[str]:

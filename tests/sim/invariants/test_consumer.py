@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from konvene.groups.consumer import classic_members
-from konvene.groups.consumer.current_assignment import Current, MemberState
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.modern.decision import EpochStep
+from konvene.groups.modern.decision import ModernDecision
 from konvene.sim.runs.run import Run, simulate
 from konvene.sim.transcript.scenario import Scenario
 from konvene.sim.world.compaction import assert_compaction_changes_nothing
@@ -45,7 +45,7 @@ def test_an_owner_that_stands_in_front_of_who_had_it_before_is_found_out(
     shell = scenario.life.shell
     assert_compaction_changes_nothing(shell, Random(1), most=40)
 
-    def release(group: ConsumerGroup, member_id: str, current: Current) -> None:
+    def release(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> None:
         for topic, partitions in (*current.assigned.items(), *current.pending_revocation.items()):
             for partition in partitions:
                 group.owners.get(topic, {}).pop(partition, None)
@@ -69,12 +69,12 @@ def test_who_waits_for_what_has_come_is_found_out(
     sound = Scenario()
     sound.run(first)
     assert sound.broken is None
-    remember = EpochStep.remember
+    remember = ModernDecision.remember
 
     def forgets(step: Any, **said: Any) -> None:
         remember(step, **{name: value for name, value in said.items() if name != word or value})
 
-    monkeypatch.setattr(EpochStep, "remember", forgets)
+    monkeypatch.setattr(ModernDecision, "remember", forgets)
     scenario = Scenario()
     scenario.run(first)
     assert isinstance(scenario.broken, Broken)

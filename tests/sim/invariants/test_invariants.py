@@ -16,8 +16,8 @@ from konvene.groups import shard as shard_module
 from konvene.groups.classic import decision as step_module
 from konvene.groups.classic import expiry, join
 from konvene.groups.classic import log as classic_log
-from konvene.groups.classic.decision import Step
-from konvene.groups.classic.group import ClassicGroup, GroupIs, State
+from konvene.groups.classic.decision import Decision
+from konvene.groups.classic.group import ClassicGroup, ClassicGroupSnapshot, State
 from konvene.groups.offsets import commit as commit_module
 from konvene.groups.offsets import expiry as offsets_expiry
 from konvene.groups.shard import GroupShard
@@ -26,7 +26,7 @@ from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from konvene.records.commits import OffsetCommitted
 from konvene.runtime.coordinator import Call, Coordinator
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
 from konvene.sim.event_queue import Agenda
@@ -79,29 +79,29 @@ def writes_no_assignment(m: Patch) -> None:
 
 
 def makes_a_group_of_nothing(m: Patch) -> None:
-    replay = shard_module.REPLAYS[GroupIs]
+    replay = shard_module.REPLAYS[ClassicGroupSnapshot]
 
     def wrong(shard: GroupShard, record: Any) -> None:
         replay(shard, record)
         shard.groups.setdefault("ghost", ClassicGroup("ghost"))
 
-    m.setitem(shard_module.REPLAYS, GroupIs, wrong)
+    m.setitem(shard_module.REPLAYS, ClassicGroupSnapshot, wrong)
 
 
 def arms_no_session(m: Patch) -> None:
-    m.setattr(Step, "arm_session", lambda step, member: None)
+    m.setattr(Decision, "arm_session", lambda step, member: None)
 
 
 def arms_a_longer_session(m: Patch) -> None:
-    def wrong(step: Step, member: Any) -> None:
+    def wrong(step: Decision, member: Any) -> None:
         step.arm(("session", step.group.group_id, member.member_id), 3 * member.session_timeout_ms)
 
-    m.setattr(Step, "arm_session", wrong)
+    m.setattr(Decision, "arm_session", wrong)
 
 
 def waits_longer(m: Patch) -> None:
-    arm = Step.arm
-    m.setattr(Step, "arm", lambda step, key, ms: arm(step, key, ms * 3 if key[0] == "sync" else ms))
+    arm = Decision.arm
+    m.setattr(Decision, "arm", lambda step, key, ms: arm(step, key, ms * 3 if key[0] == "sync" else ms))
 
 
 def waits_longer_for_the_first(m: Patch) -> None:
@@ -109,18 +109,18 @@ def waits_longer_for_the_first(m: Patch) -> None:
 
 
 def skips_a_generation(m: Patch) -> None:
-    complete = Step.complete_join
+    complete = Decision.complete_join
 
-    def wrong(step: Step) -> None:
+    def wrong(step: Decision) -> None:
         step.group.generation += 1
         complete(step)
 
-    m.setattr(Step, "complete_join", wrong)
+    m.setattr(Decision, "complete_join", wrong)
 
 
 def gives_all_the_same(m: Patch) -> None:
-    stabilise = Step.stabilise
-    m.setattr(Step, "stabilise", lambda step, given: stabilise(step, dict.fromkeys(given, b"the same")))
+    stabilise = Decision.stabilise
+    m.setattr(Decision, "stabilise", lambda step, given: stabilise(step, dict.fromkeys(given, b"the same")))
 
 
 def has_always_room(m: Patch) -> None:
@@ -135,11 +135,11 @@ def hears_anybody(m: Patch) -> None:
 
 
 def forgets_why(m: Patch) -> None:
-    m.setattr(Step, "tell", lambda step, state: None)
+    m.setattr(Decision, "tell", lambda step, state: None)
 
 
 def leaves_timers_behind(m: Patch) -> None:
-    m.setattr(Step, "disarm", lambda step, key: None)
+    m.setattr(Decision, "disarm", lambda step, key: None)
 
 
 def lets_go_at_once(m: Patch) -> None:
@@ -147,18 +147,18 @@ def lets_go_at_once(m: Patch) -> None:
 
 
 def answers_nobody(m: Patch) -> None:
-    m.setattr(Step, "answer_join", lambda step, member, response: step.group.put(
+    m.setattr(Decision, "answer_join", lambda step, member, response: step.group.put(
         replace(member, join_waiter=None)) or replace(member, join_waiter=None))  # fmt: skip
 
 
 def answers_twice(m: Patch) -> None:
-    reply = Step.reply
+    reply = Decision.reply
 
-    def wrong(step: Step, waiter: int, response: Any) -> None:
+    def wrong(step: Decision, waiter: int, response: Any) -> None:
         reply(step, waiter, response)
         reply(step, waiter, response)
 
-    m.setattr(Step, "reply", wrong)
+    m.setattr(Decision, "reply", wrong)
 
 
 def counts_wrong(m: Patch) -> None:
@@ -189,9 +189,9 @@ def forgets_what_it_had(m: Patch) -> None:
 
 
 def drops_static_members(m: Patch) -> None:
-    complete = Step.complete_join
+    complete = Decision.complete_join
 
-    def wrong(step: Step) -> None:
+    def wrong(step: Decision) -> None:
         for member in list(step.group.members.values()):
             if member.join_waiter is None:
                 step.cause(causes.REBALANCE_TIMEOUT, member)
@@ -199,7 +199,7 @@ def drops_static_members(m: Patch) -> None:
                 step.disarm(("session", step.group.group_id, member.member_id))
         complete(step)
 
-    m.setattr(Step, "complete_join", wrong)
+    m.setattr(Decision, "complete_join", wrong)
 
 
 def answers_before_it_is_durable(m: Patch) -> None:
@@ -239,15 +239,15 @@ def raises_in_a_timer(m: Patch) -> None:
 
 
 def rebalances_for_whoever_asks(m: Patch) -> None:
-    answer = Step.joined_response
+    answer = Decision.joined_response
 
-    def wrong(step: Step, member: Any, **told: Any) -> Any:
+    def wrong(step: Decision, member: Any, **told: Any) -> Any:
         said = answer(step, member, **told)
         if step.group.state is State.STABLE:
             step.start_rebalance()
         return said
 
-    m.setattr(Step, "joined_response", wrong)
+    m.setattr(Decision, "joined_response", wrong)
 
 
 def believes_no_rebalance_timeout(m: Patch) -> None:
@@ -263,18 +263,18 @@ def is_impatient(m: Patch) -> None:
 
 
 def tells_again(m: Patch) -> None:
-    tell = Step.tell
+    tell = Decision.tell
 
-    def wrong(step: Step, state: str) -> None:
+    def wrong(step: Decision, state: str) -> None:
         story = step.group.story
         tell(step, state)
         step.group.story = story
 
-    m.setattr(Step, "tell", wrong)
+    m.setattr(Decision, "tell", wrong)
 
 
 def has_no_cause(m: Patch) -> None:
-    m.setattr(Step, "cause", lambda step, kind, member, reason=None: None)
+    m.setattr(Decision, "cause", lambda step, kind, member, reason=None: None)
 
 
 def makes_a_group_of_a_tombstone(m: Patch) -> None:
@@ -464,8 +464,8 @@ def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
     shell.ask(OffsetFetchRequest(), Call(9), heard.append)
     assert heard[1] == OffsetFetchResponse()
 
-    def lies(coordinator: Coordinator, request: Any, call: Call) -> Later[Any]:
-        later: Later[Any] = Later()
+    def lies(coordinator: Coordinator, request: Any, call: Call) -> Deferred[Any]:
+        later: Deferred[Any] = Deferred()
         later.resolve(Errors.NOT_COORDINATOR)
         return later
 

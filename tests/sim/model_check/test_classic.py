@@ -272,13 +272,13 @@ def _accepts_another_generation(patch: Patch) -> None:
 
 def _forgets_the_session_timer(patch: Patch) -> None:
     """Whoever is handed a member id may keep it for ever."""
-    real = step.Step.arm
+    real = step.Decision.arm
 
     def forgets(self: Any, key: Any, after_ms: int) -> None:
         if key[0] != "session" or self.group.state is not State.EMPTY:
             real(self, key, after_ms)
 
-    patch.setattr(step.Step, "arm", forgets)
+    patch.setattr(step.Decision, "arm", forgets)
 
 
 def _keeps_a_fenced_member(patch: Patch) -> None:
@@ -307,13 +307,13 @@ def _forgets_the_record_of_a_replacement(patch: Patch) -> None:
 
 def _gives_the_leaders_part_to_all(patch: Patch) -> None:
     """Every member is given what the first of the assignment is."""
-    real = step.Step.stabilise
+    real = step.Decision.stabilise
 
     def same(self: Any, assignments: dict[str, bytes]) -> None:
         first = next(iter(assignments.values()), b"")
         real(self, dict.fromkeys(assignments, first))
 
-    patch.setattr(step.Step, "stabilise", same)
+    patch.setattr(step.Decision, "stabilise", same)
 
 
 def _leaves_the_older_question_open(patch: Patch) -> None:
@@ -328,24 +328,24 @@ def _leaves_the_older_question_open(patch: Patch) -> None:
 
 def _raises_the_generation_twice(patch: Patch) -> None:
     """A rebalance that completes raises the generation once more, behind its members' backs."""
-    real = step.Step.complete_join
+    real = step.Decision.complete_join
 
     def twice(self: Any) -> None:
         before = self.group.generation
         real(self)
         self.group.generation += self.group.generation - before
 
-    patch.setattr(step.Step, "complete_join", twice)
+    patch.setattr(step.Decision, "complete_join", twice)
 
 
 def _tells_every_leader_to_skip(patch: Patch) -> None:
     """No leader is asked for an assignment, so nobody has anything to do."""
-    real = step.Step.joined_response
+    real = step.Decision.joined_response
 
     def skip(self: Any, member: Any, *, skip_assignment: bool = False) -> Any:
         return real(self, member, skip_assignment=True)
 
-    patch.setattr(step.Step, "joined_response", skip)
+    patch.setattr(step.Decision, "joined_response", skip)
 
 
 def _heartbeats_do_not_tell_of_a_rebalance(patch: Patch) -> None:
@@ -371,7 +371,7 @@ def _forgets_who_waits_for_the_leader(patch: Patch) -> None:
         for member in list(self.group.members.values()):
             self.group.put(replace(member, assignment=b"", sync_waiter=None))
 
-    patch.setattr(step.Step, "_refuse_syncs", forgets)
+    patch.setattr(step.Decision, "_refuse_syncs", forgets)
 
 
 def _syncs_of_strangers(patch: Patch) -> None:

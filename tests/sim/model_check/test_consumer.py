@@ -86,13 +86,13 @@ def takes_silence_for_a_word(m: Patch) -> None:
 
 
 def never_gives_what_waits(m: Patch) -> None:
-    sound: Any = current_assignment.advance
+    sound: Any = current_assignment.next_assignment
 
     def advance(now: Any, target: Any, owned: Any, **more: Any) -> Any:
         waits = now.state is MemberState.UNRELEASED_PARTITIONS and now.epoch == target.epoch
         return now if waits else sound(now, target, owned, **more)
 
-    m.setattr(targets, "advance", advance)
+    m.setattr(targets, "next_assignment", advance)
 
 
 def fences_who_comes_back(m: Patch) -> None:

@@ -124,7 +124,7 @@ def never_tells_of_what_has_begun(m: Patch) -> None:
 
 def leaves_the_epoch_behind(m: Patch) -> None:
     """The log is not told of it."""
-    m.setattr(leave.Step, "bump", lambda step, found: setattr(step, "epoch", step.epoch + 1))
+    m.setattr(leave.Decision, "bump", lambda step, found: setattr(step, "epoch", step.epoch + 1))
 
 
 @pytest.mark.parametrize(

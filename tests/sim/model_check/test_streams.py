@@ -62,13 +62,13 @@ def takes_silence_for_a_word(m: Patch) -> None:
 
 
 def never_gives_what_waits(m: Patch) -> None:
-    sound: Any = current_assignment.advance
+    sound: Any = current_assignment.next_assignment
 
     def advance(now: Any, target: Any, owned: Any) -> Any:
         waits = now.state is MemberState.UNRELEASED_TASKS and now.epoch == target.epoch
         return now if waits else sound(now, target, owned)
 
-    m.setattr(targets, "advance", advance)
+    m.setattr(targets, "next_assignment", advance)
 
 
 def never_tells_who_lost_an_answer(m: Patch) -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from konvene.broker.shares.share_partition import Served
+from konvene.broker.shares.share_partition import SharePartitionServer
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import AcquireMode
 from konvene.share_state.requests import Initialize, SharePartitionKey
@@ -15,7 +15,7 @@ from konvene.sim.world.faults import Options
 from konvene.sim.world.world import World
 
 
-def _served(lock_ms: int) -> tuple[World, Served]:
+def _served(lock_ms: int) -> tuple[World, SharePartitionServer]:
     """A world with a share partition that is loaded, and 16 records to read."""
     world = World(Random(1), Options.calm().with_set([("lock.ms", str(lock_ms))]), kinds=("share",))
     node = world.share
@@ -27,7 +27,7 @@ def _served(lock_ms: int) -> tuple[World, Served]:
     world.ends["orders", 0] = 16
     node.grow()
     served = node.deliveries.sharing.serve(key, "orders")
-    assert isinstance(served, Served)
+    assert isinstance(served, SharePartitionServer)
     for _ in range(200):
         world.step()
         if served.loaded:
@@ -36,7 +36,7 @@ def _served(lock_ms: int) -> tuple[World, Served]:
     return world, served
 
 
-def _take(served: Served, member: str) -> list[int]:
+def _take(served: SharePartitionServer, member: str) -> list[int]:
     acquired, _ = served.acquire(member, AcquireMode.RECORD_LIMIT, 4, 4, 1_000)
     return [row.first_offset for row in acquired]
 

@@ -168,9 +168,9 @@ def test_compaction_is_not_seen(tombstones: str) -> None:
 
 def test_nothing_is_played_after_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the last line of what happened, and `broken` says what it was."""
-    from konvene.groups.classic.decision import Step
+    from konvene.groups.classic.decision import Decision
 
-    monkeypatch.setattr(Step, "tell", lambda step, state: None)
+    monkeypatch.setattr(Decision, "tell", lambda step, state: None)
     told = run_file("\n".join([*STABLE, "list"]) + "\n\nlist\n")
     assert "broken EveryGenerationWasToldWhy: nobody was told why there is <classic g Stable" in told
     assert "ListGroups" not in told

@@ -27,7 +27,7 @@ MOST_MS = 1_000_000
 """Longer than any interval: what members are told depends on how many there are."""
 
 
-class Groups(Coordinators):
+class GroupCoordinators(Coordinators):
     """Which coordinator has which group."""
 
     def __init__(self, broker: Broker) -> None:

@@ -18,8 +18,8 @@ from konvene.cluster.state import ResourceType
 from konvene.configs import ConfigError
 from konvene.configs.effective import topic_values
 from konvene.configs.topic import TOPIC
-from konvene.groups.modern.rebalance_trace import SoftIs
-from konvene.groups.streams.group import Soft
+from konvene.groups.modern.rebalance_trace import SoftStateRecord
+from konvene.groups.streams.group import SoftState
 from konvene.groups.streams.topology.configure import Configured, Existing, InternalTopic, remarks
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class TopicRemarks:
     def look(self, outcome: Outcome) -> None:
         """Something was decided: whose topology was held against its topics anew is looked at."""
         for record in outcome.soft_records:
-            if type(record) is SoftIs and isinstance(record.soft, Soft):
+            if type(record) is SoftStateRecord and isinstance(record.soft, SoftState):
                 configured = record.soft.configured
                 if configured is not None and configured is not self._seen.get(record.group_id):
                     self._look_at(record.group_id, configured)

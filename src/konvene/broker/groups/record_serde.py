@@ -34,7 +34,7 @@ from konvene.records.commits import (
     encode_group_record,
 )
 from konvene.records.transactional import InTransaction, TransactionEnded
-from konvene.runtime.ports import Speech
+from konvene.runtime.ports import RecordSerde
 
 _COMPRESSION = 0x07
 _FIXED = 22
@@ -161,4 +161,4 @@ def _layout(size: int, gap: int, names: int, between: int, metadata: int, tags: 
     return Struct(f">{size}s{gap}s{names}si{between}shqi{metadata}sq{tags}s")
 
 
-GROUP_SPEECH = Speech(encode_group_record, read)
+GROUP_SPEECH = RecordSerde(encode_group_record, read)

@@ -21,7 +21,7 @@ from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -59,7 +59,7 @@ async def _of_a_broker(
             )
             continue
         answer = enlist(broker, asked, call)
-        results += (await answer if isinstance(answer, Later) else answer).results_by_transaction
+        results += (await answer if isinstance(answer, Deferred) else answer).results_by_transaction
     return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
 

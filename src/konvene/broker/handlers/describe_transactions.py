@@ -11,7 +11,7 @@ from konvene.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -30,5 +30,5 @@ async def handle(
 
         asked = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
         answer = ask(broker, transactional_id, asked, call, refused)
-        states += (await answer if isinstance(answer, Later) else answer).transaction_states
+        states += (await answer if isinstance(answer, Deferred) else answer).transaction_states
     return DescribeTransactionsResponse(transaction_states=tuple(states))

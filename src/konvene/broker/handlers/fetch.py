@@ -32,7 +32,7 @@ from konvene.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -229,7 +229,7 @@ class _Wait:
     def __init__(self, reader: _Reader, seen: _Seen) -> None:
         self.reader = reader
         self.size = seen.size
-        self.later: Later[FetchResponse] = Later()
+        self.later: Deferred[FetchResponse] = Deferred()
         self.alarm = reader.broker.loop.call_later(min(reader.max_wait_ms, MAX_INT) / 1000, self.finish)
         self.watches = [_Watch(self, partition, interest) for partition, interest in seen.readable]
         for watch in self.watches:

@@ -17,7 +17,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from konvene.runtime.deferred import Later, then
+from konvene.runtime.deferred import Deferred, then
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -51,7 +51,7 @@ async def _fetch_all(broker: Broker, request: OffsetFetchRequest, call: Call) ->
     groups = []
     for group in request.groups:
         answer = _fetch(broker, group, request.require_stable, call)
-        response = await answer if isinstance(answer, Later) else answer
+        response = await answer if isinstance(answer, Deferred) else answer
         groups += response.groups
     return OffsetFetchResponse(groups=tuple(groups))
 

@@ -23,7 +23,7 @@ from konvene.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -47,7 +47,7 @@ class _Answer:
 
     def __init__(self, broker: Broker, request: ShareAcknowledgeRequest, call: Call) -> None:
         self.broker, self.request = broker, request
-        self.later: Later[ShareAcknowledgeResponse] = Later()
+        self.later: Deferred[ShareAcknowledgeResponse] = Deferred()
         self.acknowledging = Acknowledging(self._done)
         places: list[tuple[Place, Any]] = [
             ((topic.topic_id, partition.partition_index), partition.acknowledgement_batches)

@@ -24,7 +24,7 @@ from konvene.broker.handlers.share_requests import (
     lock_timeout_ms,
 )
 from konvene.broker.net.fetch_sessions import MAX_INT
-from konvene.broker.shares.share_partition import FINE, Served, Told
+from konvene.broker.shares.share_partition import FINE, SharePartitionServer, Told
 from konvene.codec.errors import CodecError
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import Acquired, AcquireMode
@@ -40,7 +40,7 @@ from konvene.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def handle(broker: Broker, request: ShareFetchRequest, call: Call) -> Any:
         answer = ShareFetchResponse(error_code=refused.error)
         if refused.error is not Errors.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
             return answer
-        later: Later[ShareFetchResponse] = Later()
+        later: Deferred[ShareFetchResponse] = Deferred()
         broker.loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, later.resolve, answer)
         return later
 
@@ -115,7 +115,7 @@ class _Fetch:
             acknowledges=bool(said),
             connection=call.connection,
         )
-        self.later: Later[ShareFetchResponse] = Later()
+        self.later: Deferred[ShareFetchResponse] = Deferred()
         self.found: dict[Place, _Found] = {}
         self.watches: list[_Watch] = []
         self.alarm: Any = None
@@ -147,11 +147,11 @@ class _Fetch:
             partition.waiting[watch] = None
             partition.partition.waiting[watch] = None
 
-    def _served(self, places: tuple[Place, ...]) -> list[tuple[Place, Served]]:
+    def _served(self, places: tuple[Place, ...]) -> list[tuple[Place, SharePartitionServer]]:
         """The share partitions that can be fetched, or will be when they are loaded. The others are found."""
         broker, group_id = self.broker, self.request.group_id
         assert group_id is not None
-        served: list[tuple[Place, Served]] = []
+        served: list[tuple[Place, SharePartitionServer]] = []
         at = self.request.share_session_epoch % len(places) if places else 0
         for place in places[at:] + places[:at]:
             topic = broker.topics.by_id.get(place[0])
@@ -162,7 +162,7 @@ class _Fetch:
                 self.found[place] = _Found((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
                 continue
             one = broker.sharing.serve(SharePartitionKey(group_id, *place), topic.name)
-            if not isinstance(one, Served):
+            if not isinstance(one, SharePartitionServer):
                 self.found[place] = _Found(one)
             else:
                 if one.failed is not None:
@@ -170,7 +170,7 @@ class _Fetch:
                 served.append((place, one))
         return served
 
-    def _take(self, served: list[tuple[Place, Served]], enough: int | None = None) -> bool:
+    def _take(self, served: list[tuple[Place, SharePartitionServer]], enough: int | None = None) -> bool:
         """Acquire what these have. False if there is nothing, or too little: then nothing was acquired."""
         ready = [(place, one) for place, one in served if one.can_acquire]
         if not ready:
@@ -191,7 +191,7 @@ class _Fetch:
             self.found.update(found)
         return is_something
 
-    def _acquire(self, one: Served, max_records: int, max_bytes: int) -> _Found:
+    def _acquire(self, one: SharePartitionServer, max_records: int, max_bytes: int) -> _Found:
         request = self.request
         mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode == 1 else AcquireMode.BATCH_OPTIMIZED
         try:
@@ -223,7 +223,7 @@ class _Fetch:
             self._take(self._all(), enough=0)
         self._fetched()
 
-    def _all(self) -> list[tuple[Place, Served]]:
+    def _all(self) -> list[tuple[Place, SharePartitionServer]]:
         return [(watch.place, watch.served) for watch in self.watches]
 
     def _fetched(self) -> None:
@@ -294,7 +294,7 @@ class _Fetch:
         return data.replace(current_leader=leader)
 
 
-def _size(ready: list[tuple[Place, Served]], enough: int) -> int:
+def _size(ready: list[tuple[Place, SharePartitionServer]], enough: int) -> int:
     """Bytes that could be had, as long as that may matter."""
     size = 0
     for _, one in ready:
@@ -309,7 +309,7 @@ class _Watch:
 
     __slots__ = ("fetch", "place", "served")
 
-    def __init__(self, fetch: _Fetch, place: Place, served: Served) -> None:
+    def __init__(self, fetch: _Fetch, place: Place, served: SharePartitionServer) -> None:
         self.fetch, self.place, self.served = fetch, place, served
 
     def look(self) -> None:

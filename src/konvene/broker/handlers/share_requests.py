@@ -10,7 +10,7 @@ from konvene.broker.shares.share_partition import FINE, Told
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
 from konvene.delivery.sessions import Place
 from konvene.errors import Errors
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Acknowledging:
             self.results.update(dict.fromkeys(unsaid, FINE))
         self._one_less()
 
-    def _wait(self, place: Place, answer: Later[Told]) -> None:
+    def _wait(self, place: Place, answer: Deferred[Told]) -> None:
         self._missing += 1
         answer.listen(lambda told: self._answered(place, told))
 

@@ -19,7 +19,7 @@ from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.runtime.deferred import Later
+    from konvene.runtime.deferred import Deferred
 
 MANY = 200
 """After so many others have their turn."""
@@ -50,7 +50,7 @@ async def ask(
     broker: Broker, request: Any, verb: str, question: Callable[[SharePartitionKey, Any], Any]
 ) -> Results:
     """The answers, by topic and partition: what is named twice is asked twice, and answered once."""
-    waiting: list[tuple[Uuid, int, Later[Any]]] = []
+    waiting: list[tuple[Uuid, int, Deferred[Any]]] = []
     for topic in request.topics:
         for partition in topic.partitions:
             key = SharePartitionKey(request.group_id, topic.topic_id, partition.partition)

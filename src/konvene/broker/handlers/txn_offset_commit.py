@@ -21,7 +21,7 @@ from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -69,7 +69,7 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> Any:
 
 async def _when_known(errors: Awaitable[Places], enlisted: Callable[[Places], Any]) -> Any:
     answer = enlisted(await errors)
-    return await answer if isinstance(answer, Later) else answer
+    return await answer if isinstance(answer, Deferred) else answer
 
 
 def _is_verified(broker: Broker, generation: Generation) -> bool:

@@ -20,7 +20,7 @@ from konvene.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from konvene.runtime.coordinator import Call
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Ending
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def _write(broker: Broker, marker: WritableTxnMarker, topic: str, index: i
         coordinator = broker.groups.at(index)
         answer: Any = Errors.NOT_LEADER_OR_FOLLOWER
         if coordinator is not None:
-            later: Later[Any] = coordinator.submit(ending, Call(client_id="broker"))
+            later: Deferred[Any] = coordinator.submit(ending, Call(client_id="broker"))
             answer = await later
         if answer in NOT_READY:
             return Errors.NOT_LEADER_OR_FOLLOWER

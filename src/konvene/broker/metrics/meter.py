@@ -28,7 +28,7 @@ from konvene.records.audit import RebalanceValue
 from konvene.shard.causes import UNKNOWN
 
 if TYPE_CHECKING:
-    from konvene.broker.net.response_cache import Known
+    from konvene.broker.net.response_cache import CachedResponse
     from konvene.groups.shard import GroupShard
 
 REBALANCE_S: Final = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -62,7 +62,7 @@ class Meter:
         self.answers: defaultdict[tuple[int, int], int] = defaultdict(int)
         """By the API's key and the error's code."""
         self.same: defaultdict[tuple[int, int], int] = defaultdict(int)
-        """Answers that were given again unread, by `Known.kind`. Added to where they leave."""
+        """Answers that were given again unread, by `CachedResponse.kind`. Added to where they leave."""
         self.told_ms: defaultdict[int, int] = defaultdict(int)
         self.held = 0
         """Added to where a heartbeat is held."""
@@ -172,7 +172,7 @@ class Meter:
         if told_ms:
             self.told_ms[told_ms] += 1
 
-    def answered_again(self, known: Known) -> None:
+    def answered_again(self, known: CachedResponse) -> None:
         """An answer leaves that was given before."""
         self.same[known.kind] += 1
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.net.frames import Route, read_head, skip_tags
 from konvene.broker.net.heartbeat_purgatory import may_be_held
-from konvene.broker.net.response_cache import LONGEST, Known
+from konvene.broker.net.response_cache import LONGEST, CachedResponse
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.heartbeat_intervals import Spacing, classic_hold_ms, hold_ms
 from konvene.messages import API_VERSIONS
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from konvene.runtime.coordinator import Call
-from konvene.runtime.deferred import HANG_UP, Later
+from konvene.runtime.deferred import HANG_UP, Deferred
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -76,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._host = ""
         self._holds = False  # The answer to a heartbeat is kept (`holding`).
         self._software = ("", "")  # Name and version, as the client told in ApiVersions.
-        self._told: Known | None = None  # The heartbeat that was answered here last.
+        self._told: CachedResponse | None = None  # The heartbeat that was answered here last.
         self._heard: tuple[str, int] | None = None  # A member of a share group, and the interval it was told.
         self._spacing: Spacing | None = None  # Of a member of a classic group.
         self._task: asyncio.Task[None] | None = None
@@ -256,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         """It is its turn."""
         self._decide(frame, len(frame))
 
-    def _again(self, known: Known, frame: bytes) -> None:
+    def _again(self, known: CachedResponse, frame: bytes) -> None:
         """Answer what was answered before, or keep the answer for a while."""
         broker = self._broker
         if known.coordinator is None:
@@ -272,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(known.answer(frame))
         self._busy = False
 
-    def _hold_ms(self, known: Known) -> int:
+    def _hold_ms(self, known: CachedResponse) -> int:
         """For how long this client waits for the answer in peace.
 
         It must have been told here by how much later an answer may come, or have shown it; and it must not
@@ -290,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
             clients = config["konvene.heartbeat.hold.clients"]
         return hold_ms if may_be_held(self._software, clients) else 0
 
-    def answer_held(self, known: Known, frame: bytes) -> None:
+    def answer_held(self, known: CachedResponse, frame: bytes) -> None:
         """Answer the heartbeat that was held: the same, or what there is to tell by now."""
         self._holds = False
         if self._transport.is_closing():
@@ -331,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             self._broken(route)
             return
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.listen(lambda response: self._send(route, version, head.correlation_id, response))
         elif asyncio.iscoroutine(answer):
             self._task = self._broker.loop.create_task(
@@ -359,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return self._hold(known, frame, held_ms)
 
-    def _hold(self, known: Known, frame: bytes, held_ms: int) -> bool:
+    def _hold(self, known: CachedResponse, frame: bytes, held_ms: int) -> bool:
         """Keep the answer for so long; False where the broker keeps none any more."""
         self._holds = self._broker.holding.hold(self, known, frame, held_ms)
         if self._holds and self._broker.meter is not None:
@@ -442,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
 
-def _may_wait(known: Known, answer: Any) -> None:
+def _may_wait(known: CachedResponse, answer: Any) -> None:
     """Note for how long the answer to this heartbeat may be kept next time."""
     value: Any = known.keep_alive and known.keep_alive.value
     if isinstance(value, ClassicGroup):

@@ -35,7 +35,7 @@ class Filler(Protocol):
         """Go on reading."""
 
 
-class Intake:
+class FrameBufferPool:
     """The buffers of one broker."""
 
     __slots__ = ("_coming", "_free", "_held", "_kept", "_waiting", "most", "shared", "view")

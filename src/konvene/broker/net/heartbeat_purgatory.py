@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING
 
-from konvene.broker.net.response_cache import Known
+from konvene.broker.net.response_cache import CachedResponse
 from konvene.groups.shard import group_of
 from konvene.shard.contract import Outcome
 
@@ -49,12 +49,12 @@ TURN_S = 0.02
 times."""
 
 
-class Holding:
+class HeartbeatPurgatory:
     """The connections that wait for the answer to a heartbeat."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._held: dict[Connection, tuple[Known, bytes, int]] = {}
+        self._held: dict[Connection, tuple[CachedResponse, bytes, int]] = {}
         self._turns: dict[int, dict[Connection, None]] = {}
         """By the turn in which their holds end."""
         self._by_group: dict[str, OrderedDict[Connection, None]] = {}
@@ -78,7 +78,7 @@ class Holding:
         """The members of a group whose heartbeats are held."""
         return {self._held[connection][0].member_id for connection in self._by_group.get(group_id, ())}
 
-    def hold(self, connection: Connection, known: Known, frame: bytes, hold_ms: int) -> bool:
+    def hold(self, connection: Connection, known: CachedResponse, frame: bytes, hold_ms: int) -> bool:
         """Keep the answer to this heartbeat for so long; `release` gives it back to the connection.
 
         False where it is not kept, for the broker stops."""
@@ -104,7 +104,7 @@ class Holding:
         if held is not None:
             connection.answer_held(*held)
 
-    def drop(self, connection: Connection) -> tuple[Known, bytes] | None:
+    def drop(self, connection: Connection) -> tuple[CachedResponse, bytes] | None:
         """Hold its heartbeat no more; what was held."""
         held = self._held.pop(connection, None)
         if held is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOOPBACK = "localhost"
 
 
-class Server:
+class Listener:
     """One listener of a broker. `accept` makes what speaks with a client: by itself a `Connection`."""
 
     def __init__(self, broker: Broker, accept: Callable[[], asyncio.BaseProtocol] | None = None) -> None:

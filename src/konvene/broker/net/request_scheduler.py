@@ -31,7 +31,7 @@ class Asker(Protocol):
         """Decide it now."""
 
 
-class Turns:
+class RequestScheduler:
     """The requests that wait, of each connection at most one."""
 
     __slots__ = ("_goes_on", "_left", "_loop", "_waiting")

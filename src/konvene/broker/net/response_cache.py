@@ -29,7 +29,7 @@ LONGEST = 512
 CORRELATION_ID = slice(8, 12)
 
 
-class Known:
+class CachedResponse:
     """A request that was answered. It is a heartbeat where `coordinator` says whose."""
 
     __slots__ = (
@@ -69,13 +69,13 @@ class Known:
         return not self.is_forgotten and self.coordinator.keep_alive(self.keep_alive, before=before)
 
 
-class Remembered:
+class ResponseCache:
     """The last requests of their kind, by their bytes without the length and the correlation id."""
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[bytes, CachedResponse] = {}
 
     def __repr__(self) -> str:
         return f"<{len(self._known)} requests remembered>"
@@ -83,7 +83,7 @@ class Remembered:
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, frame: bytes) -> Known | None:
+    def find(self, frame: bytes) -> CachedResponse | None:
         """A request that changes nothing, its session prolonged; None: it must be read."""
         known = self._known.get(frame[4:8] + frame[12:])
         return known if known is not None and known.again() else None
@@ -96,7 +96,7 @@ class Remembered:
 
     def heartbeat(
         self, frame: bytes, route: Route, answer: Struct, coordinator: Coordinator, request: Struct
-    ) -> Known | None:
+    ) -> CachedResponse | None:
         """A heartbeat was accepted: the same bytes may be answered alike from now on."""
         keep_alive = coordinator.keeps_alive(request)
         if keep_alive is None:
@@ -106,14 +106,14 @@ class Remembered:
             known.coordinator, known.keep_alive = coordinator, keep_alive
         return known
 
-    def _remember(self, frame: bytes, route: Route, answer: Struct) -> Known | None:
+    def _remember(self, frame: bytes, route: Route, answer: Struct) -> CachedResponse | None:
         if len(frame) > LONGEST:
             return None
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         version = int.from_bytes(frame[6:8], "big")
         kind = route.api.key, getattr(answer, "heartbeat_interval_ms", 0)
-        known = Known(b"".join(route.write(version, 0, answer)), kind)
+        known = CachedResponse(b"".join(route.write(version, 0, answer)), kind)
         self._known[frame[4:8] + frame[12:]] = known
         return known
 

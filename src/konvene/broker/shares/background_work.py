@@ -46,7 +46,7 @@ from konvene.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponseTopic,
 )
 from konvene.runtime.coordinator import Call, Coordinator
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Effect
 from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
 
@@ -124,7 +124,7 @@ class ShareStateWork:
         if not wanted.requests:
             return wanted.response
         overtaken: set[SharePartitionKey] = set()
-        written: Later[tuple[Answers, Any]] = Later()
+        written: Deferred[tuple[Answers, Any]] = Deferred()
 
         def heard(answers: Answers) -> None:
             # At once: a heartbeat in between would have begun with the share partitions once more.
@@ -187,11 +187,11 @@ class ShareStateWork:
 
     def _ask_all(
         self, requests: Sequence[Initialize | Delete], overtaken: set[SharePartitionKey] | None = None
-    ) -> Later[Answers]:
+    ) -> Deferred[Answers]:
         """What the share coordinator says to each; there when all is. Of which something else was asked
         meanwhile is added to `overtaken`."""
         answers: Answers = {}
-        all_there: Later[Answers] = Later()
+        all_there: Deferred[Answers] = Deferred()
 
         def heard(request: Initialize | Delete, answer: Answer) -> None:
             key = request.key

@@ -25,7 +25,7 @@ from konvene.runtime.coordinator import Call
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.shares.share_partition import Served
+    from konvene.broker.shares.share_partition import SharePartitionServer
 
 log = logging.getLogger("konvene.sharing")
 
@@ -56,13 +56,13 @@ class DeadLetters:
     def __repr__(self) -> str:
         return f"<dead letters: {self.written.total()} copied, {len(self._sending)} under way>"
 
-    def send(self, served: Served, letters: Iterable[DeadLetter]) -> None:
+    def send(self, served: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
         """Copy them, and tell the share partition of each when that is done."""
         sending = self._broker.loop.create_task(self._send(served, tuple(letters)))
         self._sending[sending] = None
         sending.add_done_callback(self._sending.pop)
 
-    async def _send(self, served: Served, letters: tuple[DeadLetter, ...]) -> None:
+    async def _send(self, served: SharePartitionServer, letters: tuple[DeadLetter, ...]) -> None:
         for letter in letters:
             self.batches[served.key.group_id] += 1
             try:
@@ -76,7 +76,7 @@ class DeadLetters:
                           served.key, letter.first_offset, letter.last_offset, error)  # fmt: skip
             served.archived(letter)
 
-    async def _queue(self, served: Served) -> Partition:
+    async def _queue(self, served: SharePartitionServer) -> Partition:
         """The partition that the copies go to. Raises `NoQueue`."""
         broker, group_id = self._broker, served.key.group_id
         name: str = broker.group_configs.of(group_id)["errors.deadletterqueue.topic.name"]
@@ -111,7 +111,7 @@ class DeadLetters:
         call = Call(api_version=7, fresh_ids=self._broker.fresh_ids(1))
         await self._broker.catalogue.submit(CreateTopicsRequest(topics=(topic,)), call)
 
-    def _copy(self, queue: Partition, served: Served, letter: DeadLetter) -> None:
+    def _copy(self, queue: Partition, served: SharePartitionServer, letter: DeadLetter) -> None:
         """Write the copies, in as many batches as the topic's `max.message.bytes` asks for."""
         most = queue.max_message_bytes
         batch: list[Record] = []
@@ -126,11 +126,11 @@ class DeadLetters:
             size += more
         self._write(queue, served, batch)
 
-    def _write(self, queue: Partition, served: Served, batch: list[Record]) -> None:
+    def _write(self, queue: Partition, served: SharePartitionServer, batch: list[Record]) -> None:
         queue.produce(build(batch))
         self.written[served.key.group_id] += len(batch)
 
-    def _copies(self, served: Served, letter: DeadLetter) -> Iterator[Record]:
+    def _copies(self, served: SharePartitionServer, letter: DeadLetter) -> Iterator[Record]:
         """One for each offset, as it is to be written; the offset is the source's."""
         now_ms = self._broker.wall_clock_ms()
         wanted = self._broker.group_configs.of(served.key.group_id)
@@ -165,7 +165,9 @@ class DeadLetters:
             sending.cancel()
 
 
-def _headers(served: Served, letter: DeadLetter, offset: int) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(
+    served: SharePartitionServer, letter: DeadLetter, offset: int
+) -> tuple[tuple[str, bytes | None], ...]:
     """Kafka's headers of a dead letter, all of them text."""
     told = {
         "__dlq.errors.topic": served.topic,

@@ -31,7 +31,7 @@ from konvene.delivery.contract import (
 from konvene.delivery.partition import SharePartition
 from konvene.errors import Errors
 from konvene.log.errors import LogError, OffsetOutOfRange
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import Answer, Read, SharePartitionKey, StateAnswer, Write
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Waiting(Protocol):
     def look(self) -> None: ...
 
 
-class Served:
+class SharePartitionServer:
     """One share partition. `failed` is what fetches are told once it cannot be served; None while it can."""
 
     __slots__ = (
@@ -94,7 +94,11 @@ class Served:
     )  # fmt: skip
 
     def __init__(
-        self, broker: Broker, key: SharePartitionKey, partition: Partition, drop: Callable[[Served], None]
+        self,
+        broker: Broker,
+        key: SharePartitionKey,
+        partition: Partition,
+        drop: Callable[[SharePartitionServer], None],
     ) -> None:
         self._broker = broker
         self._drop = drop
@@ -279,9 +283,9 @@ class Served:
 
     # --- acknowledging ---
 
-    def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Later[Told]:
+    def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[Told]:
         """Take what a member says; resolved when it is written."""
-        answer: Later[Told] = Later()
+        answer: Deferred[Told] = Deferred()
         if not self.loaded:
             answer.resolve(self.failed or (Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
             return answer
@@ -311,7 +315,7 @@ class Served:
         if change is not None:
             self._write(change, None)
 
-    def _write(self, change: Change, waiter: Later[Told] | None) -> None:
+    def _write(self, change: Change, waiter: Deferred[Told] | None) -> None:
         if not change.batches and change.start_offset < 0:
             self._written(change, waiter, Answer())
             return
@@ -322,7 +326,7 @@ class Served:
         )  # fmt: skip
         self._broker.share_states.submit(request).listen(lambda answer: self._written(change, waiter, answer))
 
-    def _written(self, change: Change, waiter: Later[Told] | None, answer: Answer) -> None:
+    def _written(self, change: Change, waiter: Deferred[Told] | None, answer: Answer) -> None:
         follow = self.core.finished(change, answer.error)
         if answer.error in GONE:
             self.fail(told(answer))

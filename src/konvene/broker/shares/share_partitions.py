@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from konvene.broker.shares.dead_letters import DeadLetters
-from konvene.broker.shares.share_partition import SHARE_GROUPS, Served, Told
+from konvene.broker.shares.share_partition import SHARE_GROUPS, SharePartitionServer, Told
 from konvene.cluster.features import SHARE_VERSION
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import InFlight
@@ -27,14 +27,14 @@ FAREWELL_S = 1.0
 connection while it closes its share session on another."""
 
 
-class Sharing:
+class SharePartitions:
     """See the top of this file."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.sessions = ShareSessions(broker.config["group.share.max.share.sessions"])
         self.dead_letters = DeadLetters(broker)
-        self.served: dict[SharePartitionKey, Served] = {}
+        self.served: dict[SharePartitionKey, SharePartitionServer] = {}
         self._by_group: dict[str, dict[SharePartitionKey, None]] = {}
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Sharing:
 
     # --- what fetches and acknowledgements ask ---
 
-    def serve(self, key: SharePartitionKey, topic: str) -> Served | Told:
+    def serve(self, key: SharePartitionKey, topic: str) -> SharePartitionServer | Told:
         """The share partition, which may still be loading; or why there is none."""
         served = self.served.get(key)
         if served is not None:
@@ -51,12 +51,12 @@ class Sharing:
         partition = broker.partitions.get(topic, key.partition)
         if partition is None:
             return broker.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION), None
-        served = self.served[key] = Served(broker, key, partition, self._drop)
+        served = self.served[key] = SharePartitionServer(broker, key, partition, self._drop)
         self._by_group.setdefault(key.group_id, {})[key] = None
         served.load()
         return served
 
-    def _drop(self, served: Served) -> None:
+    def _drop(self, served: SharePartitionServer) -> None:
         if self.served.get(served.key) is served:
             del self.served[served.key]
             if self._broker.meter is not None:
@@ -71,7 +71,7 @@ class Sharing:
         served = self.served.get(key)
         return served.core.in_flight() if served is not None and served.loaded else ()
 
-    def of_group(self, group_id: str) -> Iterator[Served]:
+    def of_group(self, group_id: str) -> Iterator[SharePartitionServer]:
         """The share partitions of a group."""
         for key in tuple(self._by_group.get(group_id, ())):
             yield self.served[key]

@@ -28,9 +28,9 @@ from konvene.records.coordinator import SHARE_STATE_RECORDS, Record, decode_reco
 from konvene.records.share_state import ShareSnapshotKey
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.runtime.journal import Journal
-from konvene.runtime.ports import Pair, Speech
+from konvene.runtime.ports import Pair, RecordSerde
 from konvene.shard.contract import Effect
 from konvene.share_state.pruning import CUT
 from konvene.share_state.requests import (
@@ -98,7 +98,7 @@ def _read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, An
             yield entry.offset, entry.timestamp, kept
 
 
-SHARE_STATE_SPEECH = Speech(_encode, _read)
+SHARE_STATE_SPEECH = RecordSerde(_encode, _read)
 
 
 class Asked:
@@ -108,7 +108,7 @@ class Asked:
 
     def __init__(self, request: Request, began_s: float) -> None:
         self.request = request
-        self.answer: Later[Any] = Later()
+        self.answer: Deferred[Any] = Deferred()
         self.began_s = began_s
         self.deadline: float | None = None
 
@@ -116,7 +116,7 @@ class Asked:
         return f"<{type(self.request).__name__} of {self.request.key}>"
 
 
-class ShareStates(Coordinators):
+class ShareCoordinators(Coordinators):
     """Which coordinator has which share partition, and who waits for one."""
 
     def __init__(self, broker: Broker) -> None:
@@ -134,7 +134,7 @@ class ShareStates(Coordinators):
         assert isinstance(coordinator.core, ShareStateShard)
         return coordinator.core
 
-    def submit(self, request: Request) -> Later[Any]:
+    def submit(self, request: Request) -> Deferred[Any]:
         """What the coordinator of its share partition answers: a value of `share_state.requests`."""
         meter = self._broker.meter
         asked = Asked(request, 0.0 if meter is None else meter.now_s)
@@ -144,11 +144,11 @@ class ShareStates(Coordinators):
             self._wait(asked)
         return asked.answer
 
-    def submit_once(self, request: Request) -> Later[Any]:
+    def submit_once(self, request: Request) -> Deferred[Any]:
         """The same for somebody who asks again by himself: the answer, or what is the matter (`Errors`)."""
         coordinator = self.of(str(request.key))
         if coordinator is None:
-            answer: Later[Any] = Later()
+            answer: Deferred[Any] = Deferred()
             answer.resolve(Errors.NOT_COORDINATOR)
             return answer
         return coordinator.submit(request, BROKER)

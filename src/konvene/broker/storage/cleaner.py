@@ -37,13 +37,13 @@ from konvene.log.errors import DamagedLog, LogError
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.storage.cleaner_executor import Way
+    from konvene.broker.storage.cleaner_executor import CleanerExecutor
     from konvene.broker.storage.partitions import Partition
     from konvene.log.cleaner.contract import Task
     from konvene.log.cleaner.selection import Look
     from konvene.log.partition import PartitionLog
 
-__all__ = ["Cleaner", "Cleaning"]
+__all__ = ["Cleaner", "LogCleaner"]
 
 log = logging.getLogger("konvene.cleaner")
 
@@ -59,7 +59,7 @@ class GivenUp(Exception):
     """The log is not any more what was to be cleaned."""
 
 
-class Cleaning:
+class LogCleaner:
     """See the top of this file. One of a broker."""
 
     def __init__(self, broker: Broker) -> None:
@@ -392,7 +392,7 @@ class Cleaning:
                 self._check(partition, of.cleaning is task)  # What fails upon that is no failure.
             raise
 
-    def _way(self, cleaner: Cleaner, task: Task) -> Way:
+    def _way(self, cleaner: Cleaner, task: Task) -> CleanerExecutor:
         from konvene.broker.storage.cleaner_executor import InSlices, WorkerProcess, can_have_processes
 
         broker = self._broker

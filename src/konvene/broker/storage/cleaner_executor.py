@@ -22,7 +22,7 @@ from konvene.log.cleaner.contract import Group, Progress, Stats, Task
 from konvene.log.cleaner.worker_protocol import Pause, Told, line_of, read_told
 from konvene.log.disk.files import Disk
 
-__all__ = ["InSlices", "NoProcess", "Way", "WorkerLost", "WorkerProcess", "can_have_processes"]
+__all__ = ["CleanerExecutor", "InSlices", "NoProcess", "WorkerLost", "WorkerProcess", "can_have_processes"]
 
 MODULE = "konvene.log.cleaner.worker"
 LONGEST_LINE = 1 << 26
@@ -37,7 +37,7 @@ class NoProcess(Exception):
     """The system does not let this process start another one."""
 
 
-class Way(Protocol):
+class CleanerExecutor(Protocol):
     """How cleanings are done, one after the other."""
 
     async def begin(self, task: Task) -> None:

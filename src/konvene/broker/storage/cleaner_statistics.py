@@ -9,7 +9,7 @@ from konvene.log.cleaner.contract import Stats
 if TYPE_CHECKING:
     import asyncio
 
-    from konvene.broker.storage.cleaner_executor import Way
+    from konvene.broker.storage.cleaner_executor import CleanerExecutor
 
 __all__ = ["Cleaner", "Removed", "said"]
 
@@ -26,9 +26,9 @@ class Cleaner:
         self.delay_ms = 0
         """For how long something had waited too long, when it last chose a log."""
         self.dead = False
-        self.way: Way | None = None
+        self.way: CleanerExecutor | None = None
         """Where its present cleaning is done."""
-        self.worker: Way | None = None
+        self.worker: CleanerExecutor | None = None
         self.task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:

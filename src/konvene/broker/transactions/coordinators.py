@@ -20,9 +20,9 @@ from konvene.log.errors import LogError, Refused
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.runtime.journal import Journal
-from konvene.runtime.ports import Speech, one_by_one
+from konvene.runtime.ports import RecordSerde, one_by_one
 from konvene.shard.contract import Effect, Ending
 from konvene.transactions.markers import FETCH_PRODUCER_ID, Markers, MarkersWritten, ProducerIdFetched
 from konvene.transactions.shard import TransactionShard
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.transactions")
 
-TRANSACTION_SPEECH = Speech(encode_transaction_record, one_by_one(decode_transaction_record))
+TRANSACTION_SPEECH = RecordSerde(encode_transaction_record, one_by_one(decode_transaction_record))
 
 AGAIN_S = 0.05
 """When a marker is tried again whose partition was not ready."""
@@ -51,14 +51,14 @@ NOT_READY = frozenset(
 TopicPartition = tuple[str, int]
 
 
-class Transactions(Coordinators):
+class TransactionCoordinators(Coordinators):
     """Which coordinator has which transactional id, and how its transactions end."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker, TRANSACTION_TOPIC)
         self._deliveries: dict[Delivery, None] = {}
         self._fetching: dict[asyncio.Task[None], None] = {}
-        self._awaited: dict[str, dict[Later[None], None]] = {}
+        self._awaited: dict[str, dict[Deferred[None], None]] = {}
 
     def shard_of(self, transactional_id: str) -> TransactionShard | None:
         """The state of an active coordinator."""
@@ -123,14 +123,14 @@ class Transactions(Coordinators):
         for waiting in self._awaited.pop(markers.transactional_id, ()):
             waiting.resolve(None)
 
-    def completed(self, transactional_id: str, within_ms: int) -> Later[None]:
+    def completed(self, transactional_id: str, within_ms: int) -> Deferred[None]:
         """Resolved when the markers of a transaction that ends are written, or when time is up."""
-        waiting: Later[None] = Later()
+        waiting: Deferred[None] = Deferred()
         self._awaited.setdefault(transactional_id, {})[waiting] = None
         self._broker.loop.call_later(within_ms / 1000, self._wait_no_more, transactional_id, waiting)
         return waiting
 
-    def _wait_no_more(self, transactional_id: str, waiting: Later[None]) -> None:
+    def _wait_no_more(self, transactional_id: str, waiting: Deferred[None]) -> None:
         others = self._awaited.get(transactional_id)
         if others is not None and others.pop(waiting, waiting) is None and not others:
             del self._awaited[transactional_id]

@@ -23,7 +23,7 @@ from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from konvene.runtime.coordinator import Call
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -100,7 +100,7 @@ def ask(broker: Broker, writer: Writer, places: list[tuple[str, int]], generatio
 async def _until_known(broker: Broker, asked: AddPartitionsToTxnTransaction, answer: Any) -> Places:
     until = broker.loop.time() + broker.config["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
     while True:
-        errors = _errors(await answer if isinstance(answer, Later) else answer)
+        errors = _errors(await answer if isinstance(answer, Deferred) else answer)
         left_ms = int((until - broker.loop.time()) * 1000)
         ending = Errors.CONCURRENT_TRANSACTIONS in errors.values()
         if asked.verify_only or left_ms <= 0 or not ending:

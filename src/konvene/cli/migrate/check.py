@@ -94,11 +94,11 @@ async def _other(admin: Admin, name: str) -> ConsumerGroup | StreamsGroup:
     from konvene.client.errors import KafkaError
     from konvene.groups.consumer.group import ConsumerGroup
     from konvene.groups.consumer.group import Member as ConsumerMember
-    from konvene.groups.modern.classic_member import ClassicSide
+    from konvene.groups.modern.classic_member import ClassicProtocolMetadata
     from konvene.groups.streams.group import Member as StreamsMember
     from konvene.groups.streams.group import StreamsGroup
 
-    side = ClassicSide(TIMEOUT_MS, ())
+    side = ClassicProtocolMetadata(TIMEOUT_MS, ())
     try:
         told = await admin.describe_group(name)
     except KafkaError as error:

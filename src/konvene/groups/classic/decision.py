@@ -1,6 +1,6 @@
 """A decision about a classic group while it is being made, and the moves that requests share.
 
-A `Step` holds a private copy of the group and collects what follows: replies, timers, the record, the
+A `Decision` holds a private copy of the group and collects what follows: replies, timers, the record, the
 story. Nothing of it is visible until `outcome` hands everything over at once; if a request is refused
 half-way, the step is dropped.
 
@@ -16,7 +16,14 @@ from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.groups.audit_members import came_out, cause_of
 from konvene.groups.classic import log
-from konvene.groups.classic.group import CAN_REBALANCE, ClassicGroup, GroupIs, Member, State, Story
+from konvene.groups.classic.group import (
+    CAN_REBALANCE,
+    ClassicGroup,
+    ClassicGroupSnapshot,
+    Member,
+    RebalanceTrace,
+    State,
+)
 from konvene.groups.classic.subscriptions import topics_of_generation
 from konvene.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from konvene.messages.sync_group import SyncGroupResponse
@@ -57,7 +64,7 @@ def join_refused(error: Errors, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
-class Step:
+class Decision:
     """One decision. `group` is a copy that nobody else sees yet."""
 
     __slots__ = ("context", "group", "records", "replies", "timers", "why")
@@ -74,7 +81,7 @@ class Step:
         return Outcome(
             tuple(self.replies),
             tuple(self.records),
-            (GroupIs(self.group),),
+            (ClassicGroupSnapshot(self.group),),
             tuple(self.timers),
             (),
             tuple(self.why),
@@ -136,7 +143,7 @@ class Step:
         if self.group.state is State.COMPLETING_REBALANCE:
             self.tell(SUPERSEDED)
         told = cause_of(kind, now, member, reason=reason)
-        story = self.group.story or Story(now, ())
+        story = self.group.story or RebalanceTrace(now, ())
         self.group.story = replace(story, causes=(*story.causes, told))
 
     def tell(self, state: str) -> None:

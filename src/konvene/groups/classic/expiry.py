@@ -5,7 +5,7 @@ A key that no longer means anything (the member is gone, the rebalance is over) 
 
 from __future__ import annotations
 
-from konvene.groups.classic.decision import Step, initial_delay_ms, join_key
+from konvene.groups.classic.decision import Decision, initial_delay_ms, join_key
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.log import REBALANCE_DUE_MS
 from konvene.shard import causes
@@ -17,7 +17,7 @@ def session_expired(known: ClassicGroup | None, member_id: str, context: Context
     if known is None:
         return NOTHING
     if member_id in known.pending_joins:
-        step = Step(known, context)
+        step = Decision(known, context)
         step.group.drop(member_id)
         if known.state is State.PREPARING_REBALANCE and step.group.all_joined:
             step.complete_join()
@@ -28,7 +28,7 @@ def session_expired(known: ClassicGroup | None, member_id: str, context: Context
     waits = member.join_waiter is not None or member.sync_waiter is not None
     if waits and not member.is_new:
         return NOTHING
-    step = Step(known, context)
+    step = Decision(known, context)
     step.cause(causes.SESSION_EXPIRED, member)
     step.remove(member)
     step.close_ranks()
@@ -47,7 +47,7 @@ def join_timed_out(known: ClassicGroup | None, context: Context) -> Outcome:
     """Time to join is up. The first rebalance of a group goes on waiting while members keep coming."""
     if known is None or known.state is not State.PREPARING_REBALANCE:
         return NOTHING
-    step = Step(known, context)
+    step = Decision(known, context)
     group = step.group
     if group.was_empty and group.member_added and group.initial_remaining_ms > 0:
         group.member_added = False
@@ -66,7 +66,7 @@ def sync_timed_out(known: ClassicGroup | None, context: Context) -> Outcome:
         return NOTHING
     if not known.pending_syncs:
         return NOTHING
-    step = Step(known, context)
+    step = Decision(known, context)
     for member_id in sorted(known.pending_syncs):
         member = known.members[member_id]
         step.cause(causes.SYNC_TIMEOUT, member)

@@ -14,7 +14,7 @@ which answer, who has been handed a member id and not used it, which causes have
 forgets the waiting room, as Kafka's does.
 
 `Member` is a value. `ClassicGroup` is changed only as a private copy within a decision; the copy then
-becomes the state by way of `GroupIs`.
+becomes the state by way of `ClassicGroupSnapshot`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RebalanceTrace:
     """What is to be told of a rebalance under way."""
 
     started_ms: int
@@ -115,7 +115,7 @@ class ClassicGroup:
     member_added: bool = False
     initial_delay_ms: int = 0
     initial_remaining_ms: int = 0
-    story: Story | None = None
+    story: RebalanceTrace | None = None
     protocol_counts: Counter[str] = field(default_factory=Counter)
     waiting: int = 0
     """How many members wait for the answer to their JoinGroup."""
@@ -238,7 +238,7 @@ def in_hash_order(names: Collection[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupIs:
+class ClassicGroupSnapshot:
     """The soft record of classic groups: the group is now this, waiting room included."""
 
     group: ClassicGroup

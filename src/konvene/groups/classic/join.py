@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from konvene.errors import Errors
 from konvene.groups.classic import log
-from konvene.groups.classic.decision import Step, join_refused, session_key
+from konvene.groups.classic.decision import Decision, join_refused, session_key
 from konvene.groups.classic.group import ClassicGroup, Member, Protocols, State
 from konvene.groups.classic.subscriptions import read_subscription, topics_of_generation
 from konvene.messages.join_group import JoinGroupRequest
@@ -47,7 +47,7 @@ def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context
     config = context.config
     if known is None and request.member_id:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
-    step = Step(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
+    step = Decision(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
     group = step.group
     if not _has_room(group, request.member_id, config["group.max.size"]):
         step.reply(context.waiter, join_refused(Errors.GROUP_MAX_SIZE_REACHED))
@@ -88,7 +88,7 @@ def _has_room(group: ClassicGroup, member_id: str, most: int) -> bool:
     return True
 
 
-def _join_new(step: Step, request: JoinGroupRequest) -> None:
+def _join_new(step: Decision, request: JoinGroupRequest) -> None:
     group, context = step.group, step.context
     instance_id = request.group_instance_id
     stem = instance_id if instance_id is not None else context.client_id
@@ -109,7 +109,7 @@ def _join_new(step: Step, request: JoinGroupRequest) -> None:
         _add(step, request, member_id)
 
 
-def _join_known(step: Step, request: JoinGroupRequest) -> None:
+def _join_known(step: Decision, request: JoinGroupRequest) -> None:
     group = step.group
     if request.member_id in group.pending_joins:
         if request.group_instance_id is not None:
@@ -135,7 +135,7 @@ def _join_known(step: Step, request: JoinGroupRequest) -> None:
         step.reply(step.context.waiter, step.joined_response(member))
 
 
-def _add(step: Step, request: JoinGroupRequest, member_id: str) -> None:
+def _add(step: Decision, request: JoinGroupRequest, member_id: str) -> None:
     group, context = step.group, step.context
     member = Member(
         member_id,
@@ -158,7 +158,7 @@ def _add(step: Step, request: JoinGroupRequest, member_id: str) -> None:
     step.rebalance_or_go_on()
 
 
-def _update(step: Step, request: JoinGroupRequest, member: Member) -> None:
+def _update(step: Decision, request: JoinGroupRequest, member: Member) -> None:
     """The member as it comes back, waiting for its answer."""
     if member.join_waiter is not None and member.join_waiter != step.context.waiter:
         # The same member asks again on another connection; the older question is not left open.
@@ -178,7 +178,7 @@ def _update(step: Step, request: JoinGroupRequest, member: Member) -> None:
     )
 
 
-def _replace_static(step: Step, request: JoinGroupRequest, old: Member, member_id: str) -> None:
+def _replace_static(step: Decision, request: JoinGroupRequest, old: Member, member_id: str) -> None:
     """A static member is back under a new member id: same place, same assignment (KIP-345)."""
     group = step.group
     fenced = Errors.FENCED_INSTANCE_ID
@@ -220,7 +220,7 @@ def _take_place(group: ClassicGroup, old: Member, member_id: str) -> Member:
     return new
 
 
-def _keep_generation(step: Step, member: Member, old_member_id: str) -> None:
+def _keep_generation(step: Decision, member: Member, old_member_id: str) -> None:
     """No rebalance: the new id is written down and the member hears the generation that stands.
 
     What it reads may be something else than before: from here on, as after a restart, that is kept."""

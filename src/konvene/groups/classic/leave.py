@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konvene.errors import Errors
-from konvene.groups.classic.decision import Step, session_key
+from konvene.groups.classic.decision import Decision, session_key
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from konvene.shard import causes
@@ -18,7 +18,7 @@ def leave(known: ClassicGroup | None, request: LeaveGroupRequest, context: Conte
     leaving = identities(request, context)
     if known is None:
         return _answer(context, tuple(_answered(m, Errors.UNKNOWN_MEMBER_ID) for m in leaving))
-    step = Step(known, context)
+    step = Decision(known, context)
     answers = tuple(_answered(identity, _take_out(step, identity)) for identity in leaving)
     if any(a.error_code == Errors.NONE for a in answers):
         _close_ranks(step)
@@ -32,7 +32,7 @@ def identities(request: LeaveGroupRequest, context: Context) -> tuple[MemberIden
     return request.members
 
 
-def _take_out(step: Step, identity: MemberIdentity) -> Errors:
+def _take_out(step: Decision, identity: MemberIdentity) -> Errors:
     group = step.group
     if not identity.member_id and identity.group_instance_id is not None:
         holder = group.instances.get(identity.group_instance_id)
@@ -54,22 +54,22 @@ def _take_out(step: Step, identity: MemberIdentity) -> Errors:
     return Errors.NONE
 
 
-def _with_id_only(step: Step, member_id: str) -> Member:
+def _with_id_only(step: Decision, member_id: str) -> Member:
     """Who was handed an id and gives it back, as far as it is known."""
     return Member(member_id, None, step.context.client_id, step.context.client_host, 0, 0, "", ())
 
 
-def _kind(step: Step, member: Member) -> str:
+def _kind(step: Decision, member: Member) -> str:
     """A member leaves by itself from its own client; anybody else is an administrator."""
     return causes.MEMBER_LEFT if member.client_id == step.context.client_id else causes.REMOVED_BY_ADMIN
 
 
-def _remove(step: Step, member: Member, kind: str, reason: str | None) -> None:
+def _remove(step: Decision, member: Member, kind: str, reason: str | None) -> None:
     step.cause(kind, member, reason)
     step.remove(member)
 
 
-def _close_ranks(step: Step) -> None:
+def _close_ranks(step: Decision) -> None:
     """Whoever left: a group that has a generation makes another one, also when only an id was given back."""
     if step.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
         step.start_rebalance()

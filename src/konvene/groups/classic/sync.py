@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from konvene.errors import Errors
-from konvene.groups.classic.decision import Step
+from konvene.groups.classic.decision import Decision
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from konvene.shard.contract import Context, Outcome
@@ -26,7 +26,7 @@ def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     if known.state is State.PREPARING_REBALANCE:
         raise GroupError(Errors.REBALANCE_IN_PROGRESS)
-    step = Step(known, context)
+    step = Decision(known, context)
     step.synced(member.member_id)
     if known.state is State.STABLE:
         step.reply(context.waiter, step.assignment_response(member))

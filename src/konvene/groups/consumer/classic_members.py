@@ -23,13 +23,13 @@ from konvene.groups.classic.join import (
 )
 from konvene.groups.classic.subscriptions import CONSUMER, Subscription, read_subscription, write_assignment
 from konvene.groups.consumer import conversion, log
-from konvene.groups.consumer.current_assignment import NOBODY, Current, MemberState, Partitions
-from konvene.groups.consumer.decision import Step, join_key, sync_key
+from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment, MemberState, Partitions
+from konvene.groups.consumer.decision import Decision, join_key, sync_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.leave import fence
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import reconcile, retarget
-from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.conversion import DISABLED, classic_member, farewell
 from konvene.groups.modern.group import static_member
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -62,7 +62,7 @@ def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> 
     wants_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
     if unknown and instance_id is None and wants_id:
         return Outcome((Reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id)),))
-    step = Step(group, context)
+    step = Decision(group, context)
     holder = group.static_member(instance_id)
     replaced = None
     downgrade = holder is not None and conversion.may_downgrade(group, [holder], context, replaced=True)
@@ -128,12 +128,12 @@ def _updated(old: Member, request: JoinGroupRequest, said: Subscription, context
         said.topics,
         "",
         old.assignor,
-        ClassicSide(request.session_timeout_ms, protocols),
+        ClassicProtocolMetadata(request.session_timeout_ms, protocols),
         old.current,
     )
 
 
-def _subscribe(step: Step, old: Member, new: Member, *, is_new: bool) -> bool:
+def _subscribe(step: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
     """Write down what the member said, and move the epoch if it reads other topics; whether it does."""
     names_changed = old.topics != new.topics
     if new != old:
@@ -158,7 +158,7 @@ def _owned(said: Subscription, topics: Topics) -> Partitions:
 
 
 def _come_back_classic(
-    step: Step, holder: Member, member: Member, owned: Partitions, *, changed: bool
+    step: Decision, holder: Member, member: Member, owned: Partitions, *, changed: bool
 ) -> Outcome:
     """The last member of the new protocol is back with the classic one: so is the group."""
     group = step.group
@@ -192,7 +192,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
     name, metadata = member.classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    step = Step(group, context)
+    step = Decision(group, context)
     state = member.current.state
     if group.assignment_epoch > member.current.epoch and state is not MemberState.UNREVOKED_PARTITIONS:
         # Who owes a revocation joins again when it has revoked; all others are to join at once.
@@ -218,7 +218,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context) -> Outcome:
     """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
     member: Member = classic_member(group, request)
-    step = Step(group, context)
+    step = Decision(group, context)
     step.arm_session(member)
     if _is_alone(group) and not _is_closed(context):
         see_topics(step, member, member, bump=False)
@@ -235,7 +235,7 @@ def _is_alone(group: ConsumerGroup) -> bool:
     return group.classic_members == len(group.members)
 
 
-def _has_to_rejoin(step: Step, member: Member) -> bool:
+def _has_to_rejoin(step: Decision, member: Member) -> bool:
     """Whether there is a new target, or something to revoke, or all that it waits for is free.
 
     Where members of the classic protocol are alone, a join is all that a target can be computed for, and a
@@ -250,7 +250,7 @@ def _has_to_rejoin(step: Step, member: Member) -> bool:
     return current.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member, current)
 
 
-def _waits(group: ConsumerGroup, member: Member, current: Current) -> bool:
+def _waits(group: ConsumerGroup, member: Member, current: CurrentAssignment) -> bool:
     return any(
         partition not in current.assigned.get(topic, ()) and group.owner_epoch(topic, partition) != NOBODY
         for topic, partitions in group.targets.get(member.member_id, {}).items()
@@ -264,6 +264,6 @@ def _waits(group: ConsumerGroup, member: Member, current: Current) -> bool:
 def leave(group: ConsumerGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
     """Decide a LeaveGroup, of members of either protocol. However many go, the epoch moves once."""
     answer, gone = farewell(group, request, context)
-    step = Step(group, context)
+    step = Decision(group, context)
     step.reply(context.waiter, answer)
     return fence(step, gone)

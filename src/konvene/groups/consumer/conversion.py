@@ -37,12 +37,12 @@ from konvene.groups.classic.subscriptions import (
     write_assignment,
 )
 from konvene.groups.consumer import log
-from konvene.groups.consumer.current_assignment import Current, MemberState, Partitions
-from konvene.groups.consumer.decision import Step
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState, Partitions
+from konvene.groups.consumer.decision import Decision
 from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.modern import conversion
-from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.conversion import BOTH_WAYS, UPGRADE, Blocker
 from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import GroupError
@@ -58,9 +58,9 @@ def _policy(context: Context) -> str:
 # --- an empty group --------------------------------------------------------------------------------
 
 
-def replaced_empty(classic: ClassicGroup, context: Context) -> Step:
+def replaced_empty(classic: ClassicGroup, context: Context) -> Decision:
     """A new consumer group in the place of a classic one that nobody is in."""
-    step = Step(ConsumerGroup(classic.group_id), context)
+    step = Decision(ConsumerGroup(classic.group_id), context)
     step.let_go_of_classic(classic)
     return step
 
@@ -68,14 +68,14 @@ def replaced_empty(classic: ClassicGroup, context: Context) -> Step:
 # --- classic to consumer ---------------------------------------------------------------------------
 
 
-def upgraded(classic: ClassicGroup, context: Context) -> Step:
+def upgraded(classic: ClassicGroup, context: Context) -> Decision:
     """The group as a consumer group. Raises GROUP_ID_NOT_FOUND where it must stay what it is."""
     _check_upgrade(classic, context)
     records = [classic_log.tombstone(classic.group_id), *_records(classic, context)]
     private: dict[str, Any] = {}
     for record in records[1:]:
         log.replay(private, record)
-    step = Step(private[classic.group_id], context)
+    step = Decision(private[classic.group_id], context)
     conversion.take_over(step, classic)
     step.records = records
     return step
@@ -163,8 +163,8 @@ def _member(
         said.topics,
         "",
         None,
-        ClassicSide(member.session_timeout_ms, member.protocols),
-        Current(MemberState.STABLE, epoch, epoch, assigned),
+        ClassicProtocolMetadata(member.session_timeout_ms, member.protocols),
+        CurrentAssignment(MemberState.STABLE, epoch, epoch, assigned),
     )
 
 
@@ -180,7 +180,7 @@ def may_downgrade(
 
 
 def downgraded(
-    step: Step, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
+    step: Decision, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
 ) -> Outcome:
     """The group as a classic one, without who leaves, or with `joining` in the place of who leaves.
 

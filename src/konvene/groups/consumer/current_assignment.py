@@ -46,7 +46,7 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class CurrentAssignment:
     """What a member has, at which epoch."""
 
     state: MemberState = MemberState.STABLE
@@ -59,7 +59,7 @@ class Current:
         """Whether it is all that the member was meant to have at this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
-    def at(self, epoch: int) -> Current:
+    def at(self, epoch: int) -> CurrentAssignment:
         """The same at this epoch; the one before is remembered, for a member that did not hear of it."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
@@ -76,9 +76,9 @@ class Target:
     """The epoch of a partition's owner; `NOBODY` if it is free."""
 
 
-def advance(
-    current: Current, target: Target, owned: Partitions | None, *, subscription_changed: bool
-) -> Current:
+def next_assignment(
+    current: CurrentAssignment, target: Target, owned: Partitions | None, *, subscription_changed: bool
+) -> CurrentAssignment:
     """The next step; the very same value where there is none.
 
     `owned`: what the member says it owns, None where it does not say. Raises FENCED_MEMBER_EPOCH for a member
@@ -100,10 +100,12 @@ def advance(
             return _reconciled(current, target, owned, target.epoch)
 
 
-def _reconciled(current: Current, target: Target, owned: Partitions | None, epoch: int) -> Current:
+def _reconciled(
+    current: CurrentAssignment, target: Target, owned: Partitions | None, epoch: int
+) -> CurrentAssignment:
     """The whole step. The member stays at `epoch` while it owes a revocation."""
     if has_it_all(current, target.partitions, target.subscribed):
-        return Current(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
+        return CurrentAssignment(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = {
         (topic, p)
         for topic, partitions in target.partitions.items()
@@ -128,10 +130,10 @@ def _reconciled(current: Current, target: Target, owned: Partitions | None, epoc
     for topic, partition in sorted(parts.granted):
         kept.setdefault(topic, {})[partition] = target.epoch
     state = MemberState.UNRELEASED_PARTITIONS if parts.waits else MemberState.STABLE
-    return Current(state, target.epoch, current.epoch, kept)
+    return CurrentAssignment(state, target.epoch, current.epoch, kept)
 
 
-def has_it_all(current: Current, wanted: Partitions, subscribed: Container[Uuid]) -> bool:
+def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Container[Uuid]) -> bool:
     """Seen at a glance: the member has the target and nothing else, as most do at most rebalances."""
     assigned = current.assigned
     if current.pending_revocation or len(assigned) != len(wanted):
@@ -146,7 +148,9 @@ def has_it_all(current: Current, wanted: Partitions, subscribed: Container[Uuid]
     return True
 
 
-def _without_unsubscribed(current: Current, target: Target, owned: Partitions | None) -> Current:
+def _without_unsubscribed(
+    current: CurrentAssignment, target: Target, owned: Partitions | None
+) -> CurrentAssignment:
     """Only what the member does not read any more goes; the target is as it was."""
     gone = {topic: p for topic, p in current.assigned.items() if topic not in target.subscribed}
     if not gone:

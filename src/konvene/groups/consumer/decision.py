@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from konvene.groups.assignors import OFFERED, Assignor
 from konvene.groups.consumer import log
-from konvene.groups.consumer.current_assignment import Current, MemberState
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.modern.decision import EpochStep, revocation_key, session_key
+from konvene.groups.modern.decision import ModernDecision, revocation_key, session_key
 from konvene.shard import causes
 from konvene.shard.contract import Context, Disarm
 
-__all__ = ["Step", "join_key", "revocation_key", "session_key", "sync_key"]
+__all__ = ["Decision", "join_key", "revocation_key", "session_key", "sync_key"]
 
 
 def join_key(group_id: str, member_id: str) -> tuple[str, str, str]:
@@ -32,7 +32,7 @@ def offered(context: Context) -> Mapping[str, Assignor]:
     return context.assignors or OFFERED
 
 
-class Step(EpochStep[ConsumerGroup]):
+class Decision(ModernDecision[ConsumerGroup]):
     """One decision about one group."""
 
     group_type: ClassVar[str] = "consumer"
@@ -75,7 +75,7 @@ class Step(EpochStep[ConsumerGroup]):
         self.metadata_hash = metadata_hash
         self.record(log.group_record(self.group.group_id, self.epoch, metadata_hash))
 
-    def settle(self, member: Member, current: Current) -> Member:
+    def settle(self, member: Member, current: CurrentAssignment) -> Member:
         """The member has something else now. It has a time limit while it owes a revocation."""
         group_id = self.group.group_id
         self.record(log.current_record(group_id, member.member_id, current))

@@ -28,10 +28,10 @@ from functools import lru_cache
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
-from konvene.groups.consumer.current_assignment import NOBODY, Current, Partitions
-from konvene.groups.modern.classic_member import ClassicSide
-from konvene.groups.modern.group import EpochGroup
-from konvene.groups.modern.rebalance_trace import Story
+from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment, Partitions
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
+from konvene.groups.modern.group import ModernGroup
+from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.shard.image import Topics
 
 FIRST_EPOCH = 1
@@ -70,10 +70,10 @@ class Member:
     regex: str = ""
     """What it subscribes to beside them; empty: nothing."""
     assignor: str | None = None
-    classic: ClassicSide | None = None
-    current: Current = field(default_factory=Current)
+    classic: ClassicProtocolMetadata | None = None
+    current: CurrentAssignment = field(default_factory=CurrentAssignment)
 
-    def having(self, current: Current) -> Member:
+    def having(self, current: CurrentAssignment) -> Member:
         """The same member, who has this now."""
         return Member(
             self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host,
@@ -95,7 +95,7 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class Soft:
+class SoftState:
     """What a coordinator knows of a group beside its log; a restart may forget it."""
 
     seen: Topics | None = None
@@ -104,7 +104,7 @@ class Soft:
     """Somebody finds out what the expressions match."""
     computing: int = 0
     """The epoch for which a target is being computed elsewhere; 0: none is."""
-    story: Story | None = None
+    story: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
@@ -113,7 +113,7 @@ class Soft:
 
 
 @dataclass(slots=True)
-class ConsumerGroup(EpochGroup[Member]):
+class ConsumerGroup(ModernGroup[Member]):
     """A consumer group. Changed by `log.replay` alone."""
 
     group_id: str
@@ -139,7 +139,7 @@ class ConsumerGroup(EpochGroup[Member]):
     classic_members: int = 0
     classic_protocols: Counter[str] = field(default_factory=Counter)
     """How many members of the classic protocol support which of its assignors."""
-    soft: Soft = field(default_factory=Soft)
+    soft: SoftState = field(default_factory=SoftState)
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when it had all of the target at hand. As soft as `soft`."""
 
@@ -221,12 +221,12 @@ class ConsumerGroup(EpochGroup[Member]):
             if not counter[name]:
                 del counter[name]
 
-    def _claim(self, member_id: str, current: Current) -> None:
+    def _claim(self, member_id: str, current: CurrentAssignment) -> None:
         for epochs in (current.assigned, current.pending_revocation):
             for topic, partitions in epochs.items():
                 self.owners.setdefault(topic, {}).update(dict.fromkeys(partitions, member_id))
 
-    def _release(self, member_id: str, current: Current) -> None:
+    def _release(self, member_id: str, current: CurrentAssignment) -> None:
         for epochs in (current.assigned, current.pending_revocation):
             for topic, partitions in epochs.items():
                 held = self.owners.get(topic)

@@ -27,8 +27,8 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.consumer import conversion, log
-from konvene.groups.consumer.current_assignment import Current, Epochs, Partitions
-from konvene.groups.consumer.decision import Step, offered, session_key
+from konvene.groups.consumer.current_assignment import CurrentAssignment, Epochs, Partitions
+from konvene.groups.consumer.decision import Decision, offered, session_key
 from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
 from konvene.groups.consumer.heartbeat_fast_path import follow
 from konvene.groups.consumer.leave import leave
@@ -37,7 +37,7 @@ from konvene.groups.consumer.targets import reconcile, retarget
 from konvene.groups.heartbeat_intervals import told_interval_ms
 from konvene.groups.modern.group import (
     LEAVE_STATIC,
-    Settled,
+    CachedHeartbeat,
     check_room,
     fenced,
     known_member,
@@ -138,16 +138,16 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
 # --- admit -----------------------------------------------------------------------------------------
 
 
-def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Step:
+def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Decision:
     """The group, made or converted where somebody joins it."""
     group_id, joins = request.group_id, request.member_epoch == JOIN
     known = groups.get(group_id)
     if isinstance(known, ConsumerGroup):
-        return Step(known, context)
+        return Decision(known, context)
     if known is None:
         if not joins:
             raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
-        return Step(ConsumerGroup(group_id), context)
+        return Decision(ConsumerGroup(group_id), context)
     if not joins or not isinstance(known, ClassicGroup):
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     if known.state is ClassicState.EMPTY:
@@ -156,7 +156,7 @@ def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Cont
 
 
 def _admit(
-    step: Step, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Partitions | None
+    step: Decision, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Partitions | None
 ) -> tuple[Member, str | None]:
     """The member as it is so far, and the id of the one whose place it takes."""
     group, instance_id, joins = step.group, request.instance_id, request.member_epoch == JOIN
@@ -230,7 +230,7 @@ def _updated(old: Member, request: ConsumerGroupHeartbeatRequest, context: Conte
     return Member(old.member_id, *given, None, old.current)
 
 
-def _subscribe(step: Step, old: Member, new: Member, *, is_new: bool) -> bool:
+def _subscribe(step: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
     """Write down what the member said, and move the epoch if that matters; whether it reads other topics."""
     names_changed = old.topics != new.topics
     if new is not old:
@@ -247,7 +247,7 @@ def _subscribe(step: Step, old: Member, new: Member, *, is_new: bool) -> bool:
     return names_changed or regex_changed
 
 
-def _prefers_another(step: Step, old: Member, new: Member) -> bool:
+def _prefers_another(step: Decision, old: Member, new: Member) -> bool:
     """Whether most members prefer another assignor now."""
     default = next(iter(offered(step.context)))
     before = step.group.preferred_assignor() or default
@@ -258,7 +258,7 @@ def _prefers_another(step: Step, old: Member, new: Member) -> bool:
 
 
 def _answer(
-    step: Step, request: ConsumerGroupHeartbeatRequest, old: Member, new: Member
+    step: Decision, request: ConsumerGroupHeartbeatRequest, old: Member, new: Member
 ) -> ConsumerGroupHeartbeatResponse:
     says_all = (
         request.rebalance_timeout_ms != -1
@@ -287,7 +287,7 @@ def has_to_wait(member: Member, epoch: int, assignment_epoch: int) -> bool:
     return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)
 
 
-def _assignment(current: Current) -> Assignment:
+def _assignment(current: CurrentAssignment) -> Assignment:
     return Assignment(
         topic_partitions=tuple(
             TopicPartitions(topic_id=topic, partitions=tuple(sorted(current.assigned[topic])))
@@ -301,7 +301,7 @@ def _assignment(current: Current) -> Assignment:
 
 def same_again(
     group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, context: Context
-) -> tuple[Settled, tuple[Arm | Disarm, ...]] | None:
+) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
     if group is None or group.epoch != group.assignment_epoch or group.regex_users:
         return None
@@ -314,4 +314,4 @@ def same_again(
         return None
     timeout_ms = context.group_configs.of(group.group_id)["consumer.session.timeout.ms"]
     key = session_key(group.group_id, member.member_id)
-    return Settled(group, member), (Arm(key, timeout_ms),)
+    return CachedHeartbeat(group, member), (Arm(key, timeout_ms),)

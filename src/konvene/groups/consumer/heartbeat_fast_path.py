@@ -23,12 +23,12 @@ from typing import Any
 from konvene.groups.assignors.contract import NOTHING
 from konvene.groups.classic.decision import session_key
 from konvene.groups.consumer import log
-from konvene.groups.consumer.current_assignment import Current, MemberState, has_it_all
+from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState, has_it_all
 from konvene.groups.consumer.decision import revocation_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.targets import Reads
 from konvene.groups.heartbeat_intervals import told_interval_ms
-from konvene.groups.modern.rebalance_trace import SoftIs
+from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -66,8 +66,8 @@ def follow(group: Any, request: ConsumerGroupHeartbeatRequest, context: Context)
     is_last = soft.story is not None and len(group.behind) <= 1
     if is_last or not has_it_all(current, target, Reads(member.topics, context.topics)):
         return None
-    there = Current(MemberState.STABLE, epoch, current.epoch, current.assigned)
-    reached = SoftIs(group.group_id, soft, {member.member_id: context.now_ms})
+    there = CurrentAssignment(MemberState.STABLE, epoch, current.epoch, current.assigned)
+    reached = SoftStateRecord(group.group_id, soft, {member.member_id: context.now_ms})
     return Outcome(
         replies,
         (log.current_record(group.group_id, member.member_id, there),),

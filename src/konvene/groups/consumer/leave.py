@@ -19,7 +19,7 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.consumer import conversion, log
 from konvene.groups.consumer.current_assignment import MemberState
-from konvene.groups.consumer.decision import Step, session_key
+from konvene.groups.consumer.decision import Decision, session_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.subscriptions import hash_of, names_without
 from konvene.groups.heartbeat_intervals import grace_ms
@@ -39,7 +39,7 @@ Groups = MutableMapping[str, Any]
 def leave(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
     """A heartbeat at epoch -1 or -2. Raises `GroupError`."""
     group = consumer_group(groups, request.group_id)
-    step = Step(group, context)
+    step = Decision(group, context)
     if request.instance_id is None:
         member = known_member(group, request.member_id)
     else:
@@ -63,7 +63,7 @@ def consumer_group(groups: Groups, group_id: str) -> ConsumerGroup:
     return group
 
 
-def _set_aside(step: Step, member: Member) -> None:
+def _set_aside(step: Decision, member: Member) -> None:
     """It keeps what it has; when it is back, under another id, it has had it from the beginning."""
     assigned = {topic: dict.fromkeys(epochs, 0) for topic, epochs in member.current.assigned.items()}
     current = replace(member.current, epoch=LEAVE_STATIC, assigned=assigned, pending_revocation={})
@@ -72,7 +72,7 @@ def _set_aside(step: Step, member: Member) -> None:
     step.timers.append(Disarm(step.revocation_key(member)))
 
 
-def fence(step: Step, gone: Sequence[Gone]) -> Outcome:
+def fence(step: Decision, gone: Sequence[Gone]) -> Outcome:
     """These members go, at one stroke. `step` has the replies already."""
     if not gone:
         return step.outcome()
@@ -150,12 +150,12 @@ def _expired(group: Any, member_id: str, context: Context, kind: str) -> Outcome
     member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
     if member is None:
         return NOTHING
-    return fence(Step(group, context), [(member, kind, None)])
+    return fence(Decision(group, context), [(member, kind, None)])
 
 
 def loaded(group: ConsumerGroup, context: Context) -> Outcome:
     """After a restart each member has its session, and its time to revoke, from the beginning."""
-    step = Step(group, context)
+    step = Decision(group, context)
     for member in group.members.values():
         step.arm_session(member)
         owes = member.current.state is MemberState.UNREVOKED_PARTITIONS

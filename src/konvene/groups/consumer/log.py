@@ -19,7 +19,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.current_assignment import Current, Epochs, MemberState, Partitions
+from konvene.groups.consumer.current_assignment import CurrentAssignment, Epochs, MemberState, Partitions
 from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member, Resolved, topic_names
 from konvene.groups.modern.classic_member import from_metadata, to_metadata
 from konvene.records.consumer import (
@@ -46,7 +46,7 @@ Groups = MutableMapping[str, Any]
 
 _STATES = {state.value: state for state in MemberState}
 
-LEFT = Current(epoch=-1, previous_epoch=-1)
+LEFT = CurrentAssignment(epoch=-1, previous_epoch=-1)
 """What a member has whose record of it is gone."""
 
 
@@ -94,7 +94,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
     return Record(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=told))
 
 
-def current_record(group_id: str, member_id: str, current: Current) -> Record:
+def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
     """What a member has."""
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     value = ConsumerGroupCurrentMemberAssignmentValue(
@@ -195,12 +195,16 @@ def _member(groups: Groups, key: ConsumerGroupMemberMetadataKey, value: Any) -> 
     if value is not None:
         group = _group(groups, key.group_id)
         known = group.members.get(key.member_id)
-        group.put(_read_member(key.member_id, value, known.current if known is not None else Current()))
+        group.put(
+            _read_member(key.member_id, value, known.current if known is not None else CurrentAssignment())
+        )
     elif (there := _known(groups, key.group_id)) is not None:
         there.drop(key.member_id)
 
 
-def _read_member(member_id: str, value: ConsumerGroupMemberMetadataValue, current: Current) -> Member:
+def _read_member(
+    member_id: str, value: ConsumerGroupMemberMetadataValue, current: CurrentAssignment
+) -> Member:
     return Member(
         member_id,
         value.instance_id,
@@ -247,8 +251,8 @@ def _current(groups: Groups, key: ConsumerGroupCurrentMemberAssignmentKey, value
         there.have(known, LEFT)
 
 
-def _read_current(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
-    return Current(
+def _read_current(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
+    return CurrentAssignment(
         _STATES.get(value.state, MemberState.UNKNOWN),
         value.member_epoch,
         value.previous_member_epoch,

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.groups.consumer import log, regex
-from konvene.groups.consumer.decision import Step
+from konvene.groups.consumer.decision import Decision
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
 from konvene.groups.consumer.work import RESOLVE_REGEXES, RegexesResolved, RegexesToResolve
 from konvene.shard import causes
@@ -42,7 +42,7 @@ def _topic_hash(topic: Topic) -> int:
     return topic_hash(topic.name, topic.id, topic.racks or ((),) * topic.partitions)
 
 
-def hash_with(step: Step, old: Member, new: Member, resolved: dict[str, Resolved] | None = None) -> int:
+def hash_with(step: Decision, old: Member, new: Member, resolved: dict[str, Resolved] | None = None) -> int:
     """The group's hash with `new` in the place of `old`."""
     group = step.group
     if _reads_the_same(group, old, new) and step.soft.seen is step.context.topics:
@@ -83,7 +83,7 @@ def names_without(group: ConsumerGroup, gone: Iterable[Member]) -> set[str]:
     return found
 
 
-def see_topics(step: Step, old: Member, new: Member, *, bump: bool) -> bool:
+def see_topics(step: Decision, old: Member, new: Member, *, bump: bool) -> bool:
     """Move the epoch if the subscription did, or if topics are not what they were; whether it has moved."""
     context = step.context
     if not bump and step.soft.seen is context.topics:
@@ -103,7 +103,7 @@ def see_topics(step: Step, old: Member, new: Member, *, bump: bool) -> bool:
 # --- expressions -----------------------------------------------------------------------------------
 
 
-def see_regex(step: Step, old: Member, new: Member) -> tuple[bool, bool]:
+def see_regex(step: Decision, old: Member, new: Member) -> tuple[bool, bool]:
     """Whether the member's expression changed, and whether it is known what the new one matches."""
     group = step.group
     if old.regex == new.regex:
@@ -121,7 +121,7 @@ def see_regex(step: Step, old: Member, new: Member) -> tuple[bool, bool]:
     return True, known
 
 
-def refresh(step: Step, old: Member, new: Member) -> None:
+def refresh(step: Decision, old: Member, new: Member) -> None:
     """Have the group's expressions resolved, if it is time."""
     group, context = step.group, step.context
     users = set(group.regex_users)
@@ -160,7 +160,7 @@ def resolved(group: ConsumerGroup | None, answer: RegexesResolved, context: Cont
     """It was found what expressions match. The epoch moves if that is news."""
     if group is None:
         return NOTHING
-    step = Step(group, context)
+    step = Decision(group, context)
     step.remember(resolving=False)
     changed = False
     names = set(group.subscribers)

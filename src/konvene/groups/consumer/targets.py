@@ -26,8 +26,8 @@ from konvene.groups.assignors import (
 )
 from konvene.groups.assignors.contract import NOTHING
 from konvene.groups.consumer import log
-from konvene.groups.consumer.current_assignment import Partitions, Target, advance
-from konvene.groups.consumer.decision import Step, offered
+from konvene.groups.consumer.current_assignment import Partitions, Target, next_assignment
+from konvene.groups.consumer.decision import Decision, offered
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.shard.contract import NOTHING as NO_OUTCOME
@@ -42,7 +42,7 @@ milliseconds with the built-in assignors."""
 Members = dict[str, tuple[Member, Partitions]]
 
 
-def retarget(step: Step, old: Member, new: Member, *, replaced: str | None = None) -> Partitions:
+def retarget(step: Decision, old: Member, new: Member, *, replaced: str | None = None) -> Partitions:
     """What the member is meant to have, by a new target if it is time for one.
 
     `replaced`: the member whose place it takes. Raises `GroupError` where the assignor has no answer."""
@@ -80,7 +80,7 @@ def computed(group: ConsumerGroup | None, answer: AssignmentComputed, context: C
     """A target that was computed elsewhere is there."""
     if group is None or group.soft.computing != answer.epoch:
         return NO_OUTCOME
-    step = Step(group, context)
+    step = Decision(group, context)
     step.remember(computing=0)
     given = answer.given
     if isinstance(given, PartitionAssignorError) or not given.keys() <= group.members.keys():
@@ -100,7 +100,7 @@ def preferred(
     return on_offer.get(group.preferred_assignor(old, new) or "") or next(iter(on_offer.values()))
 
 
-def _is_time(step: Step) -> bool:
+def _is_time(step: Decision) -> bool:
     last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["consumer.assignment.interval.ms"]
     # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
     waits = last_ms <= step.context.now_ms < last_ms + interval_ms
@@ -150,14 +150,14 @@ def ids_of(names: Iterable[str], topics: Topics) -> frozenset[Uuid]:
     return frozenset(topics.by_name[name].id for name in names if name in topics.by_name)
 
 
-def _write(step: Step, member_id: str, before: Partitions | None, given: GroupAssignment) -> None:
+def _write(step: Decision, member_id: str, before: Partitions | None, given: GroupAssignment) -> None:
     """The record of a member's target, if it is another one."""
     mine = given.get(member_id, NOTHING)
     if before is None or (mine is not before and mine != before):
         step.record(log.target_record(step.group.group_id, member_id, mine))
 
 
-def _at(step: Step) -> None:
+def _at(step: Decision) -> None:
     """The target is that of the group's epoch."""
     step.assignment_epoch = step.epoch
     step.record(log.assignment_record(step.group.group_id, step.epoch, step.context.now_ms))
@@ -181,7 +181,12 @@ class Reads:
 
 
 def reconcile(
-    step: Step, member: Member, target: Partitions, owned: Partitions | None, *, subscription_changed: bool
+    step: Decision,
+    member: Member,
+    target: Partitions,
+    owned: Partitions | None,
+    *,
+    subscription_changed: bool,
 ) -> Member:
     """The member's next step towards its target, if there is one."""
     epoch = step.assignment_epoch
@@ -190,7 +195,7 @@ def reconcile(
     group = step.group
     reads = Reads(group.topics_of(member), step.context.topics)
     towards = Target(epoch, target, reads, group.owner_epoch)
-    current = advance(member.current, towards, owned, subscription_changed=subscription_changed)
+    current = next_assignment(member.current, towards, owned, subscription_changed=subscription_changed)
     if current == member.current:
         return member
     return step.settle(member, current)

@@ -46,7 +46,7 @@ from konvene.groups.history.modern import (
     changed_members,
     key_of,
 )
-from konvene.groups.streams.current_assignment import Current
+from konvene.groups.streams.current_assignment import CurrentAssignment
 from konvene.groups.streams.decision import settled_state
 from konvene.groups.streams.group import NO_EPOCH, Member, State, StreamsGroup
 from konvene.groups.streams.log import replay
@@ -66,7 +66,7 @@ from konvene.shard import causes
 
 __all__ = ["StreamsHistory"]
 
-NOWHERE = Current()
+NOWHERE = CurrentAssignment()
 NO_TASK = (0, 0, 0)
 """In no role."""
 

@@ -20,12 +20,12 @@ from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import ClassicGroup, Member
 from konvene.groups.classic.subscriptions import STREAM, read_subscription
-from konvene.groups.consumer.decision import Step as ConsumerStep
+from konvene.groups.consumer.decision import Decision as ConsumerStep
 from konvene.groups.consumer.targets import retarget as retarget_partitions
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.classic.tasks import read
 from konvene.groups.streams.classic.user_data import Task
-from konvene.groups.streams.decision import Step as StreamsStep
+from konvene.groups.streams.decision import Decision as StreamsStep
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.targets import retarget as retarget_tasks
 from konvene.messages import consumer_group_heartbeat as consumer_wire

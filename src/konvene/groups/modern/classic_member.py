@@ -8,14 +8,14 @@ from konvene.records.consumer import ClassicMemberMetadata, ClassicProtocol
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicSide:
+class ClassicProtocolMetadata:
     """Its session, and what it said as it joined last: the assignors that it supports, each with metadata."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
-def to_metadata(side: ClassicSide | None) -> ClassicMemberMetadata | None:
+def to_metadata(side: ClassicProtocolMetadata | None) -> ClassicMemberMetadata | None:
     """As the log keeps it."""
     if side is None:
         return None
@@ -25,10 +25,10 @@ def to_metadata(side: ClassicSide | None) -> ClassicMemberMetadata | None:
     )
 
 
-def from_metadata(kept: ClassicMemberMetadata | None) -> ClassicSide | None:
+def from_metadata(kept: ClassicMemberMetadata | None) -> ClassicProtocolMetadata | None:
     """Of what the log keeps."""
     if kept is None:
         return None
-    return ClassicSide(
+    return ClassicProtocolMetadata(
         kept.session_timeout_ms, tuple((each.name, bytes(each.metadata)) for each in kept.supported_protocols)
     )

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from konvene.errors import Errors
 from konvene.groups.audit_members import cause_of
 from konvene.groups.classic import log as classic_log
-from konvene.groups.classic.decision import Step as ClassicStep
+from konvene.groups.classic.decision import Decision as ClassicStep
 from konvene.groups.classic.decision import join_refused, session_key
-from konvene.groups.classic.group import ClassicGroup, Story
+from konvene.groups.classic.group import ClassicGroup, RebalanceTrace
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.leave import identities
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM, topics_of_generation
-from konvene.groups.modern.decision import EpochStep
+from konvene.groups.modern.decision import ModernDecision
 from konvene.groups.modern.group import known_member, static_member
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -89,7 +89,7 @@ def classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGro
 
 
 def downgraded(
-    step: EpochStep[Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
+    step: ModernDecision[Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
 ) -> Outcome:
     """The group goes on as this one. `step` has the tombstones of all that it was."""
     group, context = step.group, step.context
@@ -103,7 +103,7 @@ def downgraded(
     for classic_member in classic.members.values():
         moved.arm_session(classic_member)
     step.causes.insert(0, cause_of(causes.DOWNGRADED, context.now_ms, leaving[0]))
-    moved.group.story = Story(context.now_ms, tuple(step.causes))
+    moved.group.story = RebalanceTrace(context.now_ms, tuple(step.causes))
     if rebalance:
         moved.start_rebalance()
     else:
@@ -134,7 +134,7 @@ def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> 
     return member
 
 
-def take_over(step: EpochStep[Any], classic: ClassicGroup, old: Collection[str] = ()) -> None:
+def take_over(step: ModernDecision[Any], classic: ClassicGroup, old: Collection[str] = ()) -> None:
     """The members of a classic group go on in another kind: who waits is told to come back, and each has its
     session.
 

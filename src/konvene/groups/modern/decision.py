@@ -22,12 +22,12 @@ from konvene.groups.audit_members import Named, came_out, cause_of
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.decision import join_key, session_key, sync_key
 from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.modern.rebalance_trace import SoftIs, Story
+from konvene.groups.modern.rebalance_trace import RebalanceTrace, SoftStateRecord
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Effect, Outcome, Rebalance, Reply, Waiter
 
-__all__ = ["EpochStep", "revocation_key", "session_key"]
+__all__ = ["ModernDecision", "revocation_key", "session_key"]
 
 
 def revocation_key(group_id: str, member_id: str) -> tuple[str, str, str]:
@@ -57,7 +57,7 @@ class Group(Protocol):
 G = TypeVar("G", bound=Group)
 
 
-class EpochStep(ABC, Generic[G]):
+class ModernDecision(ABC, Generic[G]):
     """One decision about one group."""
 
     group_type: ClassVar[str]
@@ -92,10 +92,10 @@ class EpochStep(ABC, Generic[G]):
 
     def outcome(self) -> Outcome:
         self._tell()
-        soft: tuple[SoftIs, ...] = ()
+        soft: tuple[SoftStateRecord, ...] = ()
         reported = self._reported()
         if self.soft is not self.group.soft or reported or (self.settled and self.soft.story is not None):
-            soft = (SoftIs(self.group.group_id, self.soft, self._reached(), reported),)
+            soft = (SoftStateRecord(self.group.group_id, self.soft, self._reached(), reported),)
         return Outcome(
             tuple(self.replies), tuple(self.records), soft, tuple(self.timers), tuple(self.effects),
             tuple(self.why),
@@ -147,22 +147,24 @@ class EpochStep(ABC, Generic[G]):
         """The state of the group now that all members have what they are meant to have."""
         return self.stable
 
-    def _targeted(self, story: Story) -> Story:
+    def _targeted(self, story: RebalanceTrace) -> RebalanceTrace:
         """The story, with what the new target moves, where that is counted."""
         return story
 
     def _tell(self) -> None:
         """One row where the epoch moved, and one when all members have what they are meant to have."""
         group, now = self.group, self.context.now_ms
-        story: Story | None = self.soft.story
+        story: RebalanceTrace | None = self.soft.story
         if self.epoch == group.epoch and story is None and not self.causes:
             return
         size = self._size()
         if self.epoch > group.epoch:
-            self._row(self.epoch, self.assigning if size else self.empty, Story(now, tuple(self.causes)))
-            story = (story or Story(now)).with_causes(self.causes) if size else None
+            self._row(
+                self.epoch, self.assigning if size else self.empty, RebalanceTrace(now, tuple(self.causes))
+            )
+            story = (story or RebalanceTrace(now)).with_causes(self.causes) if size else None
         elif self._moved_without_epoch():
-            self._row(self.epoch, group.state, Story(now, tuple(self.causes)))  # type: ignore[attr-defined]
+            self._row(self.epoch, group.state, RebalanceTrace(now, tuple(self.causes)))  # type: ignore[attr-defined]
         if story is not None and self.assignment_epoch > group.assignment_epoch:
             story = self._targeted(replace(story, targeted_ms=now))
         touched = bool(self.settled or self.gone) and self.epoch == self.assignment_epoch
@@ -193,7 +195,7 @@ class EpochStep(ABC, Generic[G]):
         before += sum(m in behind for m in self.gone if m not in self.settled)
         return len(behind) - before + len(self.settled) - len(reached)
 
-    def _row(self, epoch: int, state: str, story: Story, *, is_over: bool = False) -> None:
+    def _row(self, epoch: int, state: str, story: RebalanceTrace, *, is_over: bool = False) -> None:
         members: list[RebalancedMember] = []
         protocol = None
         if is_over:

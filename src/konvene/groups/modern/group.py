@@ -37,7 +37,7 @@ class Member(Protocol):
 M = TypeVar("M", bound=Member)
 
 
-class EpochGroup(ABC, Generic[M]):
+class ModernGroup(ABC, Generic[M]):
     """The books of members. The fields are those of each kind's own dataclass."""
 
     __slots__ = ()
@@ -145,7 +145,7 @@ class EpochGroup(ABC, Generic[M]):
 # --- who may speak ---------------------------------------------------------------------------------
 
 
-def known_member(group: EpochGroup[M], member_id: str) -> M:
+def known_member(group: ModernGroup[M], member_id: str) -> M:
     """The member of that id. Raises UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
@@ -155,7 +155,7 @@ def known_member(group: EpochGroup[M], member_id: str) -> M:
     return member
 
 
-def static_member(group: EpochGroup[M], member_id: str, instance_id: str) -> M:
+def static_member(group: ModernGroup[M], member_id: str, instance_id: str) -> M:
     """The member of that name. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where it has another id."""
     holder = group.static_member(instance_id)
     if holder is None:
@@ -188,7 +188,9 @@ def fenced(kind: str, epoch: int, known: int) -> GroupError:
     )
 
 
-def check_room(kind: str, group: EpochGroup[Any], most: int, member_id: str, instance_id: str | None) -> None:
+def check_room(
+    kind: str, group: ModernGroup[Any], most: int, member_id: str, instance_id: str | None
+) -> None:
     """Whether one more may join. Raises GROUP_MAX_SIZE_REACHED."""
     if instance_id in group.instances or len(group.members) < most or member_id in group.members:
         return
@@ -201,14 +203,14 @@ def check_room(kind: str, group: EpochGroup[Any], most: int, member_id: str, ins
 # --- the common heartbeat --------------------------------------------------------------------------
 
 
-class Settled:
+class CachedHeartbeat:
     """What an accepted heartbeat of a settled member rests on: as long as it is there, the same again.
 
     Of what a group knows beside its log that is the `basis`: that a rebalance is over is nothing to tell."""
 
     __slots__ = ("assignment_epoch", "epoch", "group", "member", "soft")
 
-    def __init__(self, group: EpochGroup[Any], member: Member) -> None:
+    def __init__(self, group: ModernGroup[Any], member: Member) -> None:
         self.group = group
         self.member = member
         self.epoch = group.epoch

@@ -17,7 +17,7 @@ MOST_CAUSES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RebalanceTrace:
     """What is to be told of a rebalance under way."""
 
     started_ms: int
@@ -28,7 +28,7 @@ class Story:
     moved: tuple[int, ...] = ()
     """How much the targets since have moved, in each role; empty: that is not counted."""
 
-    def with_causes(self, causes: Sequence[Cause]) -> Story:
+    def with_causes(self, causes: Sequence[Cause]) -> RebalanceTrace:
         """With more of them, as long as there is room."""
         room = max(MOST_CAUSES - len(self.causes), 0)
         left_out = self.causes_left_out + max(len(causes) - room, 0)
@@ -36,7 +36,7 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class SoftIs:
+class SoftStateRecord:
     """The soft record of a group whose coordinator assigns."""
 
     group_id: str
@@ -48,7 +48,7 @@ class SoftIs:
     """What members say of how far they have come, in a streams group; None of who is gone."""
 
 
-def take(group: Any, record: SoftIs) -> None:
+def take(group: Any, record: SoftStateRecord) -> None:
     """What the group keeps beside the log is now this."""
     before, after = group.soft.story, record.soft.story
     group.soft = record.soft

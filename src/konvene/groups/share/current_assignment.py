@@ -18,7 +18,7 @@ STABLE = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class CurrentAssignment:
     """What a member has, and since which epoch."""
 
     epoch: int = 0
@@ -31,12 +31,17 @@ class Current:
         return self.epoch == epoch and self.state == STABLE
 
 
-def advance(
-    current: Current, epoch: int, target: Partitions, reads: Container[Uuid], *, subscription_changed: bool
-) -> Current:
+def next_assignment(
+    current: CurrentAssignment,
+    epoch: int,
+    target: Partitions,
+    reads: Container[Uuid],
+    *,
+    subscription_changed: bool,
+) -> CurrentAssignment:
     """What the member has next; `reads`: the topics that exist and to which it subscribes."""
     if epoch != current.epoch:
-        return Current(epoch, current.epoch, _of_these(target, reads))
+        return CurrentAssignment(epoch, current.epoch, _of_these(target, reads))
     if subscription_changed:
         return replace(current, assigned=_of_these(target, reads))
     return current

@@ -6,20 +6,20 @@ from typing import ClassVar
 
 from konvene.groups.assignors.contract import Assignor
 from konvene.groups.assignors.share.table import assignor_of
-from konvene.groups.modern.decision import EpochStep, session_key
+from konvene.groups.modern.decision import ModernDecision, session_key
 from konvene.groups.share import log
-from konvene.groups.share.current_assignment import Current
+from konvene.groups.share.current_assignment import CurrentAssignment
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.state_topics import StateTopics
 from konvene.shard.contract import Context, Disarm
 
-__all__ = ["TIDY", "Step", "session_key"]
+__all__ = ["TIDY", "Decision", "session_key"]
 
 TIDY = ("share-state",)
 """The timer of the whole shard by which lists are compared with the topics that exist."""
 
 
-class Step(EpochStep[ShareGroup]):
+class Decision(ModernDecision[ShareGroup]):
     """One decision about one group."""
 
     group_type: ClassVar[str] = "share"
@@ -55,7 +55,7 @@ class Step(EpochStep[ShareGroup]):
         self.assignment_epoch = self.epoch
         self.record(log.assignment_record(self.group.group_id, self.epoch, 0))
 
-    def settle(self, member: Member, current: Current) -> Member:
+    def settle(self, member: Member, current: CurrentAssignment) -> Member:
         """The member has something else now."""
         self.record(log.current_record(self.group.group_id, member.member_id, current))
         self.settled[member.member_id] = current

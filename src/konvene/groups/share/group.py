@@ -21,13 +21,13 @@ from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.group import FIRST_EPOCH
-from konvene.groups.modern.group import EpochGroup
-from konvene.groups.modern.rebalance_trace import Story
-from konvene.groups.share.current_assignment import Current, Partitions
+from konvene.groups.modern.group import ModernGroup
+from konvene.groups.modern.rebalance_trace import RebalanceTrace
+from konvene.groups.share.current_assignment import CurrentAssignment, Partitions
 from konvene.groups.share.state_topics import StateTopics
 from konvene.shard.image import Topics
 
-__all__ = ["FIRST_EPOCH", "Member", "ShareGroup", "Soft", "State"]
+__all__ = ["FIRST_EPOCH", "Member", "ShareGroup", "SoftState", "State"]
 
 
 class State(StrEnum):
@@ -48,14 +48,14 @@ class Member:
     client_host: str = ""
     topics: frozenset[str] = frozenset()
     """The names that it subscribes to."""
-    current: Current = field(default_factory=Current)
+    current: CurrentAssignment = field(default_factory=CurrentAssignment)
 
     @property
     def instance_id(self) -> None:
         """There are no static members."""
         return None
 
-    def having(self, current: Current) -> Member:
+    def having(self, current: CurrentAssignment) -> Member:
         """The same member, who has this now."""
         return Member(self.member_id, self.rack_id, self.client_id, self.client_host, self.topics, current)
 
@@ -65,7 +65,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Soft:
+class SoftState:
     """What a coordinator knows of a group beside its log; a restart may forget it."""
 
     seen: Topics | None = None
@@ -74,7 +74,7 @@ class Soft:
     """When the share coordinator was asked to begin with partitions of a topic, where no answer is there."""
     computing: int = 0
     """The epoch for which a target is being computed elsewhere; 0: none is."""
-    story: Story | None = None
+    story: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
@@ -83,7 +83,7 @@ class Soft:
 
 
 @dataclass(slots=True)
-class ShareGroup(EpochGroup[Member]):
+class ShareGroup(ModernGroup[Member]):
     """A share group. Changed by `log.replay` alone."""
 
     group_id: str
@@ -101,7 +101,7 @@ class ShareGroup(EpochGroup[Member]):
     state_topics: StateTopics = field(default_factory=StateTopics)
     behind: set[str] = field(default_factory=set)
     """Members that are not at the assignment's epoch."""
-    soft: Soft = field(default_factory=Soft)
+    soft: SoftState = field(default_factory=SoftState)
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when it had all of the target at hand. As soft as `soft`."""
 
@@ -146,8 +146,8 @@ class ShareGroup(EpochGroup[Member]):
         """What one has, others may have as well: nothing is counted of it."""
         return True
 
-    def _claim(self, member_id: str, current: Current) -> None:
+    def _claim(self, member_id: str, current: CurrentAssignment) -> None:
         """Nothing is anybody's alone."""
 
-    def _release(self, member_id: str, current: Current) -> None:
+    def _release(self, member_id: str, current: CurrentAssignment) -> None:
         """Nothing was."""

@@ -18,10 +18,10 @@ from konvene.errors import Errors
 from konvene.groups.consumer.group import topic_names
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.heartbeat_intervals import told_interval_ms
-from konvene.groups.modern.group import Settled, check_room, fenced, known_member
+from konvene.groups.modern.group import CachedHeartbeat, check_room, fenced, known_member
 from konvene.groups.share import log
-from konvene.groups.share.current_assignment import Current
-from konvene.groups.share.decision import Step, session_key
+from konvene.groups.share.current_assignment import CurrentAssignment
+from konvene.groups.share.decision import Decision, session_key
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.initialize import assignment_lacks_some, initialize, is_beginning
 from konvene.groups.share.leave import leave
@@ -76,7 +76,7 @@ def _invalid(message: str) -> GroupError:
 
 def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
     """A heartbeat that is no farewell."""
-    step = Step(_group(groups, request), context)
+    step = Decision(_group(groups, request), context)
     check_room("share", step.group, context.config["group.share.max.size"], request.member_id, None)
     old = _admit(step, request)
     new = _updated(old, request, context)
@@ -107,7 +107,7 @@ def _group(groups: Groups, request: ShareGroupHeartbeatRequest) -> ShareGroup:
     return ShareGroup(group_id)
 
 
-def _admit(step: Step, request: ShareGroupHeartbeatRequest) -> Member:
+def _admit(step: Decision, request: ShareGroupHeartbeatRequest) -> Member:
     """The member as it is so far, if it may be at its epoch. With 0 it comes back, and it may always."""
     member_id, epoch = request.member_id, request.member_epoch
     if epoch == JOIN:
@@ -143,7 +143,7 @@ def _updated(old: Member, request: ShareGroupHeartbeatRequest, context: Context)
     return Member(old.member_id, *given, old.current)
 
 
-def _subscribe(step: Step, old: Member, new: Member) -> tuple[bool, Collection[str]]:
+def _subscribe(step: Decision, old: Member, new: Member) -> tuple[bool, Collection[str]]:
     """Write down what the member said, and move the epoch if that matters, or if topics are not what they
     were, or share partitions have come; whether it has moved, and what the group reads now."""
     group, context = step.group, step.context
@@ -176,7 +176,7 @@ def _subscribe(step: Step, old: Member, new: Member) -> tuple[bool, Collection[s
 
 
 def _answer(
-    step: Step, request: ShareGroupHeartbeatRequest, old: Member, new: Member
+    step: Decision, request: ShareGroupHeartbeatRequest, old: Member, new: Member
 ) -> ShareGroupHeartbeatResponse:
     says_all = request.subscribed_topic_names is not None
     told = None
@@ -207,7 +207,7 @@ def waits(group: ShareGroup, member: Member) -> bool:
     return has_to_wait(member, group.epoch, group.assignment_epoch) or is_beginning(group)
 
 
-def _assignment(current: Current) -> Assignment:
+def _assignment(current: CurrentAssignment) -> Assignment:
     return Assignment(
         topic_partitions=tuple(
             TopicPartitions(topic_id=topic, partitions=tuple(sorted(current.assigned[topic])))
@@ -222,7 +222,7 @@ def _assignment(current: Current) -> Assignment:
 
 def same_again(
     group: ShareGroup | None, request: ShareGroupHeartbeatRequest, context: Context
-) -> tuple[Settled, tuple[Arm | Disarm, ...]] | None:
+) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
     if group is None or group.epoch != group.assignment_epoch or is_beginning(group):
         return None
@@ -234,4 +234,4 @@ def same_again(
     if assignment_lacks_some(group, context.topics):
         return None
     timeout_ms = context.group_configs.of(group.group_id)["share.session.timeout.ms"]
-    return Settled(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)
+    return CachedHeartbeat(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)

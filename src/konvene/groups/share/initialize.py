@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.share.decision import TIDY, Step
+from konvene.groups.share.decision import TIDY, Decision
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.state_topics import Listed, Some, by_topic, keys
 from konvene.groups.share.work import (
@@ -43,7 +43,7 @@ from konvene.share_state.requests import Delete, Initialize
 RESET = -1
 
 
-def initialize(step: Step, names: Collection[str]) -> None:
+def initialize(step: Decision, names: Collection[str]) -> None:
     """Have what these topics lack begun with, unless that was asked for a moment ago."""
     found = missing(step, names)
     state = step.state_topics.not_begun(_left_over(step))
@@ -61,7 +61,7 @@ def initialize(step: Step, names: Collection[str]) -> None:
     step.remember(asked_ms={**step.soft.asked_ms, **dict.fromkeys(found, step.context.now_ms)})
 
 
-def missing(step: Step, names: Collection[str]) -> Listed:
+def missing(step: Decision, names: Collection[str]) -> Listed:
     """The partitions of these topics that the group neither has nor has just asked for."""
     state, known = step.state_topics, step.context.topics.by_name
     found: dict[Uuid, Some] = {}
@@ -79,14 +79,14 @@ def missing(step: Step, names: Collection[str]) -> Listed:
     return found
 
 
-def _was_just_asked(step: Step, topic: Uuid) -> bool:
+def _was_just_asked(step: Decision, topic: Uuid) -> bool:
     """Whether the answer of the share coordinator is still to be waited for."""
     asked_ms = step.soft.asked_ms.get(topic)
     retry_ms: int = step.context.config["group.share.initialize.retry.interval.ms"]
     return asked_ms is not None and asked_ms <= step.context.now_ms < asked_ms + retry_ms
 
 
-def _left_over(step: Step) -> Listed:
+def _left_over(step: Decision) -> Listed:
     """What a crash left on the list of what begins though the group has it: its offset was to be altered."""
     state = step.state_topics
     return {
@@ -96,7 +96,7 @@ def _left_over(step: Step) -> Listed:
     }
 
 
-def _start_offset(step: Step, topic: Uuid, partition: int) -> int:
+def _start_offset(step: Decision, topic: Uuid, partition: int) -> int:
     """See the top of this file."""
     state = step.state_topics
     if topic in state.initialized:
@@ -135,7 +135,7 @@ def initialized(group: ShareGroup | None, news: StateInitialized, context: Conte
     """The share coordinator has begun with partitions, or could not."""
     if group is None:
         return _heard(context)
-    step = Step(group, context)
+    step = Decision(group, context)
     done, failed = by_topic(news.done, context.topics), by_topic(news.failed, context.topics)
     before = step.state_topics
     begun = {t: some for t, some in done.items() if t in context.topics.by_id and t not in before.deleting}
@@ -152,7 +152,7 @@ def deleted(group: ShareGroup | None, news: StateDeleted, context: Context) -> O
     """The share coordinator has forgotten topics."""
     if group is None:
         return _heard(context)
-    step = Step(group, context)
+    step = Decision(group, context)
     after = step.state_topics.ended(news.topics)
     if after != step.state_topics:
         step.keep_state(after)
@@ -178,7 +178,7 @@ def _let_go(groups: Collection[object], left: Topics, context: Context) -> Outco
         if isinstance(group, ShareGroup):
             state = group.state_topics.left_by(left)
             if state is not group.state_topics:
-                step = Step(group, context)
+                step = Decision(group, context)
                 step.keep_state(state)
                 records += step.records
     return Outcome(records=tuple(records))

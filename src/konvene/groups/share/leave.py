@@ -14,7 +14,7 @@ from konvene.errors import Errors
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.heartbeat_intervals import grace_ms
 from konvene.groups.modern.group import known_member
-from konvene.groups.share.decision import Step, session_key
+from konvene.groups.share.decision import Decision, session_key
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.work import GROUP_EMPTY, MEMBER_GONE, MEMBER_LEFT
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -27,7 +27,7 @@ Groups = MutableMapping[str, Any]
 
 def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
     """A heartbeat at epoch -1. Raises `GroupError`."""
-    step = Step(share_group(groups, request.group_id), context)
+    step = Decision(share_group(groups, request.group_id), context)
     member = known_member(step.group, request.member_id)
     step.reply(
         context.waiter,
@@ -46,7 +46,7 @@ def share_group(groups: Groups, group_id: str) -> ShareGroup:
     return group
 
 
-def _fence(step: Step, member: Member, kind: str, effect: str) -> Outcome:
+def _fence(step: Decision, member: Member, kind: str, effect: str) -> Outcome:
     """The member goes. `step` has the reply already."""
     group = step.group
     step.cause(kind, member)
@@ -64,7 +64,7 @@ def session_expired(group: ShareGroup, member_id: str, context: Context) -> Outc
     member = group.members.get(member_id)
     if member is None:
         return NOTHING
-    return _fence(Step(group, context), member, causes.SESSION_EXPIRED, MEMBER_GONE)
+    return _fence(Decision(group, context), member, causes.SESSION_EXPIRED, MEMBER_GONE)
 
 
 def disconnected(group: ShareGroup, member_id: str, context: Context) -> Outcome:
@@ -80,7 +80,7 @@ def disconnected(group: ShareGroup, member_id: str, context: Context) -> Outcome
 
 def loaded(group: ShareGroup, context: Context) -> Outcome:
     """After a restart each member has its session from the beginning."""
-    step = Step(group, context)
+    step = Decision(group, context)
     for member_id in group.members:
         step.arm_session(member_id)
     return step.outcome()

@@ -18,7 +18,7 @@ from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.group import topic_names
-from konvene.groups.share.current_assignment import Current, Partitions
+from konvene.groups.share.current_assignment import CurrentAssignment, Partitions
 from konvene.groups.share.group import FIRST_EPOCH, Member, ShareGroup
 from konvene.groups.share.state_topics import Listed, Some, StateTopics
 from konvene.records.coordinator import Record
@@ -44,7 +44,7 @@ from konvene.records.share import (
 Groups = MutableMapping[str, Any]
 """All groups of a shard, of whatever kind."""
 
-LEFT = Current(epoch=-1, previous_epoch=-1)
+LEFT = CurrentAssignment(epoch=-1, previous_epoch=-1)
 """What a member has whose record of it is gone."""
 
 
@@ -82,7 +82,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
     return Record(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=told))
 
 
-def current_record(group_id: str, member_id: str, current: Current) -> Record:
+def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
     """What a member has."""
     key = ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     value = ShareGroupCurrentMemberAssignmentValue(
@@ -177,7 +177,7 @@ def _member(groups: Groups, key: ShareGroupMemberMetadataKey, value: Any) -> Non
                 value.client_id,
                 value.client_host,
                 topic_names(value.subscribed_topic_names),
-                known.current if known is not None else Current(),
+                known.current if known is not None else CurrentAssignment(),
             )
         )
     elif (there := _known(groups, key.group_id)) is not None:
@@ -202,7 +202,7 @@ def _target(groups: Groups, key: ShareGroupTargetAssignmentMemberKey, value: Any
 def _current(groups: Groups, key: ShareGroupCurrentMemberAssignmentKey, value: Any) -> None:
     if value is not None:
         group = _group(groups, key.group_id)
-        current = Current(
+        current = CurrentAssignment(
             value.member_epoch, value.previous_member_epoch, _read(value.assigned_partitions), value.state
         )
         member = group.members.get(key.member_id)

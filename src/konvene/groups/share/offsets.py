@@ -14,7 +14,7 @@ from typing import Any
 
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
-from konvene.groups.share.decision import Step
+from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.leave import share_group
 from konvene.groups.share.state_topics import Some, by_topic, keys
@@ -55,7 +55,7 @@ NOTHING_TO_DELETE = "There is no offset information to delete."
 def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Context) -> Outcome:
     """Begin with an AlterShareGroupOffsets: answered with `OffsetsToAlter`. A group may be made by it."""
     try:
-        step = Step(_to_alter(groups, request.group_id), context)
+        step = Decision(_to_alter(groups, request.group_id), context)
     except GroupError as refused:
         response = AlterShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToAlter(response)),))
@@ -86,7 +86,7 @@ def _to_alter(groups: Groups, group_id: str) -> ShareGroup:
 
 
 def _altered_topic(
-    step: Step, topic: AlterShareGroupOffsetsRequestTopic, offsets: dict[SharePartitionKey, int]
+    step: Decision, topic: AlterShareGroupOffsetsRequestTopic, offsets: dict[SharePartitionKey, int]
 ) -> AlterShareGroupOffsetsResponseTopic:
     known = step.context.topics.by_name.get(topic.topic_name)
     answers: dict[int, AlterShareGroupOffsetsResponsePartition] = {}
@@ -118,7 +118,7 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
     except GroupError as refused:
         response = DeleteShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToDelete(response)),))
-    step = Step(group, context)
+    step = Decision(group, context)
     going: dict[Uuid, Some] = {}
     refused_topics: list[DeleteShareGroupOffsetsResponseTopic] = []
     for name in dict.fromkeys(topic.topic_name for topic in request.topics):
@@ -154,7 +154,7 @@ def begin_deletion(groups: Groups, request: BeginDeletion, context: Context) -> 
         return Outcome((Reply(context.waiter, StateToDelete(request.group_id, ())),))
     if not group.is_empty:
         raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)
-    step = Step(group, context)
+    step = Decision(group, context)
     going = group.state_topics.partitions(group.group_id, context.topics)
     after = group.state_topics.whole_end(context.topics)
     if after != group.state_topics:

@@ -20,8 +20,8 @@ from konvene.groups.assignors.contract import (
 from konvene.groups.consumer.targets import HEAVY, Reads, ids_of
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.groups.share import log
-from konvene.groups.share.current_assignment import Partitions, advance
-from konvene.groups.share.decision import Step
+from konvene.groups.share.current_assignment import Partitions, next_assignment
+from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import Member
 from konvene.shard.contract import Effect, Outcome
 from konvene.shard.errors import GroupError
@@ -29,7 +29,7 @@ from konvene.shard.errors import GroupError
 Members = dict[str, tuple[Member, Partitions]]
 
 
-def retarget(step: Step, new: Member) -> Partitions:
+def retarget(step: Decision, new: Member) -> Partitions:
     """What the member is meant to have, by a new target if it is time for one.
 
     Raises `GroupError` where the assignor has no answer."""
@@ -57,7 +57,7 @@ def retarget(step: Step, new: Member) -> Partitions:
     return given.get(new.member_id, NOTHING)
 
 
-def computed(step: Step, answer: AssignmentComputed) -> Outcome:
+def computed(step: Decision, answer: AssignmentComputed) -> Outcome:
     """A target that was computed elsewhere is there."""
     group, given = step.group, answer.given
     if step.soft.computing != answer.epoch:
@@ -71,7 +71,7 @@ def computed(step: Step, answer: AssignmentComputed) -> Outcome:
     return step.outcome()
 
 
-def _is_time(step: Step) -> bool:
+def _is_time(step: Decision) -> bool:
     last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["share.assignment.interval.ms"]
     # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
     waits = last_ms <= step.context.now_ms < last_ms + interval_ms
@@ -82,7 +82,7 @@ def _weight(spec: GroupSpec) -> int:
     return len(spec.members) + sum(topic.partitions for topic in spec.topics.values())
 
 
-def _spec(step: Step, members: Members) -> GroupSpec:
+def _spec(step: Decision, members: Members) -> GroupSpec:
     topics, state = step.context.topics, step.state_topics
     subscriptions: dict[frozenset[str], frozenset[Uuid]] = {}
     specs: dict[str, MemberSpec] = {}
@@ -100,7 +100,7 @@ def _spec(step: Step, members: Members) -> GroupSpec:
     return GroupSpec.of(specs, known)
 
 
-def _write(step: Step, members: Members, given: GroupAssignment) -> None:
+def _write(step: Decision, members: Members, given: GroupAssignment) -> None:
     """A record for each member whose target is another one, and the epoch."""
     group_id, targets = step.group.group_id, step.group.targets
     for member_id, (_, before) in members.items():
@@ -111,11 +111,11 @@ def _write(step: Step, members: Members, given: GroupAssignment) -> None:
     step.record(log.assignment_record(group_id, step.epoch, step.context.now_ms))
 
 
-def reconcile(step: Step, member: Member, target: Partitions, *, subscription_changed: bool) -> Member:
+def reconcile(step: Decision, member: Member, target: Partitions, *, subscription_changed: bool) -> Member:
     """The member has its target, if it is another one than it has."""
     epoch = step.assignment_epoch
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member
     reads = Reads(member.topics, step.context.topics)
-    current = advance(member.current, epoch, target, reads, subscription_changed=subscription_changed)
+    current = next_assignment(member.current, epoch, target, reads, subscription_changed=subscription_changed)
     return member if current == member.current else step.settle(member, current)

@@ -96,7 +96,7 @@ NONE_HELD = Held()
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class CurrentAssignment:
     """What a member has, at which epoch."""
 
     state: MemberState = MemberState.STABLE
@@ -124,7 +124,9 @@ class Target:
     processes: Processes
 
 
-def advance(current: Current, target: Target, owned: MemberAssignment | None) -> Current:
+def next_assignment(
+    current: CurrentAssignment, target: Target, owned: MemberAssignment | None
+) -> CurrentAssignment:
     """The next step; the very same value where there is none.
 
     `owned`: what the member says it has, None where it does not say. Raises FENCED_MEMBER_EPOCH for a member
@@ -150,10 +152,12 @@ def advance(current: Current, target: Target, owned: MemberAssignment | None) ->
             return _reconciled(current, target, owned, target.epoch)
 
 
-def _reconciled(current: Current, target: Target, owned: MemberAssignment | None, epoch: int) -> Current:
+def _reconciled(
+    current: CurrentAssignment, target: Target, owned: MemberAssignment | None, epoch: int
+) -> CurrentAssignment:
     """The whole step. The member is at `epoch` while it owes a revocation."""
     if current.assigned.tasks == target.tasks:
-        return Current(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
+        return CurrentAssignment(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = units(target.tasks.active, target.tasks.standby, target.tasks.warmup)
     assigned = current.assigned
     parts = reconcile(assigned.units(), wanted, lambda unit: _is_free(unit, assigned, target))
@@ -168,9 +172,11 @@ def _reconciled(current: Current, target: Target, owned: MemberAssignment | None
     if owes:
         has = _held(kept, assigned.active, target.epoch)
         gives_up = _held(revoked, assigned.active, target.epoch)
-        return Current(MemberState.UNREVOKED_TASKS, epoch, current.epoch, has, gives_up)
+        return CurrentAssignment(MemberState.UNREVOKED_TASKS, epoch, current.epoch, has, gives_up)
     state = MemberState.UNRELEASED_TASKS if parts.waits else MemberState.STABLE
-    return Current(state, target.epoch, current.epoch, _held(kept | granted, assigned.active, target.epoch))
+    return CurrentAssignment(
+        state, target.epoch, current.epoch, _held(kept | granted, assigned.active, target.epoch)
+    )
 
 
 def _is_free(unit: Unit, assigned: Held, target: Target) -> bool:

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import ClassVar
 
 from konvene.groups.assignors.tasks.contract import TaskAssignor
-from konvene.groups.modern.decision import EpochStep, revocation_key, session_key
-from konvene.groups.modern.rebalance_trace import Story
+from konvene.groups.modern.decision import ModernDecision, revocation_key, session_key
+from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import assignor_of
-from konvene.groups.streams.current_assignment import Current, MemberState
+from konvene.groups.streams.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.streams.group import Member, Reported, State, StreamsGroup
 from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.contract import Context, Disarm
 
-__all__ = ["Step", "delay_key", "refresh_key", "revocation_key", "session_key", "settled_state"]
+__all__ = ["Decision", "delay_key", "refresh_key", "revocation_key", "session_key", "settled_state"]
 
 
 def delay_key(group_id: str) -> tuple[str, str]:
@@ -45,7 +45,7 @@ def settled_state(topology: Topology | None, validated_topology_epoch: int) -> s
     return (State.STABLE if is_ready else State.NOT_READY).value
 
 
-class Step(EpochStep[StreamsGroup]):
+class Decision(ModernDecision[StreamsGroup]):
     """One decision about one group."""
 
     group_type: ClassVar[str] = "streams"
@@ -83,7 +83,7 @@ class Step(EpochStep[StreamsGroup]):
     def _settled_state(self) -> str:
         return settled_state(self.topology, self.validated_topology_epoch)
 
-    def _targeted(self, story: Story) -> Story:
+    def _targeted(self, story: RebalanceTrace) -> RebalanceTrace:
         moved = map(sum, zip(story.moved or (0, 0, 0), self.moved, strict=True))
         return replace(story, moved=tuple(moved))
 
@@ -134,7 +134,7 @@ class Step(EpochStep[StreamsGroup]):
             )
         )  # fmt: skip
 
-    def settle(self, member: Member, current: Current) -> Member:
+    def settle(self, member: Member, current: CurrentAssignment) -> Member:
         """The member has something else now. It has a time limit while it owes a revocation; one of the
         classic protocol has that to join again."""
         group_id = self.group.group_id

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from konvene.groups.assignors.tasks.contract import Tasks
 from konvene.groups.streams.current_assignment import Epochs
-from konvene.groups.streams.decision import Step
+from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Member
 from konvene.groups.streams.topology.configure import Configured
 from konvene.groups.streams.topology.topology import Topology, sources
@@ -18,7 +18,7 @@ from konvene.shard.image import Topics
 
 
 def told_endpoints(
-    step: Step, new: Member, replaced: str | None, configured: Configured
+    step: Decision, new: Member, replaced: str | None, configured: Configured
 ) -> tuple[EndpointToPartitions, ...]:
     """Of all members that have an endpoint, the one at hand last."""
     topology, group = configured.topology, step.group

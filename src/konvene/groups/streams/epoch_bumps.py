@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from konvene.groups.assignors.tasks.lags import Task
 from konvene.groups.streams.assignors import assignment_configs
-from konvene.groups.streams.decision import Step
+from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Member
 from konvene.groups.streams.topology.configure import Configured
 from konvene.groups.streams.topology.resolution import see_whether_ready
@@ -21,7 +21,7 @@ from konvene.shard import causes
 
 
 def see_basis(
-    step: Step,
+    step: Decision,
     member: Member,
     topology: Topology,
     configured: Configured,

@@ -26,10 +26,10 @@ from enum import StrEnum
 from typing import Any
 
 from konvene.groups.assignors.tasks.contract import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
-from konvene.groups.modern.classic_member import ClassicSide
-from konvene.groups.modern.group import EpochGroup
-from konvene.groups.modern.rebalance_trace import Story
-from konvene.groups.streams.current_assignment import Current, Role
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
+from konvene.groups.modern.group import ModernGroup
+from konvene.groups.modern.rebalance_trace import RebalanceTrace
+from konvene.groups.streams.current_assignment import CurrentAssignment, Role
 from konvene.groups.streams.topology.configure import Configured
 from konvene.groups.streams.topology.expressions import Resolved, reader_of
 from konvene.groups.streams.topology.internal_topics import Creation
@@ -71,11 +71,11 @@ class Member:
     user_endpoint: tuple[str, int] | None = None
     """Host and port at which it can be asked about its state."""
     client_tags: tuple[tuple[str, str], ...] = ()
-    classic: ClassicSide | None = None
+    classic: ClassicProtocolMetadata | None = None
     """Of a member that speaks the classic protocol."""
-    current: Current = field(default_factory=Current)
+    current: CurrentAssignment = field(default_factory=CurrentAssignment)
 
-    def having(self, current: Current) -> Member:
+    def having(self, current: CurrentAssignment) -> Member:
         """The same member, who has this now."""
         return Member(
             self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host,
@@ -106,7 +106,7 @@ NOTHING_REPORTED = Reported()
 
 
 @dataclass(frozen=True, slots=True)
-class Soft:
+class SoftState:
     """What a coordinator knows of a group beside its log; a restart may forget it."""
 
     seen: Topics | None = None
@@ -129,7 +129,7 @@ class Soft:
     """Why internal topics could not be made."""
     description: Any = None
     """What a member told of the topology (`descriptions.Description`), or that it was asked for it."""
-    story: Story | None = None
+    story: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
@@ -142,7 +142,7 @@ Holders = dict[str, dict[int, set[str]]]
 
 
 @dataclass(slots=True)
-class StreamsGroup(EpochGroup[Member]):
+class StreamsGroup(ModernGroup[Member]):
     """A streams group. Changed by `log.replay` alone."""
 
     group_id: str
@@ -169,7 +169,7 @@ class StreamsGroup(EpochGroup[Member]):
     """Members that are not reconciled to the assignment's epoch."""
     classic_members: int = 0
     """How many members speak the classic protocol."""
-    soft: Soft = field(default_factory=Soft)
+    soft: SoftState = field(default_factory=SoftState)
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when it had all of the target at hand. As soft as `soft`."""
     reported: dict[str, Reported] = field(default_factory=dict)
@@ -253,7 +253,7 @@ class StreamsGroup(EpochGroup[Member]):
         if member.classic is not None:
             self.classic_members += step
 
-    def _claim(self, member_id: str, current: Current) -> None:
+    def _claim(self, member_id: str, current: CurrentAssignment) -> None:
         for held in (current.assigned, current.pending_revocation):
             for subtopology, epochs in held.active.items():
                 self.active.setdefault(subtopology, {}).update(dict.fromkeys(epochs, member_id))
@@ -263,7 +263,7 @@ class StreamsGroup(EpochGroup[Member]):
                     for partition in partitions:
                         there.setdefault(partition, set()).add(member_id)
 
-    def _release(self, member_id: str, current: Current) -> None:
+    def _release(self, member_id: str, current: CurrentAssignment) -> None:
         for held in (current.assigned, current.pending_revocation):
             for subtopology, epochs in held.active.items():
                 owners = self.active.get(subtopology, {})

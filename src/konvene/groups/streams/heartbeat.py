@@ -30,7 +30,7 @@ from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.heartbeat_intervals import told_interval_ms
 from konvene.groups.modern.group import (
     LEAVE_STATIC,
-    Settled,
+    CachedHeartbeat,
     check_room,
     fenced,
     known_member,
@@ -40,8 +40,8 @@ from konvene.groups.modern.group import (
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import TAGS
 from konvene.groups.streams.classic import conversion
-from konvene.groups.streams.current_assignment import Current, Epochs, units
-from konvene.groups.streams.decision import Step, delay_key, session_key
+from konvene.groups.streams.current_assignment import CurrentAssignment, Epochs, units
+from konvene.groups.streams.decision import Decision, delay_key, session_key
 from konvene.groups.streams.endpoints import told_endpoints
 from konvene.groups.streams.epoch_bumps import see_basis
 from konvene.groups.streams.group import Member, StreamsGroup
@@ -130,18 +130,18 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
 # --- admit -----------------------------------------------------------------------------------------
 
 
-def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Step:
+def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Decision:
     """The group, made or converted where somebody joins it; an empty classic one gives way."""
     group_id, joins = request.group_id, request.member_epoch == JOIN
     known = groups.get(group_id)
     if isinstance(known, StreamsGroup):
-        return Step(known, context)
+        return Decision(known, context)
     if known is None:
         if not joins:
             raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
-        return Step(StreamsGroup(group_id), context)
+        return Decision(StreamsGroup(group_id), context)
     if joins and isinstance(known, ClassicGroup) and known.state is ClassicState.EMPTY:
-        step = Step(StreamsGroup(group_id), context)
+        step = Decision(StreamsGroup(group_id), context)
         step.let_go_of_classic(known)
         return step
     if joins and isinstance(known, ClassicGroup) and context.config["konvene.streams.mode"] == KIP:
@@ -150,7 +150,7 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
 
 
 def _admit(
-    step: Step, request: StreamsGroupHeartbeatRequest, owned: MemberAssignment | None
+    step: Decision, request: StreamsGroupHeartbeatRequest, owned: MemberAssignment | None
 ) -> tuple[Member, str | None]:
     """The member as it is so far, and the id of the one whose place it takes."""
     group, member_id, instance_id = step.group, request.member_id, request.instance_id
@@ -185,7 +185,7 @@ def _check_epoch(member: Member, epoch: int, owned: MemberAssignment | None) -> 
     raise fenced("streams", epoch, current.epoch)
 
 
-def _is_subset(owned: MemberAssignment | None, current: Current) -> bool:
+def _is_subset(owned: MemberAssignment | None, current: CurrentAssignment) -> bool:
     if owned is None:
         return False
     has = current.assigned
@@ -246,7 +246,7 @@ def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Contex
 
 
 def _describe_itself(
-    step: Step, old: Member, new: Member, request: StreamsGroupHeartbeatRequest, *, is_new: bool
+    step: Decision, old: Member, new: Member, request: StreamsGroupHeartbeatRequest, *, is_new: bool
 ) -> bool:
     """Write down what the member said; whether the epoch has to move for it.
 
@@ -268,7 +268,7 @@ def _describe_itself(
 
 
 def _see_topology(
-    step: Step,
+    step: Decision,
     new: Member,
     request: StreamsGroupHeartbeatRequest,
     told: list[wire.Status],
@@ -324,7 +324,7 @@ def _check_classic(group: StreamsGroup, topology: Topology) -> None:
 # --- answer ----------------------------------------------------------------------------------------
 
 
-def _tell_of_topics(step: Step, configured: Configured, told: list[wire.Status]) -> None:
+def _tell_of_topics(step: Decision, configured: Configured, told: list[wire.Status]) -> None:
     """What stands in the way, and work for somebody to make the topics that are missing."""
     if not configured.is_known and not keeps_target(step):
         is_told = any(each.status_code == Status.ASSIGNMENT_DELAYED for each in told)
@@ -339,7 +339,7 @@ def _tell_of_topics(step: Step, configured: Configured, told: list[wire.Status])
 
 
 def _tell_of_others(
-    step: Step, request: StreamsGroupHeartbeatRequest, member: Member, told: list[wire.Status]
+    step: Decision, request: StreamsGroupHeartbeatRequest, member: Member, told: list[wire.Status]
 ) -> None:
     if step.soft.shutdown is not None:
         detail = (
@@ -359,7 +359,7 @@ def _tell_of_others(
 
 
 def _answer(
-    step: Step,
+    step: Decision,
     request: StreamsGroupHeartbeatRequest,
     owned: MemberAssignment | None,
     old: Member,
@@ -415,7 +415,7 @@ def _lost_an_answer(
     return JOIN < request.member_epoch < old.current.epoch
 
 
-def _interval_ms(step: Step, member: Member, configured: Configured) -> int:
+def _interval_ms(step: Decision, member: Member, configured: Configured) -> int:
     """After how long the member is to be heard of again.
 
     Java's client ends its application where a source topic is missing for twice this time, so then nobody is
@@ -444,7 +444,7 @@ def _told(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
 
 def same_again(
     group: StreamsGroup | None, request: StreamsGroupHeartbeatRequest, context: Context
-) -> tuple[Settled, tuple[Arm | Disarm, ...]] | None:
+) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
     if group is None or group.epoch != group.assignment_epoch or request.member_epoch <= JOIN:
         return None
@@ -463,4 +463,4 @@ def same_again(
     if has_news(group, member, config["streams.acceptable.recovery.lag"]):
         return None
     timeout_ms = config["streams.session.timeout.ms"]
-    return Settled(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)
+    return CachedHeartbeat(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)

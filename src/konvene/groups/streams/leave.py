@@ -21,8 +21,8 @@ from konvene.groups.modern.conversion import Gone
 from konvene.groups.modern.group import LEAVE_STATIC, known_member, static_member
 from konvene.groups.streams import log
 from konvene.groups.streams.classic import conversion
-from konvene.groups.streams.current_assignment import NONE_HELD, Current, MemberState
-from konvene.groups.streams.decision import Step, delay_key, revocation_key, session_key
+from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, MemberState
+from konvene.groups.streams.decision import Decision, delay_key, revocation_key, session_key
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.targets import delay_is_over
 from konvene.groups.streams.topology import resolution
@@ -41,7 +41,7 @@ Groups = MutableMapping[str, Any]
 def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
     """A heartbeat at epoch -1 or -2. Raises `GroupError`."""
     group = streams_group(groups, request.group_id)
-    step = Step(group, context)
+    step = Decision(group, context)
     if request.instance_id is None:
         member = known_member(group, request.member_id)
     else:
@@ -70,11 +70,11 @@ def streams_group(groups: Groups, group_id: str) -> StreamsGroup:
     return group
 
 
-def _set_aside(step: Step, member: Member) -> None:
+def _set_aside(step: Decision, member: Member) -> None:
     """It keeps what it has; when it is back, under another id, it has had it from the beginning."""
     has = member.current.assigned
     since = {subtopology: dict.fromkeys(epochs, 0) for subtopology, epochs in has.active.items()}
-    current: Current = replace(
+    current: CurrentAssignment = replace(
         member.current, epoch=LEAVE_STATIC, assigned=replace(has, active=since), pending_revocation=NONE_HELD
     )
     step.record(log.current_record(step.group.group_id, member.member_id, current))
@@ -82,7 +82,7 @@ def _set_aside(step: Step, member: Member) -> None:
     step.timers.append(Disarm(revocation_key(step.group.group_id, member.member_id)))
 
 
-def fence(step: Step, gone: Sequence[Gone]) -> Outcome:
+def fence(step: Decision, gone: Sequence[Gone]) -> Outcome:
     """These members go, at one stroke, each for its reason. `step` has the replies already."""
     if not gone:
         return step.outcome()
@@ -151,17 +151,17 @@ def _expired(group: StreamsGroup, member_id: str, context: Context, kind: str) -
     member = group.members.get(member_id)
     if member is None:
         return NOTHING
-    return fence(Step(group, context), [(member, kind, None)])
+    return fence(Decision(group, context), [(member, kind, None)])
 
 
 def delay_ended(group: Any, context: Context) -> Outcome:
     """Members had their time to arrive: the first target is computed now."""
-    return delay_is_over(Step(group, context)) if isinstance(group, StreamsGroup) else NOTHING
+    return delay_is_over(Decision(group, context)) if isinstance(group, StreamsGroup) else NOTHING
 
 
 def loaded(group: StreamsGroup, context: Context) -> Outcome:
     """After a restart each member has its session, and its time to revoke, from the beginning."""
-    step = Step(group, context)
+    step = Decision(group, context)
     for member in group.members.values():
         step.arm_session(member)
         owes = member.current.state is MemberState.UNREVOKED_TASKS

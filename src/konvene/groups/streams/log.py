@@ -22,7 +22,7 @@ from typing import Any
 
 from konvene.groups.assignors.tasks.contract import NO_TASKS, MemberAssignment, Tasks
 from konvene.groups.modern.classic_member import from_metadata, to_metadata
-from konvene.groups.streams.current_assignment import NONE_HELD, Current, Epochs, Held, MemberState
+from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, Epochs, Held, MemberState
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.topology.topology import Topology
 from konvene.records.coordinator import Record
@@ -51,7 +51,7 @@ Groups = MutableMapping[str, Any]
 
 _STATES = {state.value: state for state in MemberState}
 
-LEFT = Current(epoch=-1, previous_epoch=-1)
+LEFT = CurrentAssignment(epoch=-1, previous_epoch=-1)
 """What a member has whose record of it is gone."""
 
 
@@ -118,7 +118,7 @@ def target_record(group_id: str, member_id: str, tasks: MemberAssignment) -> Rec
     return Record(StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
-def current_record(group_id: str, member_id: str, current: Current) -> Record:
+def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
     """What a member has."""
     has, gives_up = current.assigned, current.pending_revocation
     value = StreamsGroupCurrentMemberAssignmentValue(
@@ -230,12 +230,16 @@ def _member(groups: Groups, key: StreamsGroupMemberMetadataKey, value: Any) -> N
     if value is not None:
         group = _group(groups, key.group_id)
         known = group.members.get(key.member_id)
-        group.put(_read_member(key.member_id, value, known.current if known is not None else Current()))
+        group.put(
+            _read_member(key.member_id, value, known.current if known is not None else CurrentAssignment())
+        )
     elif (there := _known(groups, key.group_id)) is not None:
         there.drop(key.member_id)
 
 
-def _read_member(member_id: str, value: StreamsGroupMemberMetadataValue, current: Current) -> Member:
+def _read_member(
+    member_id: str, value: StreamsGroupMemberMetadataValue, current: CurrentAssignment
+) -> Member:
     endpoint = value.user_endpoint
     return Member(
         member_id,
@@ -283,7 +287,7 @@ def _current(groups: Groups, key: StreamsGroupCurrentMemberAssignmentKey, value:
         there.have(known, LEFT)
 
 
-def _read_current(value: StreamsGroupCurrentMemberAssignmentValue) -> Current:
+def _read_current(value: StreamsGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
     epoch = value.member_epoch
     has = Held(_epochs(value.active_tasks, epoch), _tasks(value.standby_tasks), _tasks(value.warmup_tasks))
     gives_up = Held(
@@ -292,7 +296,9 @@ def _read_current(value: StreamsGroupCurrentMemberAssignmentValue) -> Current:
         _tasks(value.warmup_tasks_pending_revocation),
     )
     state = _STATES.get(value.state, MemberState.UNKNOWN)
-    return Current(state, epoch, value.previous_member_epoch, has or NONE_HELD, gives_up or NONE_HELD)
+    return CurrentAssignment(
+        state, epoch, value.previous_member_epoch, has or NONE_HELD, gives_up or NONE_HELD
+    )
 
 
 def _tasks(told: Iterable[TaskIds | TaskIdsWithEpochs]) -> Tasks:

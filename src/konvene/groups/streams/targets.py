@@ -31,8 +31,8 @@ from konvene.groups.assignors.tasks.contract import (
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import read_configs
-from konvene.groups.streams.current_assignment import Target, advance
-from konvene.groups.streams.decision import Step
+from konvene.groups.streams.current_assignment import Target, next_assignment
+from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Member
 from konvene.groups.streams.racks import described, spreading
 from konvene.groups.streams.topology.configure import KIP, Configured, Status
@@ -51,7 +51,7 @@ Members = dict[str, Member]
 
 
 def retarget(
-    step: Step, new: Member, configured: Configured, replaced: str | None, told: list[ToldStatus]
+    step: Decision, new: Member, configured: Configured, replaced: str | None, told: list[ToldStatus]
 ) -> MemberAssignment:
     """What the member is meant to have, by a new target if it is time for one.
 
@@ -84,7 +84,7 @@ def retarget(
     return given.get(new.member_id, NOTHING)
 
 
-def delay_is_over(step: Step) -> Outcome:
+def delay_is_over(step: Decision) -> Outcome:
     """The first target of a group whose members had time to arrive."""
     group = step.group
     step.remember(delayed=False)
@@ -99,7 +99,7 @@ def delay_is_over(step: Step) -> Outcome:
     return step.outcome()
 
 
-def computed(step: Step, answer: AssignmentComputed) -> Outcome:
+def computed(step: Decision, answer: AssignmentComputed) -> Outcome:
     """A target that was computed elsewhere is there."""
     group, given = step.group, answer.given
     if group.soft.computing != answer.epoch:
@@ -117,7 +117,7 @@ def _delayed(why: str) -> ToldStatus:
     return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 
-def keeps_target(step: Step) -> bool:
+def keeps_target(step: Decision) -> bool:
     """Whether the group was found ready for the topology that it has, by whoever had it before."""
     return step.topology is not None and step.validated_topology_epoch == step.topology.epoch
 
@@ -128,14 +128,14 @@ def expressions_wait() -> ToldStatus:
     return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 
-def _is_time(step: Step) -> bool:
+def _is_time(step: Decision) -> bool:
     last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["streams.assignment.interval.ms"]
     # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
     waits = last_ms <= step.context.now_ms < last_ms + interval_ms
     return last_ms == 0 or not waits or step.replaces_topology
 
 
-def _compute(step: Step, members: Members, configured: Configured) -> GroupAssignment | None:
+def _compute(step: Decision, members: Members, configured: Configured) -> GroupAssignment | None:
     """Everybody's target; None where it is computed elsewhere."""
     if not configured.is_ready or step.topology is None:
         kept = {name: members[name].current.assigned.tasks for name in _stale(step, members)}
@@ -158,7 +158,7 @@ def _compute(step: Step, members: Members, configured: Configured) -> GroupAssig
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
 
 
-def _for_who_is_current(step: Step, members: Members, given: GroupAssignment) -> GroupAssignment:
+def _for_who_is_current(step: Decision, members: Members, given: GroupAssignment) -> GroupAssignment:
     """In mode `kip`: who is behind the group's topology gets nothing new."""
     stale = _stale(step, members)
     if not stale or step.topology is None:
@@ -167,14 +167,14 @@ def _for_who_is_current(step: Step, members: Members, given: GroupAssignment) ->
     return nothing_new_for(stale, spec, given, step.topology.is_stateful)
 
 
-def _stale(step: Step, members: Members) -> list[str]:
+def _stale(step: Decision, members: Members) -> list[str]:
     """In mode `kip`: who is behind the group's topology."""
     if step.topology is None or step.context.config["konvene.streams.mode"] != KIP:
         return []
     return [name for name, member in members.items() if member.topology_epoch != step.topology.epoch]
 
 
-def _spec(step: Step, member: Member) -> AssignmentMemberSpec:
+def _spec(step: Decision, member: Member) -> AssignmentMemberSpec:
     """What a member has, not what it was meant to have: only there is state."""
     said = step.reported_by(member.member_id) or UNHEARD
     return AssignmentMemberSpec(
@@ -183,13 +183,13 @@ def _spec(step: Step, member: Member) -> AssignmentMemberSpec:
     )  # fmt: skip
 
 
-def _write_all(step: Step, given: GroupAssignment) -> None:
+def _write_all(step: Decision, given: GroupAssignment) -> None:
     for name in step.group.members:
         _write(step, name, step.group.targets.get(name), given)
     _at(step)
 
 
-def _write(step: Step, member_id: str, before: MemberAssignment | None, given: GroupAssignment) -> None:
+def _write(step: Decision, member_id: str, before: MemberAssignment | None, given: GroupAssignment) -> None:
     """The record of a member's target, if it is another one."""
     mine = given.get(member_id, NOTHING)
     if before is None or (mine is not before and mine != before):
@@ -210,7 +210,7 @@ def _more(before: Tasks, now: Tasks) -> int:
     return sum(len(set(now[name]).difference(before.get(name, ()))) for name in now)
 
 
-def _at(step: Step) -> None:
+def _at(step: Decision) -> None:
     """The target is that of the group's epoch."""
     step.assignment_epoch = step.epoch
     step.record(log.assignment_record(step.group.group_id, step.epoch, step.context.now_ms))
@@ -219,13 +219,15 @@ def _at(step: Step) -> None:
 # --- towards it ------------------------------------------------------------------------------------
 
 
-def reconcile(step: Step, member: Member, target: MemberAssignment, owned: MemberAssignment | None) -> Member:
+def reconcile(
+    step: Decision, member: Member, target: MemberAssignment, owned: MemberAssignment | None
+) -> Member:
     """The member's next step towards its target, if there is one."""
     epoch = step.assignment_epoch
     if member.is_reconciled_to(epoch):
         return member
     processes = step.group.processes
-    current = advance(member.current, Target(epoch, target, member.process_id, processes), owned)
+    current = next_assignment(member.current, Target(epoch, target, member.process_id, processes), owned)
     if current == member.current:
         return member
     return step.settle(member, current)

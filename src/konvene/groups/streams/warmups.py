@@ -36,7 +36,7 @@ from dataclasses import replace
 from konvene.groups.assignors.tasks.contract import AssignmentMemberSpec, TaskOffsets
 from konvene.groups.assignors.tasks.lags import Progress, Task
 from konvene.groups.streams.current_assignment import Role
-from konvene.groups.streams.decision import Step
+from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import NOTHING_REPORTED, Member, Reported, StreamsGroup
 from konvene.groups.streams.validate import JOIN, check_offsets
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
@@ -57,7 +57,7 @@ News = tuple[str, Member, str | None]
 # --- who reports -----------------------------------------------------------------------------------
 
 
-def take_offsets(step: Step, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
+def take_offsets(step: Decision, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
     """Keep how far a member says that its tasks are, and whether it is one that says so.
 
     Raises `GroupError` where it says something twice."""
@@ -77,7 +77,7 @@ def take_offsets(step: Step, member_id: str, request: StreamsGroupHeartbeatReque
     step.report(member_id, said)
 
 
-def _reports(step: Step, known: Reported | None, request: StreamsGroupHeartbeatRequest) -> bool:
+def _reports(step: Decision, known: Reported | None, request: StreamsGroupHeartbeatRequest) -> bool:
     may = step.context.api_version >= FIRST_VERSION_THAT_REPORTS
     if request.task_offsets:
         return True
@@ -93,7 +93,7 @@ def _offsets(told: tuple[TaskOffset, ...]) -> TaskOffsets:
     return found
 
 
-def leave_offsets(step: Step, gone: Member) -> None:
+def leave_offsets(step: Decision, gone: Member) -> None:
     """What a member that is gone said last lies on the disk of its process still. Where that has others, it
     counts as if the one that was heard last had said it, until that one says itself what lies there."""
     said = step.group.reported.get(gone.member_id)
@@ -129,7 +129,7 @@ def told_tasks(request: StreamsGroupHeartbeatRequest) -> set[Task]:
     return {(each.subtopology_id, each.partition) for each in told}
 
 
-def warmups_change(step: Step, new: Member, about: Iterable[Task]) -> bool:
+def warmups_change(step: Decision, new: Member, about: Iterable[Task]) -> bool:
     """Whether the epoch has to move for what is known of warm-ups now; the cause is told then.
 
     `about`: the tasks of which the member says how far they are."""

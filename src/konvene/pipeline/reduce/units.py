@@ -14,8 +14,8 @@ from typing import Any
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.share.current_assignment import Current as ShareCurrent
-from konvene.groups.streams.current_assignment import Current as StreamsCurrent
+from konvene.groups.share.current_assignment import CurrentAssignment as ShareCurrent
+from konvene.groups.streams.current_assignment import CurrentAssignment as StreamsCurrent
 from konvene.groups.streams.group import StreamsGroup
 from konvene.pipeline.reduce.ownership import ACTIVE, SHARED, Unit
 from konvene.records.classic import GroupMetadataValue, MemberMetadata

@@ -13,14 +13,14 @@ from random import Random
 from typing import Any
 
 from konvene.broker.broker import Broker
-from konvene.broker.net.listener import Server
+from konvene.broker.net.listener import Listener
 from konvene.broker.storage.disk_threads import DiskThreads
 from konvene.configs import BrokerConfig
 from konvene.log.directory import Identity, LogDirectory
 from konvene.log.disk.memory import PowerCut
 from konvene.log.errors import LogError
 from konvene.runtime.coordinator import Coordinator
-from konvene.runtime.environment import Doors
+from konvene.runtime.environment import Environment
 from konvene.sim.machine.disk import SimDisk
 from konvene.sim.machine.loop import Host, SimLoop
 
@@ -56,7 +56,7 @@ class BrokerHost:
         self.lives = 0
         self.host: Host | None = None
         self.broker: Broker | None = None
-        self.server: Server | None = None
+        self.server: Listener | None = None
         self.ready = False
         self.served = asyncio.Event()
         """Set when it was ready for the first time."""
@@ -114,10 +114,10 @@ class BrokerHost:
     async def _serve(self, disk: SimDisk) -> None:
         directory = LogDirectory.open(disk, DATA, Identity("simulated-cluster", 1, "simulated-directory"))
         chance = Random(f"{self.seed} {self.lives}")
-        broker = Broker(self.config, directory, self.loop, Doors.seeded(self.wall_ms, chance))
+        broker = Broker(self.config, directory, self.loop, Environment.seeded(self.wall_ms, chance))
         broker.disk = SimThreads(self.loop)
         self.on_made(broker)
-        self.broker, self.server = broker, Server(broker)
+        self.broker, self.server = broker, Listener(broker)
         self._stop = asyncio.Event()
         try:
             await broker.start()

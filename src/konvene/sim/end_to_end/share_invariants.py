@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.broker import Broker
-from konvene.broker.shares.share_partition import Served
+from konvene.broker.shares.share_partition import SharePartitionServer
 from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH
 from konvene.client.net.cluster import TopicPartition
 from konvene.client.share.consumer import ShareRecord
@@ -405,7 +405,7 @@ def books(run: Whole) -> dict[SharePartitionKey, KeptBook]:
     return next(p for p in run.promises if isinstance(p, BooksAreKept)).books
 
 
-def serving(run: Whole) -> Iterator[Served]:
+def serving(run: Whole) -> Iterator[SharePartitionServer]:
     """The share partitions that serve."""
     broker = run.host.broker
     if broker is not None and run.host.is_up and run.knobs.share.groups:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.share.group import ShareGroup, Soft
+from konvene.groups.share.group import ShareGroup, SoftState
 from konvene.groups.share.work import INITIALIZE_STATE
 from konvene.sim.world.event import NOTHING, Event, Promise
 
@@ -29,7 +29,7 @@ def touched(event: Event) -> Iterator[tuple[str, ShareGroup | None, ShareGroup]]
 
 def as_logged(group: ShareGroup) -> ShareGroup:
     """What of it the log tells."""
-    return replace(group, soft=Soft(), reached_ms={})
+    return replace(group, soft=SoftState(), reached_ms={})
 
 
 class ShareGroupsAreTheirLog(Promise):

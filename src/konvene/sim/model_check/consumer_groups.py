@@ -32,7 +32,7 @@ from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED, Assignor
 from konvene.groups.consumer.current_assignment import MemberState
-from konvene.groups.consumer.group import ConsumerGroup, Soft
+from konvene.groups.consumer.group import ConsumerGroup, SoftState
 from konvene.groups.shard import GroupShard
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -321,7 +321,7 @@ class Consumers:
             yield from self._of_timers(state, group)
             if state.faults:
                 fresh = group.copy()
-                fresh.soft, fresh.reached_ms = Soft(), {}
+                fresh.soft, fresh.reached_ms = SoftState(), {}
                 clients = tuple(c._replace(question=None, answer=None, says_all=True) for c in state.clients)
                 yield Step(
                     "the coordinator begins again",

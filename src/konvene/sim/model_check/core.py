@@ -23,7 +23,7 @@ from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
 from konvene.groups.assignors import OFFERED
 from konvene.groups.classic.decision import join_key, session_key, sync_key
-from konvene.groups.classic.group import ClassicGroup, GroupIs
+from konvene.groups.classic.group import ClassicGroup, ClassicGroupSnapshot
 from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.groups.shard import GroupShard
 from konvene.messages.join_group import JoinGroupRequest
@@ -213,7 +213,7 @@ class _Bench:
             self.core.replay(commit)
             self.shadow.replay(commit)
         if before.group:
-            self.core.replay(GroupIs(live_group(before.group)))
+            self.core.replay(ClassicGroupSnapshot(live_group(before.group)))
             self._names = {seat.member: member_name(*seat[:2]) for seat in before.group.seats}
         self._arm(before)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}

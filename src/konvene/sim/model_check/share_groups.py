@@ -33,7 +33,7 @@ from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
 from konvene.groups.shard import GroupShard
 from konvene.groups.share.decision import TIDY
-from konvene.groups.share.group import ShareGroup, Soft
+from konvene.groups.share.group import ShareGroup, SoftState
 from konvene.groups.share.work import (
     DELETE_STATE,
     INITIALIZE_STATE,
@@ -331,7 +331,7 @@ class Shares(Consumers):
             late = any(j.heard and j.kind in (INITIALIZE, ALTER) for j in state.jobs)
             if state.faults or not late:
                 fresh = group.copy()
-                fresh.soft = Soft(group.soft.seen)
+                fresh.soft = SoftState(group.soft.seen)
                 less = state._replace(group=fresh, faults=state.faults - late)
                 yield Step("it may be asked again", less, not late)
 
@@ -440,7 +440,7 @@ def _begun_again(state: Any) -> Any:
     fresh = None
     if state.group is not None:
         fresh = state.group.copy()
-        fresh.soft, fresh.reached_ms = Soft(), {}
+        fresh.soft, fresh.reached_ms = SoftState(), {}
     jobs = (j._replace(heard=False) if j.kind in BY_ITSELF else j for j in state.jobs)
     left = tuple(j for j in jobs if j.heard or not j.done)
     clients = tuple(c._replace(question=None, answer=None, says_all=True) for c in state.clients)

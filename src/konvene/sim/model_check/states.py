@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from konvene.client.consumer.protocol import CONSUMER
 from konvene.codec.schema import Struct
-from konvene.groups.classic.group import ClassicGroup, Member, Story
+from konvene.groups.classic.group import ClassicGroup, Member, RebalanceTrace
 from konvene.groups.classic.group import State as GroupState
 from konvene.groups.classic.subscriptions import topics_of_generation
 from konvene.records.audit import Cause
@@ -48,7 +48,7 @@ from konvene.sim.model_check.values import (
     topics,
 )
 
-STORY = Story(NOW_MS, (Cause(kind=causes.UNKNOWN, at_ms=NOW_MS),))
+STORY = RebalanceTrace(NOW_MS, (Cause(kind=causes.UNKNOWN, at_ms=NOW_MS),))
 """That there are causes, whichever."""
 
 

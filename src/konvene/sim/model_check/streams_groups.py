@@ -31,7 +31,7 @@ from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.current_assignment import MemberState, Role, Unit
-from konvene.groups.streams.group import Soft, StreamsGroup
+from konvene.groups.streams.group import SoftState, StreamsGroup
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -235,7 +235,7 @@ class Streams(Consumers):
                 less = state._replace(without=True, faults=state.faults - 1)
                 yield Step("no standbys any more", less, False)
             fresh = group.copy()
-            fresh.soft, fresh.reached_ms, fresh.reported = Soft(), {}, {}
+            fresh.soft, fresh.reached_ms, fresh.reported = SoftState(), {}, {}
             clients = tuple(c._replace(question=None, answer=None, says_all=True) for c in state.clients)
             again = state._replace(group=fresh, clients=clients, faults=state.faults - 1)
             yield Step("the coordinator begins again", again, False)

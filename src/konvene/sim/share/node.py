@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.handlers import share_acknowledge, share_fetch
 from konvene.broker.shares.background_work import ShareStateWork
-from konvene.broker.shares.share_partition import Served
-from konvene.broker.shares.state_coordinators import ShareStates
+from konvene.broker.shares.share_partition import SharePartitionServer
+from konvene.broker.shares.state_coordinators import ShareCoordinators
 from konvene.cluster.features import SHARE_VERSION
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
@@ -28,7 +28,7 @@ from konvene.groups.share.work import TopicsGone
 from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
 from konvene.messages.share_fetch import ShareFetchRequest
 from konvene.runtime.coordinator import Call
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Effect
 from konvene.share_state.requests import (
     Answer,
@@ -91,7 +91,7 @@ class _Loop:
             call(*args)
 
 
-class _States(ShareStates):
+class _States(ShareCoordinators):
     """The broker's queue before a share coordinator, of which there is one."""
 
     def __init__(self, broker: Deliveries) -> None:
@@ -127,7 +127,7 @@ class _DeadLetters:
         self._node = node
         self._loop = loop
 
-    def send(self, served: Served, letters: Iterable[DeadLetter]) -> None:
+    def send(self, served: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
         for letter in letters:
             takes_ms = self._node.world.latency_ms("work.ms")
             self._loop.call_later(takes_ms / 1000, served.archived, letter)
@@ -239,12 +239,12 @@ class ShareNode:
             if wanted is not None and (known is None or known.state_epoch != wanted.state_epoch):
                 book.altered = None
 
-    def submit(self, request: Any, call: Call) -> Later[Any]:
+    def submit(self, request: Any, call: Call) -> Deferred[Any]:
         """What the share coordinator is asked, by whoever delivers or by a group's coordinator."""
         world = self.world
         fails = world.trouble["write.fails"]
         if isinstance(request, Write) and fails and world.random.random() < fails:
-            answer: Later[Any] = Later()
+            answer: Deferred[Any] = Deferred()
             failed = Answer(Errors.UNKNOWN_SERVER_ERROR, "the write came to nothing")
             world.agenda.after(world.latency_ms("sync.ms"), answer.resolve, failed)
             return answer
@@ -346,7 +346,7 @@ class ShareNode:
         if len(sessions) > sessions.limit:
             self.broken(Broken("ShareSessionsAreLimited", f"{sessions!r}, and {sessions.limit} may be"))
         answered = self._looks(answered, full=full)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.listen(lambda told: answered(told) if deliveries.loop.alive else None)
         else:
             answered(answer)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from konvene.broker.shares.share_partition import Served, Told
-from konvene.broker.shares.share_partitions import Sharing
+from konvene.broker.shares.share_partition import SharePartitionServer, Told
+from konvene.broker.shares.share_partitions import SharePartitions
 from konvene.codec.batches import BatchHeader
 from konvene.delivery.contract import Acknowledged, Change, DeliveryError, Terms
 from konvene.delivery.partition import Acquisitions, SharePartition
 from konvene.errors import Errors
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import SharePartitionKey, StateAnswer
 from konvene.sim.share.ledger import Book
 
@@ -105,13 +105,13 @@ class WatchedPartition(SharePartition):
         return follow
 
 
-class WatchedServed(Served):
+class WatchedServed(SharePartitionServer):
     """Tells the book what members are answered."""
 
     __slots__ = ()
 
-    def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Later[Told]:
-        core, answer = self.core, Later[Told]()
+    def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[Told]:
+        core, answer = self.core, Deferred[Told]()
         assert isinstance(core, WatchedPartition)
         book, start = core.book, core.start_offset
 
@@ -123,7 +123,7 @@ class WatchedServed(Served):
         return answer
 
 
-class WatchedSharing(Sharing):
+class WatchedSharing(SharePartitions):
     """Makes share partitions that are watched.
 
     `book_of` has the book of each, which outlives it; `gone` hears which member (of a group) is gone."""
@@ -142,7 +142,7 @@ class WatchedSharing(Sharing):
         super().member_gone(group_id, member_id)
         self._gone(group_id, member_id)
 
-    def serve(self, key: SharePartitionKey, topic: str) -> Served | Told:
+    def serve(self, key: SharePartitionKey, topic: str) -> SharePartitionServer | Told:
         served = self.served.get(key)
         if served is not None:
             return served

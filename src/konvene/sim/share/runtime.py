@@ -14,7 +14,7 @@ from typing import Any, cast
 from konvene.errors import Errors
 from konvene.records.coordinator import SHARE_STATE_RECORDS, decode_record
 from konvene.runtime.coordinator import Call
-from konvene.runtime.deferred import Later
+from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.image import Topics
 from konvene.share_state.pruning import CUT
@@ -126,7 +126,7 @@ class StateShell:
         self.last_waiter = 0
         self.failure: Exception | None = None
         self._ends: dict[int, int] = {}
-        self._waiting: dict[Later[Any], None] = {}
+        self._waiting: dict[Deferred[Any], None] = {}
         """Who is told that there is no coordinator any more, when it dies."""
         self._open: StateEvent | None = None
         self._outcome: Outcome | None = None
@@ -172,10 +172,10 @@ class StateShell:
         """All that there is; where nothing was read yet, all that there was before."""
         return dict(self.core.states) if self.is_active else self.ended
 
-    def submit(self, request: Any, call: Call) -> Later[Any]:
+    def submit(self, request: Any, call: Call) -> Deferred[Any]:
         """As the coordinator's, but that it is looked when the answer leaves."""
         self.last_waiter = 0
-        answer: Later[Any] = Later()
+        answer: Deferred[Any] = Deferred()
         decided = self.coordinator.submit(request, call)
         waiter = self.last_waiter
         self._waiting[answer] = None
@@ -187,7 +187,7 @@ class StateShell:
         self.coordinator.inform(news)
         self.end_event()
 
-    def _leaves(self, waiter: int, told: Any, answer: Later[Any]) -> None:
+    def _leaves(self, waiter: int, told: Any, answer: Deferred[Any]) -> None:
         """G6: an answer leaves when all is durable that was decided before it."""
         self.end_event()
         end = self._ends.pop(waiter, 0)

@@ -12,7 +12,7 @@ from typing import Any, cast
 from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH
 from konvene.codec.batches import BatchHeader
 from konvene.records.share_state import ShareSnapshotKey
-from konvene.runtime.ports import Speech
+from konvene.runtime.ports import RecordSerde
 from konvene.share_state.state import At
 from konvene.sim.journal import Batch, Journal, Log, _Header
 
@@ -78,4 +78,4 @@ def _read(numbered: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
         yield offset, batch.timestamp_ms, kept
 
 
-SPEECH = Speech(SHARE_STATE_SPEECH.encode, _read)
+SPEECH = RecordSerde(SHARE_STATE_SPEECH.encode, _read)

@@ -14,7 +14,7 @@ from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
 from konvene.runtime.coordinator import Call
-from konvene.runtime.ports import Speech
+from konvene.runtime.ports import RecordSerde
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topics
@@ -31,7 +31,7 @@ NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
 Ids = Mapping[str, Transaction]
 
 
-SPEECH = Speech(encode_transaction_record, read_values)
+SPEECH = RecordSerde(encode_transaction_record, read_values)
 
 
 @dataclass(slots=True)

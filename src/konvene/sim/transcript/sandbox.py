@@ -33,7 +33,7 @@ Happened = tuple[str, Any]
 """What happened, and to whom an answer went: "" for all else, which is a line already."""
 
 
-class Life:
+class Sandbox:
     """See the top of this file. `kinds` are those of `promises_of`; `watch` is told each event as well."""
 
     def __init__(

@@ -57,7 +57,7 @@ from konvene.sim.transcript.consumer_commands import (
     work,
 )
 from konvene.sim.transcript.lines import answer_line
-from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.sandbox import Sandbox
 from konvene.sim.transcript.share_commands import (
     SHARE_EPOCHS,
     share_alter,
@@ -97,7 +97,7 @@ class Scenario:
     """Plays commands. `broken` is what ended it, if it was not their end."""
 
     def __init__(self) -> None:
-        self.life = Life()
+        self.life = Sandbox()
         self.clients: dict[str, Client] = {}
         self.broken: Exception | None = None
         self.heavy: int | None = None

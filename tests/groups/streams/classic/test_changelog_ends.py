@@ -18,7 +18,7 @@ from konvene.groups.streams.classic.changelog_ends import (
     look_up,
 )
 from konvene.groups.streams.current_assignment import Held
-from konvene.groups.streams.decision import Step
+from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Reported
 
 KIP = {"konvene_streams_mode": "kip"}
@@ -159,7 +159,7 @@ def test_no_more_than_so_many_ends_are_looked_up_at_once(monkeypatch: pytest.Mon
     story, _, bob = scaled_out()
     group = story.group
     assert group is not None and group.soft.configured is not None
-    step = Step(group.copy(), story.life.shell.coordinator._nobody_asks())
+    step = Decision(group.copy(), story.life.shell.coordinator._nobody_asks())
     step.group.warmup = {"0": {4: {bob.member_id}, 5: {bob.member_id}}}
     step.report(bob.member_id, Reported({"0": dict.fromkeys(range(6), 5)}, reports=True))
     look_up(step, bob.member_id, group.soft.configured)

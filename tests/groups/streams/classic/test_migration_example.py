@@ -22,7 +22,7 @@ from konvene.groups.streams.classic.user_data import LATEST_OFFSET, NO_REBALANCE
 from konvene.records.commits import encode_group_record
 from konvene.sim.invariants import observer, promises_of
 from konvene.sim.runtime import Log, batch_of
-from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.sandbox import Sandbox
 
 TOPOLOGY = "0:orders!counts"
 
@@ -46,7 +46,7 @@ def classic_at_23() -> tuple[Play, Thread, Thread]:
     log.batches.append(batch_of([encode_group_record(said)]))
     log.durable = 1
     play = Play(konvene_streams_mode="kip", group_streams_num_standby_replicas="1")
-    play.scenario.life = Life(play.life.settings, log=log)
+    play.scenario.life = Sandbox(play.life.settings, log=log)
     # Our assignor says for whom a warm-up is; the document's targets are of none that says so.
     held = [each for each in promises_of(("streams",)) if type(each).__name__ != "WarmUpsComeToAnEnd"]
     play.life._check = observer(held)

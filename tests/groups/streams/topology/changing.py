@@ -21,7 +21,7 @@ from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.commits import encode_group_record
 from konvene.sim.invariants import observer, promises_of
 from konvene.sim.runtime import Batch, Log, batch_of
-from konvene.sim.transcript.sandbox import Life
+from konvene.sim.transcript.sandbox import Sandbox
 
 STATELESS = "0:orders"
 STREAMS_RECORDS = set(range(17, 24))
@@ -59,7 +59,7 @@ def classic_at(generation: int, *threads: tuple[Thread, list[Task]], **settings:
     )
     log.durable = 1
     play = Play(konvene_streams_mode="kip", **settings)
-    play.scenario.life = Life(play.life.settings, log=log)
+    play.scenario.life = Sandbox(play.life.settings, log=log)
     play.life._check = observer(promises_of(("streams",)))
     for thread, _ in threads:
         thread.member_id, thread.generation = thread.name, generation

@@ -17,7 +17,7 @@ from konvene.delivery.contract import AcknowledgeType
 from konvene.delivery.counts import Counts
 
 if TYPE_CHECKING:
-    from konvene.broker.shares.share_partition import Served
+    from konvene.broker.shares.share_partition import SharePartitionServer
 
 GROUPS_MBEAN: Final = "kafka.server:type=ShareGroupMetrics"
 PARTITIONS_MBEAN: Final = "kafka.server:type=SharePartitionMetrics"
@@ -62,7 +62,7 @@ def _labelled(seen: Seen, by_group: dict[str, int]) -> Counter[str]:
     return found
 
 
-def _of_partitions(seen: Seen) -> Iterator[tuple[tuple[str, str, str], Served]]:
+def _of_partitions(seen: Seen) -> Iterator[tuple[tuple[str, str, str], SharePartitionServer]]:
     """The share partitions of groups that have lines of their own."""
     for key, served in sorted(seen.broker.sharing.served.items()):
         if seen.meter.labels.of(key.group_id) != OTHER:

@@ -29,7 +29,7 @@ from konvene.groups.assignors.tasks.lags import Task
 from konvene.groups.offsets.committed import Offsets
 from konvene.groups.streams.assignors import STICKY
 from konvene.groups.streams.current_assignment import Held
-from konvene.groups.streams.decision import Step
+from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Reported, StreamsGroup
 from konvene.groups.streams.topology.configure import Configured
 from konvene.groups.streams.topology.topology import Topology
@@ -99,7 +99,7 @@ def as_far_behind(offsets: TaskOffsets, known: Reported | None, assigned: Held) 
     return found
 
 
-def look_up(step: Step, member_id: str, configured: Configured) -> None:
+def look_up(step: Decision, member_id: str, configured: Configured) -> None:
     """Ask where the changelogs end of what a member says that it has, if that may be of use."""
     said, topology = step.reported_by(member_id), configured.topology
     if said is None or not said.offsets or topology is None or not configured.is_ready or not _matters(step):
@@ -117,7 +117,7 @@ def look_up(step: Step, member_id: str, configured: Configured) -> None:
         step.effects.append(Effect(LOOK_UP_ENDS, EndsToLookUp(step.group.group_id, member_id, wanted)))
 
 
-def _matters(step: Step) -> bool:
+def _matters(step: Decision) -> bool:
     """Whether an assignor looks at it: one that warms tasks up, or that nobody knows."""
     named = step.config["streams.assignor.name"]
     if step.group.warmup or named not in (None, STICKY):
@@ -148,7 +148,7 @@ def ends_found(group: StreamsGroup | None, answer: EndsFound, offsets: Offsets, 
     known = group.reported.get(wanted.member_id) if group is not None else None
     if group is None or member is None or member.classic is None or known is None:
         return NOTHING
-    step, configured = Step(group, context), group.soft.configured
+    step, configured = Decision(group, context), group.soft.configured
     topology = configured.topology if configured is not None else None
     found = {}
     for task, partitions in wanted.tasks:

@@ -33,7 +33,7 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM, read_assignment
 from konvene.groups.modern import conversion
-from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.conversion import BOTH_WAYS, DISABLED, UPGRADE, Blocker
 from konvene.groups.streams import log
 from konvene.groups.streams.classic.tasks import (
@@ -51,8 +51,8 @@ from konvene.groups.streams.classic.user_data import (
     UserDataError,
     read_assignment_info,
 )
-from konvene.groups.streams.current_assignment import NONE_HELD, Current, Held, MemberState
-from konvene.groups.streams.decision import Step, delay_key, refresh_key
+from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, Held, MemberState
+from konvene.groups.streams.decision import Decision, delay_key, refresh_key
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KIP, Configured, configure
 from konvene.groups.streams.topology.expressions import expressions
@@ -200,7 +200,7 @@ def _unlike(given: AssignmentInfo, topology: Topology, configured: Configured) -
 # --- classic to streams ----------------------------------------------------------------------------
 
 
-def upgraded(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, context: Context) -> Step:
+def upgraded(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, context: Context) -> Decision:
     """The group as a streams group, before the member joins. Raises GROUP_ID_NOT_FOUND where it must stay
     what it is."""
     taken = Taken()
@@ -215,7 +215,7 @@ def upgraded(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, conte
     private: dict[str, Any] = {}
     for record in records[1:]:
         log.replay(private, record)
-    step = Step(private[classic.group_id], context)
+    step = Decision(private[classic.group_id], context)
     old = {m.member_id for m, said in members if said.info.version < FIRST_VERSION_TOLD_BY_JOINS}
     conversion.take_over(step, classic, old)
     step.records = records
@@ -274,7 +274,7 @@ def _members(
         here = said.info.process_id
         standby = {task for task in given.standby if (here, task) not in at_process}
         at_process |= {(here, task) for task in standby}
-        current = Current(
+        current = CurrentAssignment(
             MemberState.UNREVOKED_TASKS if gives_up else MemberState.STABLE,
             epoch,
             epoch,
@@ -296,7 +296,7 @@ def _since(tasks: Iterable[Task], epoch: int) -> dict[str, dict[int, int]]:
     return {name: dict.fromkeys(some, epoch) for name, some in _tasks(tasks).items()}
 
 
-def _member(member: ClassicMember, said: Said, topology_epoch: int, current: Current) -> Member:
+def _member(member: ClassicMember, said: Said, topology_epoch: int, current: CurrentAssignment) -> Member:
     return Member(
         member.member_id,
         member.instance_id,
@@ -308,7 +308,7 @@ def _member(member: ClassicMember, said: Said, topology_epoch: int, current: Cur
         said.info.process_id,
         said.info.endpoint,
         said.info.client_tags,
-        ClassicSide(member.session_timeout_ms, member.protocols),
+        ClassicProtocolMetadata(member.session_timeout_ms, member.protocols),
         current,
     )
 
@@ -316,7 +316,7 @@ def _member(member: ClassicMember, said: Said, topology_epoch: int, current: Cur
 # --- streams to classic ----------------------------------------------------------------------------
 
 
-def may_downgrade(step: Step, leaving: Collection[Member], *, replaced: bool = False) -> bool:
+def may_downgrade(step: Decision, leaving: Collection[Member], *, replaced: bool = False) -> bool:
     """See `conversion.may_downgrade`. Not while somebody asked for the application to be shut down: a streams
     group tells its members so, and the next leader of a classic one would not know of it."""
     if step.soft.shutdown is not None:
@@ -327,7 +327,7 @@ def may_downgrade(step: Step, leaving: Collection[Member], *, replaced: bool = F
 
 
 def downgraded(
-    step: Step, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
+    step: Decision, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
 ) -> Outcome:
     """The group as a classic one, without who leaves, or with `joining` in the place of who leaves.
 
@@ -348,7 +348,7 @@ def downgraded(
     return conversion.downgraded(step, classic, leaving, rebalance=rebalance)
 
 
-def _runs(current: Current) -> MemberAssignment:
+def _runs(current: CurrentAssignment) -> MemberAssignment:
     """What a member may be running."""
     has, gives_up = current.assigned.tasks, current.pending_revocation.tasks
     active = {

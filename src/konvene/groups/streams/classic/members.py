@@ -29,9 +29,9 @@ from konvene.groups.classic.join import (
     rebalance_timeout_ms,
 )
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM
-from konvene.groups.modern.classic_member import ClassicSide
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.conversion import DISABLED, classic_member, farewell
-from konvene.groups.modern.group import Settled, static_member
+from konvene.groups.modern.group import CachedHeartbeat, static_member
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import assignment_configs
 from konvene.groups.streams.classic import conversion
@@ -48,8 +48,8 @@ from konvene.groups.streams.classic.tasks import (
     told,
 )
 from konvene.groups.streams.classic.user_data import NO_REBALANCE_MS
-from konvene.groups.streams.current_assignment import MemberState, Target, advance
-from konvene.groups.streams.decision import Step, join_key, revocation_key, session_key, sync_key
+from konvene.groups.streams.current_assignment import MemberState, Target, next_assignment
+from konvene.groups.streams.decision import Decision, join_key, revocation_key, session_key, sync_key
 from konvene.groups.streams.epoch_bumps import see_basis
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import fence
@@ -87,7 +87,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
     wants_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
     if unknown and instance_id is None and wants_id:
         return Outcome((Reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id)),))
-    step = Step(group, context)
+    step = Decision(group, context)
     holder = group.static_member(instance_id)
     downgrade = holder is not None and conversion.may_downgrade(step, [holder], replaced=True)
     replaced = None
@@ -162,11 +162,11 @@ def _updated(
         process_id=said.info.process_id,
         user_endpoint=said.info.endpoint,
         client_tags=said.info.client_tags,
-        classic=ClassicSide(request.session_timeout_ms, protocols),
+        classic=ClassicProtocolMetadata(request.session_timeout_ms, protocols),
     )
 
 
-def _describe_itself(step: Step, old: Member, new: Member, *, is_new: bool) -> bool:
+def _describe_itself(step: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
     """Write down what the member said; whether the epoch has to move for it."""
     if new != old:
         step.record(log.member_record(step.group.group_id, new))
@@ -182,14 +182,14 @@ def _describe_itself(step: Step, old: Member, new: Member, *, is_new: bool) -> b
     return rests_on
 
 
-def _see_endpoint(step: Step, old: Member, new: Member) -> None:
+def _see_endpoint(step: Decision, old: Member, new: Member) -> None:
     """Others are told anew where tasks are, if some of an endpoint have moved."""
     moved = old.current.assigned != new.current.assigned and new.user_endpoint is not None
     if moved or old.user_endpoint != new.user_endpoint:
         step.remember(endpoint_epoch=step.soft.endpoint_epoch + 1)
 
 
-def _wait_for_sync(step: Step, old: Member, new: Member) -> None:
+def _wait_for_sync(step: Decision, old: Member, new: Member) -> None:
     group_id, member_id = step.group.group_id, new.member_id
     step.timers.append(Disarm(join_key(group_id, member_id)))
     if old.classic is None:
@@ -198,7 +198,7 @@ def _wait_for_sync(step: Step, old: Member, new: Member) -> None:
     step.arm(sync_key(group_id, member_id), new.rebalance_timeout_ms)
 
 
-def _have_topics_made(step: Step, configured: Configured | None) -> None:
+def _have_topics_made(step: Decision, configured: Configured | None) -> None:
     """Somebody has to ask for what is missing again and again, also where nobody speaks the streams protocol:
     no member of the classic one leads here, and makes its topics by itself."""
     if configured is not None and configured.missing:
@@ -222,7 +222,7 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
     member: Member = classic_member(group, request)
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, STREAM):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    step = Step(group, context)
+    step = Decision(group, context)
     configured, state = group.soft.configured, member.current.state
     is_behind = group.assignment_epoch > member.current.epoch and state is not MemberState.UNREVOKED_TASKS
     if is_behind or configured is None or not configured.is_known:
@@ -252,12 +252,12 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
     return step.outcome()
 
 
-def _ask_to_join(step: Step, member: Member) -> None:
+def _ask_to_join(step: Decision, member: Member) -> None:
     key = join_key(step.group.group_id, member.member_id)
     step.arm(key, member.rebalance_timeout_ms, unless_armed=True)
 
 
-def _next_rebalance_ms(step: Step, member: Member) -> int:
+def _next_rebalance_ms(step: Decision, member: Member) -> int:
     """When the member is to join of its own accord: one of those who warm something up and say how far."""
     group = step.group
     warm = {name for there in group.warmup.values() for some in there.values() for name in some}
@@ -269,7 +269,7 @@ def _next_rebalance_ms(step: Step, member: Member) -> int:
     return step.context.now_ms + int(step.config["streams.task.offset.interval.ms"])
 
 
-def _probes(step: Step, member: Member) -> bool:
+def _probes(step: Decision, member: Member) -> bool:
     """Whether it is to be heard of how far a member is with what it warms up."""
     if member.classic is None or not member.current.assigned.warmup:
         return False
@@ -283,7 +283,7 @@ def _probes(step: Step, member: Member) -> bool:
 def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) -> Outcome:
     """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
     member: Member = classic_member(group, request)
-    step = Step(group, context)
+    step = Decision(group, context)
     step.arm_session(member)
     error = Errors.NONE
     if _has_to_rejoin(step, member):
@@ -295,7 +295,7 @@ def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) 
     return step.outcome()
 
 
-def _has_to_rejoin(step: Step, member: Member) -> bool:
+def _has_to_rejoin(step: Decision, member: Member) -> bool:
     """Whether there is a new target, or something to revoke, or something has become free, or it is time to
     hear how far the member is, or to tell it where others have their state.
 
@@ -313,18 +313,18 @@ def _has_to_rejoin(step: Step, member: Member) -> bool:
         target = Target(
             group.assignment_epoch, group.target_of(member.member_id), member.process_id, group.processes
         )
-        moved = advance(current, target, None)
+        moved = next_assignment(current, target, None)
         if (moved.state, moved.assigned) != (current.state, current.assigned):
             return True
     return _is_time_to_tell(step, member) or _misses_endpoints(step, member)
 
 
-def _has_other_settings(step: Step) -> bool:
+def _has_other_settings(step: Decision) -> bool:
     """Whether the settings on which targets rest are not those of the last one."""
     return assignment_configs(step.config, step.group.topology) != step.group.assignment_configs
 
 
-def _misses_endpoints(step: Step, member: Member) -> bool:
+def _misses_endpoints(step: Decision, member: Member) -> bool:
     """Whether a member that can be asked about its state does not know where all other state is."""
     if member.user_endpoint is None:
         return False
@@ -332,7 +332,7 @@ def _misses_endpoints(step: Step, member: Member) -> bool:
     return said is None or said.knows_endpoints != step.soft.endpoint_epoch
 
 
-def _is_time_to_tell(step: Step, member: Member) -> bool:
+def _is_time_to_tell(step: Decision, member: Member) -> bool:
     if not _probes(step, member):
         return False
     said = step.reported_by(member.member_id)
@@ -342,7 +342,7 @@ def _is_time_to_tell(step: Step, member: Member) -> bool:
 
 def same_again(
     group: StreamsGroup, request: HeartbeatRequest, context: Context
-) -> tuple[Settled, tuple[Arm | Disarm, ...]] | None:
+) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that was accepted, of a member that has what it is meant to have. Not where it is to
     join when it is time, or where nobody else would see that topics have changed."""
     member = group.members.get(request.member_id)
@@ -353,10 +353,10 @@ def same_again(
     is_settled = group.epoch == group.assignment_epoch and member.is_reconciled_to(group.epoch)
     if not is_settled or group.classic_members == len(group.members):
         return None
-    if _has_to_rejoin(Step(group, context), member):
+    if _has_to_rejoin(Decision(group, context), member):
         return None
     timeout_ms = member.classic.session_timeout_ms
-    return Settled(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)
+    return CachedHeartbeat(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)
 
 
 # --- leave -----------------------------------------------------------------------------------------
@@ -365,6 +365,6 @@ def same_again(
 def leave(group: StreamsGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
     """Decide a LeaveGroup, of members of either protocol. However many go, the epoch moves once."""
     answer, gone = farewell(group, request, context)
-    step = Step(group, context)
+    step = Decision(group, context)
     step.reply(context.waiter, answer)
     return fence(step, gone)

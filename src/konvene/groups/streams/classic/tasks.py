@@ -37,7 +37,7 @@ from konvene.groups.streams.classic.user_data import (
     write_hosts,
 )
 from konvene.groups.streams.current_assignment import Epochs, Held
-from konvene.groups.streams.decision import Step
+from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.endpoints import told_endpoints
 from konvene.groups.streams.group import NO_EPOCH, Member, Reported
 from konvene.groups.streams.topology.configure import Status
@@ -144,7 +144,7 @@ def partitions_of(
 
 
 def told(
-    step: Step, member: Member, tasks: MemberAssignment, next_rebalance_ms: int = NO_REBALANCE_MS
+    step: Decision, member: Member, tasks: MemberAssignment, next_rebalance_ms: int = NO_REBALANCE_MS
 ) -> bytes:
     """What a member is told to have: partitions, and the user data in the version that it used itself."""
     assert member.classic is not None
@@ -168,7 +168,9 @@ def told(
     return write_assignment(by_topic.items(), metadata, user_data)
 
 
-def _endpoints(step: Step, member: Member, said: SubscriptionInfo) -> tuple[wire.EndpointToPartitions, ...]:
+def _endpoints(
+    step: Decision, member: Member, said: SubscriptionInfo
+) -> tuple[wire.EndpointToPartitions, ...]:
     """Of everybody, or of nobody: a client that does not find its own among others joins again at once, and
     would for ever if its own has no place among them."""
     configured = step.soft.configured
@@ -177,7 +179,7 @@ def _endpoints(step: Step, member: Member, said: SubscriptionInfo) -> tuple[wire
     return told_endpoints(step, member, None, configured)
 
 
-def _hosts(step: Step, version: int, endpoints: tuple[wire.EndpointToPartitions, ...]) -> bytes:
+def _hosts(step: Decision, version: int, endpoints: tuple[wire.EndpointToPartitions, ...]) -> bytes:
     """Where all tasks are, as it is written. A thousand members hear of a thousand: it is written once."""
     known = step.group.hosts
     these = frozenset(map(id, endpoints))
@@ -210,7 +212,7 @@ def _by_host(
     return {host: tuple(sorted(there)) for host, there in found.items()}
 
 
-def _error(step: Step) -> int:
+def _error(step: Decision) -> int:
     if step.soft.shutdown is not None:
         return SHUTDOWN_REQUESTED
     failure = step.soft.configured.failure if step.soft.configured is not None else None

@@ -14,7 +14,7 @@ from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.modern.group import known_member
-from konvene.groups.streams.decision import Step
+from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import NO_EPOCH, StreamsGroup
 from konvene.groups.streams.leave import streams_group
 from konvene.messages import streams_group_describe as described
@@ -51,7 +51,7 @@ class Description:
 NONE_YET = Description()
 
 
-def ask(step: Step, topology_epoch: int, member_epoch: int) -> bool:
+def ask(step: Decision, topology_epoch: int, member_epoch: int) -> bool:
     """Whether the member at hand is to send the description of the group's topology."""
     context = step.context
     if not context.config["konvene.streams.topology.description.enable"] or step.topology is None:
@@ -82,7 +82,7 @@ def update(
 
 def _taken(
     groups: MutableMapping[str, Any], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
-) -> Step:
+) -> Decision:
     if not context.config["konvene.streams.topology.description.enable"]:
         raise GroupError(
             Errors.UNSUPPORTED_VERSION,
@@ -99,7 +99,7 @@ def _taken(
             f"Topology epoch {request.topology_epoch} does not match the group's current topology epoch "
             f"{group.topology_epoch}.",
         )
-    step = Step(group, context)
+    step = Decision(group, context)
     step.remember(description=Description(request.topology_epoch, _read(request), context.now_ms))
     return step
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from konvene.groups.modern.rebalance_trace import SoftIs
+from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.groups.streams.topology.configure import Configured, InternalTopic
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome
 
@@ -74,4 +74,4 @@ def not_created(group: Any, news: TopicsNotCreated, context: Context) -> Outcome
         return NOTHING
     told_for_ms = 2 * context.group_configs.of(group.group_id)["streams.heartbeat.interval.ms"]
     soft = replace(group.soft, creation=Creation(news, context.now_ms + told_for_ms))
-    return Outcome(soft_records=(SoftIs(group.group_id, soft),))
+    return Outcome(soft_records=(SoftStateRecord(group.group_id, soft),))

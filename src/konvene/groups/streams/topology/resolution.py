@@ -30,7 +30,7 @@ from typing import Any
 
 from konvene.groups.consumer.subscriptions import REFRESH_PAUSE_MS, hash_of
 from konvene.groups.consumer.work import RESOLVE_REGEXES, RegexesResolved, RegexesToResolve
-from konvene.groups.streams.decision import Step, refresh_key
+from konvene.groups.streams.decision import Decision, refresh_key
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.configure import UNKNOWN, Configured, configure
 from konvene.groups.streams.topology.expressions import Matches, Resolved, expressions, known, named
@@ -45,7 +45,7 @@ NEVER = -1
 # --- with a heartbeat ------------------------------------------------------------------------------
 
 
-def hold_against_topics(step: Step, topology: Topology, *, changed: bool) -> tuple[Configured, bool]:
+def hold_against_topics(step: Decision, topology: Topology, *, changed: bool) -> tuple[Configured, bool]:
     """The topology held against its topics, anew if one of them is not what it was; whether the epoch has to
     move for it. `UNKNOWN` as long as nobody knows what its expressions match.
 
@@ -80,7 +80,7 @@ def hold_against_topics(step: Step, topology: Topology, *, changed: bool) -> tup
     return found, moved
 
 
-def see_whether_ready(step: Step, topology: Topology, configured: Configured) -> bool:
+def see_whether_ready(step: Decision, topology: Topology, configured: Configured) -> bool:
     """Note for which topology the group is ready; whether that is news. What is not known is as it was."""
     before = step.group.validated_topology_epoch
     if configured.is_known:
@@ -94,7 +94,7 @@ def see_whether_ready(step: Step, topology: Topology, configured: Configured) ->
     return True
 
 
-def _say_why(step: Step, before: Configured | None, found: Configured) -> None:
+def _say_why(step: Decision, before: Configured | None, found: Configured) -> None:
     """Expressions match what they did not, or it is about topics that were read before."""
     if not expressions(step.topology) or found.topology is None:
         step.cause(causes.TOPIC_METADATA_CHANGED)
@@ -105,7 +105,7 @@ def _say_why(step: Step, before: Configured | None, found: Configured) -> None:
     step.cause(causes.REGEX_REFRESHED if gained else causes.TOPIC_METADATA_CHANGED, topic=one)
 
 
-def _matches(step: Step, topology: Topology) -> Matches | None:
+def _matches(step: Decision, topology: Topology) -> Matches | None:
     """What the expressions match, of the topics that there are; None while that is not known of one.
 
     Has it found out if it is time."""
@@ -122,7 +122,7 @@ def _matches(step: Step, topology: Topology) -> Matches | None:
     return matches
 
 
-def _ask(step: Step, topology: Topology) -> None:
+def _ask(step: Decision, topology: Topology) -> None:
     if step.soft.resolving:
         return
     context = step.context
@@ -136,7 +136,7 @@ def _ask(step: Step, topology: Topology) -> None:
 
 def resolved(group: StreamsGroup, answer: RegexesResolved, context: Context) -> Outcome:
     """It was found what the expressions match. The epoch moves if that is news."""
-    step = Step(group, context)
+    step = Decision(group, context)
     step.remember(resolving=False)
     topology, wanted = group.topology, expressions(group.topology)
     if topology is None or not wanted:
@@ -153,7 +153,7 @@ def resolved(group: StreamsGroup, answer: RegexesResolved, context: Context) -> 
     return step.outcome()
 
 
-def _hold_again(step: Step, topology: Topology) -> None:
+def _hold_again(step: Decision, topology: Topology) -> None:
     before = step.soft
     step.remember(seen=None)
     try:
@@ -173,12 +173,12 @@ def refresh_due(group: Any, context: Context) -> Outcome:
     """It is time to find out anew."""
     if not isinstance(group, StreamsGroup) or group.topology is None or not expressions(group.topology):
         return NOTHING
-    step = Step(group, context)
+    step = Decision(group, context)
     _ask(step, group.topology)
     return step.outcome()
 
 
-def emptied(step: Step) -> None:
+def emptied(step: Decision) -> None:
     """Nobody is in the group any more. Who joins goes on with what was matched last, and has it looked at."""
     step.timers.append(Disarm(refresh_key(step.group.group_id)))
     last = step.soft.resolved
@@ -186,7 +186,7 @@ def emptied(step: Step) -> None:
         step.remember(resolved=replace(last, version=NEVER), seen=None)
 
 
-def loaded(step: Step) -> None:
+def loaded(step: Decision) -> None:
     """After a restart of the coordinator nobody knows, and it is found out without waiting for a member."""
     if expressions(step.group.topology):
         step.arm(refresh_key(step.group.group_id), 0)

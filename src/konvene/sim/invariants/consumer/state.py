@@ -13,7 +13,7 @@ from typing import Any
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.consumer.current_assignment import Epochs, MemberState
-from konvene.groups.consumer.group import ConsumerGroup, Member, Soft
+from konvene.groups.consumer.group import ConsumerGroup, Member, SoftState
 from konvene.records.consumer import ConsumerGroupCurrentMemberAssignmentKey
 from konvene.sim.world.event import NOTHING, Event, Promise
 
@@ -306,7 +306,7 @@ def who_asks(event: Event) -> set[str]:
 
 def durable_part(group: ConsumerGroup) -> ConsumerGroup:
     """All but what a restart may forget."""
-    return replace(group, soft=Soft(), reached_ms={})
+    return replace(group, soft=SoftState(), reached_ms={})
 
 
 def timers_of(group: ConsumerGroup) -> tuple[set[Any], set[Any]]:

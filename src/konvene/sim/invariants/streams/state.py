@@ -14,7 +14,7 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment
 from konvene.groups.streams.current_assignment import MemberState, Role, Unit
-from konvene.groups.streams.group import Member, Soft, StreamsGroup
+from konvene.groups.streams.group import Member, SoftState, StreamsGroup
 from konvene.groups.streams.topology.expressions import expressions
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.streams import StreamsGroupCurrentMemberAssignmentKey
@@ -261,7 +261,7 @@ class StreamsGroupsAreRestored(Promise):
             return
         for group in event.after.groups.values():
             if isinstance(group, StreamsGroup):
-                assert group.soft == Soft(), f"{group!r} was loaded with {group.soft}"
+                assert group.soft == SoftState(), f"{group!r} was loaded with {group.soft}"
         if event.before is NOTHING or event.lost:
             return
         for name, group in event.before.groups.items():
@@ -484,4 +484,4 @@ def booked(group: StreamsGroup) -> dict[Unit, set[str]]:
 
 def durable_part(group: StreamsGroup) -> StreamsGroup:
     """All but what a restart may forget."""
-    return replace(group, soft=Soft(), reached_ms={}, reported={})
+    return replace(group, soft=SoftState(), reached_ms={}, reported={})

@@ -15,7 +15,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RegexesResolved
 from konvene.groups.streams.assignors import assignment_configs, read_configs
-from konvene.groups.streams.current_assignment import Current, Role
+from konvene.groups.streams.current_assignment import CurrentAssignment, Role
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA, Status
 from konvene.groups.streams.topology.expressions import named, unmatched
@@ -178,7 +178,7 @@ class StreamsEpochsMoveForAReason(Promise):
         )  # fmt: skip
 
     def _said(self, member: Member | None) -> Member | None:
-        return None if member is None else replace(member, member_id="", current=Current())
+        return None if member is None else replace(member, member_id="", current=CurrentAssignment())
 
 
 def _takes_the_id_of_another(event: Event, old: StreamsGroup) -> bool:
