@@ -27,7 +27,7 @@ from konvene.records.audit import Cause
 from konvene.sim.invariants.liveness import calm
 from konvene.sim.runs.run import Run
 from konvene.sim.world.event import Event, Promise
-from konvene.sim.world.world import Measure, World
+from konvene.sim.world.world import MembershipListener, World
 
 KINDS: tuple[tuple[str, ...], ...] = (
     ("classic",), ("static",), ("consumer",), ("consumer-static",), ("migration",), ("streams",), ("share",),
@@ -91,7 +91,7 @@ class _Listens(Promise):
             self.said.append((event.batch, event.outcome.why))
 
 
-class _Audits(Measure):
+class _Audits(MembershipListener):
     def __init__(self) -> None:
         self.told: list[Any] = []
 

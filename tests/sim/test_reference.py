@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from konvene.sim.reference import ELSEWHERE, promise_rows, render_reference
-from konvene.sim.world.fault_actions import STRIKE
-from konvene.sim.world.faults import ALL_FAULTS, ALL_KNOBS
+from konvene.sim.world.fault_actions import FAULT_ACTIONS
+from konvene.sim.world.faults import ALL_FAULTS, ALL_PARAMETERS
 
 ROOT = Path(__file__).parents[2]
 SIM = ROOT / "src" / "konvene" / "sim"
@@ -40,8 +40,8 @@ def test_every_row_has_its_sentence() -> None:
     assert len({name for name, _, _ in rows}) == len(rows) > 25
     for sentence in [
         *(row[2] for row in rows),
-        *(k.sentence for k in ALL_KNOBS),
+        *(k.sentence for k in ALL_PARAMETERS),
         *(f.sentence for f in ALL_FAULTS),
     ]:
         assert len(sentence) > 10
-    assert {fault.name for fault in ALL_FAULTS} == set(STRIKE)
+    assert {fault.name for fault in ALL_FAULTS} == set(FAULT_ACTIONS)

@@ -16,7 +16,7 @@ from konvene.sim.invariants import classes_of
 from konvene.sim.members import kinds, shares, transacts
 from konvene.sim.share.invariants import PROMISES as OF_SHARE_STATE
 from konvene.sim.transactions.invariants import PROMISES as OF_TRANSACTIONS
-from konvene.sim.world.faults import ALL_FAULTS, ALL_KNOBS
+from konvene.sim.world.faults import ALL_FAULTS, ALL_PARAMETERS
 
 __all__ = ["ELSEWHERE", "promise_rows", "render_reference"]
 
@@ -129,7 +129,8 @@ def _page() -> Iterator[str]:
     yield "## Knobs\n"
     yield "A run draws a value for each; `--set NAME=VALUE` sets one. Calm is where nothing goes wrong.\n"
     yield from _table(
-        ("Knob", "Calm", "What it is"), ((f"`{k.name}`", f"`{k.calm}`", k.sentence) for k in ALL_KNOBS)
+        ("Knob", "Calm", "What it is"),
+        ((f"`{k.name}`", f"`{k.fault_free}`", k.sentence) for k in ALL_PARAMETERS),
     )
     yield "## Faults\n"
     yield "A run draws which of them there are. Of those, one strikes every `fault.every` steps or so; by"

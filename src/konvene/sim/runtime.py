@@ -27,7 +27,7 @@ from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import Agenda
 from konvene.sim.journal import SPEECH, Batch, Journal, Log, batch_of, replayed
-from konvene.sim.world.event import ASSIGNING, NOTHING, Broken, Event, OffsetKey, View, everything
+from konvene.sim.world.event import MODERN_GROUP_TYPES, NOTHING, Broken, Event, OffsetKey, View, everything
 from konvene.sim.world.process_loop import ProcessLoop, Ringing
 
 __all__ = ["TOPICS", "Batch", "Log", "Shell", "batch_of", "replayed"]
@@ -302,7 +302,7 @@ class Shell:
     ) -> None:
         """The core decided; what follows from it is about to happen."""
         self._about = about = _about(request if news is None else news, outcome, self.log)
-        event = Event("asked", self, self._before(about), NOTHING, key=key, outcome=outcome)
+        event = Event("request", self, self._before(about), NOTHING, key=key, outcome=outcome)
         if outcome is not None:
             event.answered = outcome.replies
         if request is None or context is None:
@@ -394,7 +394,7 @@ class Shell:
         self.finish()
         if self.coordinator.state == "active":
             view = everything(self.core)
-            self._tell(Event("look", self, view, view))
+            self._tell(Event("audit", self, view, view))
             self.finish()
 
     def loading(self, core: GroupShard, outcome: Outcome) -> None:
@@ -414,7 +414,7 @@ class Shell:
         view = self._view(about)
         groups = dict(view.groups)
         for name, group in view.groups.items():
-            if isinstance(group, ASSIGNING):
+            if isinstance(group, MODERN_GROUP_TYPES):
                 groups[name] = known = self.kept.get(name)
                 if known != group:
                     why = f"group {name} was changed without a record: {known!r} is {group!r}"

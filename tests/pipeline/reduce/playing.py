@@ -13,14 +13,14 @@ from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.sweeps.simulated_log import audit_rows
 from konvene.runtime.coordinator import Explained
 from konvene.sim.world.faults import Options
-from konvene.sim.world.world import Measure, World
+from konvene.sim.world.world import MembershipListener, World
 
 CALM = ("compaction", "append.fails", "too.large", "sync.fails")
 """What would lose records, or what was said of them."""
 NO_FAULTS = ("failover", "deposed", "clock")
 
 
-class Ear(Measure):
+class Ear(MembershipListener):
     def __init__(self) -> None:
         self.told: list[Explained] = []
 

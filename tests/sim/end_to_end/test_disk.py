@@ -72,7 +72,7 @@ async def read(cluster: Cluster, partition: int) -> tuple[int, int]:
     return got.error_code, sum(1 for h, b in batches(got.records or b"") for _ in records(b, h))
 
 
-async def start_again(host: BrokerHost) -> None:
+async def restart_member(host: BrokerHost) -> None:
     """Kill it and start it: whatever it wrote is read again."""
     host.kill()
     host.served.clear()
@@ -91,7 +91,7 @@ def test_a_bit_that_rots_in_front_of_sound_batches_takes_the_partition_offline(p
         size = len(host.disk.peek(path))
         host.disk.rot(path, int(size * place))
         assert host.disk.counts["rot"] == 1
-        await start_again(host)
+        await restart_member(host)
         assert host.broker is not None
         assert host.broker.partitions.offline == {("t", 0)}
         assert await read(cluster, 0) == (Errors.KAFKA_STORAGE_ERROR, 0)
@@ -114,7 +114,7 @@ def test_a_disk_that_fails_is_not_tried_again_and_nothing_acknowledged_is_lost()
         assert host.disk.counts["EIO sync"] == 1
         with pytest.raises(ClientError):
             await write(cluster, 1)
-        await start_again(host)
+        await restart_member(host)
         assert not host.is_sick
         error, count = await read(cluster, 0)
         assert error == 0
@@ -132,7 +132,7 @@ def test_a_full_disk_leaves_half_of_what_was_appended_and_recovery_cuts_it() -> 
         host.disk.faults = DiskFaults()
         assert host.is_sick
         assert set(host.disk.counts) == {"ENOSPC append"}
-        await start_again(host)
+        await restart_member(host)
         assert await read(cluster, 0) == (0, 3)
         await Admin(cluster).create_topic("u", partitions=1)
 

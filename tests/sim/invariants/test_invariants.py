@@ -444,7 +444,7 @@ def test_a_broken_promise_says_who_and_what() -> None:
 
     scenario = Scenario()
     shell: Shell = scenario.life.shell
-    event = Event("look", shell, *[shell.ended] * 2)
+    event = Event("audit", shell, *[shell.ended] * 2)
     with pytest.raises(Broken) as broken:
         observer([*promises_of(), Never()])(event)
     assert broken.value.promise in ("Never", "OffsetsExpireLate", "ReplayEqualsLive")
@@ -478,7 +478,7 @@ def test_who_is_handed_an_id_by_what_makes_a_group_classic_has_its_own_time(monk
     """And not that of whoever is handed one next. Nobody looks at everything in between, as in a run."""
     after = SilentMembersGo.after
     monkeypatch.setattr(
-        SilentMembersGo, "after", lambda self, event: None if event.kind == "look" else after(self, event)
+        SilentMembersGo, "after", lambda self, event: None if event.kind == "audit" else after(self, event)
     )
     scenario = Scenario()
     scenario.run(

@@ -19,9 +19,9 @@ from konvene.sim.world.world import World
 TASK, OTHER = Task("0", 0), Task("0", 1)
 
 
-def world_of(*promises: str, **knobs: object) -> World:
-    sets = [(name.replace("_", "."), str(value)) for name, value in knobs.items()]
-    options = Options.calm().with_set([("members", "2"), ("partitions", "4"), *sets])
+def world_of(*promises: str, **parameters: object) -> World:
+    sets = [(name.replace("_", "."), str(value)) for name, value in parameters.items()]
+    options = Options.without_faults().with_set([("members", "2"), ("partitions", "4"), *sets])
     world = World(
         Random("streams"), options, kinds=("streams",), promises=promises_of(promises) if promises else ()
     )
@@ -57,7 +57,7 @@ def test_a_disk_keeps_what_was_restored_and_is_behind_what_others_wrote() -> Non
 def test_every_application_of_the_catalogue_runs(name: str) -> None:
     """Its topics are made, and every task is run by one."""
     world = world_of("streams", topology=name)
-    world.agenda_passes(60_000)
+    world.run_for(60_000)
     group = world.shell.core.groups["g1"]
     assert isinstance(group, StreamsGroup) and group.state == "Stable", group
     tasks = [task for member in members(world) for task in sorted(member.running)]
@@ -71,40 +71,40 @@ def test_a_task_is_run_when_it_is_restored_and_a_copy_makes_that_short() -> None
     longest = {}
     for standbys in (0, 1):
         world = world_of("streams", topology="stateful", standbys=standbys, restore_rate=20)
-        world.agenda_passes(60_000)
+        world.run_for(60_000)
         gone, stays = members(world)
         assert len(gone.running) + len(stays.running) == 3
         behind = [world.stores.behind(stays.process_id, ("g1", task)) for task in gone.running]
         gone.die()
-        world.agenda_passes(12_000)
+        world.run_for(12_000)
         waits = stays.tasks.active - stays.running
         assert len(stays.tasks.active) == 3, stays
         assert bool(waits) == (not standbys), stays
         longest[standbys] = max(behind)
-        world.agenda_passes(300_000)
+        world.run_for(300_000)
         assert stays.settled and len(stays.running) == 3
     assert longest[1] < longest[0]
 
 
 def test_topics_that_cannot_be_made_are_made_when_it_is_calm() -> None:
     world = world_of("streams", topology="chain", create_fails=1.0)
-    world.agenda_passes(30_000)
+    world.run_for(30_000)
     group = world.shell.core.groups["g1"]
     assert group.state == "NotReady" and not any(map(is_internal, world.topics.by_name))
-    world.trouble = Options.calm()
-    world.agenda_passes(30_000)
+    world.conditions = Options.without_faults()
+    world.run_for(30_000)
     assert group.state == "Stable"
 
 
 def test_what_does_not_fit_its_sources_is_deleted_and_made_again() -> None:
     world = world_of("streams", topology="stateful")
-    world.agenda_passes(30_000)
+    world.run_for(30_000)
     world.set_topic("orders", 7, anew=False)
-    world.agenda_passes(30_000)
+    world.run_for(30_000)
     group = world.shell.core.groups["g1"]
     assert group.state == "NotReady"
     world.internal_topics.mend()
-    world.agenda_passes(30_000)
+    world.run_for(30_000)
     assert (group.state, world.topics.by_name["g1-counts-changelog"].partitions) == ("Stable", 7)
 
 
@@ -114,19 +114,19 @@ def test_two_that_run_the_same_task_are_found_out_by_what_they_believe(
     """Nobody but the oracle looks: what the coordinator notes is wrong as well."""
     monkeypatch.setattr(StreamsGroup, "processes", lambda group, role, subtopology, partition: frozenset())
     world = world_of(topology="stateless", members=1)
-    world.agenda_passes(20_000)
+    world.run_for(20_000)
     world.new_member().start()
     with pytest.raises(Broken, match="NobodySharesATask"):
-        world.agenda_passes(60_000)
+        world.run_for(60_000)
 
 
 def test_an_application_shuts_down_when_one_of_its_members_wants_it() -> None:
     world = world_of("streams", topology="stateless")
-    world.agenda_passes(20_000)
+    world.run_for(20_000)
     first, second = members(world)
-    world.is_calm = False
+    world.faults_disabled = False
     first.request_shutdown()
-    world.agenda_passes(6_000)
+    world.run_for(6_000)
     assert first.life > 2 and second.life > 2
     assert world.counts["members that stopped"] == 2
 
@@ -135,14 +135,14 @@ def test_an_application_shuts_down_when_one_of_its_members_wants_it() -> None:
 def test_an_application_rolls_to_its_next_topologies(name: str) -> None:
     """Process by process, and what is new in them is run; a roll begins when the last one has arrived."""
     world = world_of("streams", topology=name, streams_mode="kip")
-    world.agenda_passes(60_000)
+    world.run_for(60_000)
     for epoch in (1, 2, 3):
         world.internal_topics.next_topology("g1")
         world.internal_topics.next_topology("g1")
         assert world.internal_topics.deployed == {"g1": epoch}
-        world.is_calm = True  # Who is behind is started anew.
-        world.agenda_passes(90_000)
-        world.is_calm = False
+        world.faults_disabled = True  # Who is behind is started anew.
+        world.run_for(90_000)
+        world.faults_disabled = False
         group = world.shell.core.groups["g1"]
         assert isinstance(group, StreamsGroup) and group.state == "Stable", group
         assert {member.topology_epoch for member in group.members.values()} == {epoch}

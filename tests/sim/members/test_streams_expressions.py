@@ -40,4 +40,4 @@ def test_every_promise_is_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
     with quiet():
         report = simulate(Run(seed, ("streams",), STEPS, (("streams.mode", "kip"),)))
     assert report.violation is None, "\n".join(report.violation.lines())
-    assert report.counts["asked"] > 100, "hardly anything happened"
+    assert report.counts["request"] > 100, "hardly anything happened"

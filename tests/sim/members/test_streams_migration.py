@@ -22,23 +22,27 @@ KIND = "streams-migration"
 def world(**sets: str) -> World:
     """Nothing goes wrong in it but what is asked for."""
     told = {"streams.mode": "kip", "standbys": "1", "members": "4", **sets}
-    options = Options.calm().with_set([(name.replace("_", "."), value) for name, value in told.items()])
+    options = Options.without_faults().with_set(
+        [(name.replace("_", "."), value) for name, value in told.items()]
+    )
     found = World(Random(7), options, kinds=(KIND,), promises=promises_of((KIND,)))
     found.begin()
     return found
 
 
 def actives(there: World) -> list[str]:
-    return sorted(str(task) for m in there.living() for task in m.tasks.active)  # type: ignore[attr-defined]
+    return sorted(str(task) for m in there.live_members() for task in m.tasks.active)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("topology", ["stateless", "stateful", "chain", "two", "joined"])
 def test_a_leader_gives_every_task_to_one_member(topology: str) -> None:
     there = world(topology=topology, streams_upgraded="0")
-    there.agenda_passes(120_000)
+    there.run_for(120_000)
     group = there.shell.core.groups["g1"]
     assert isinstance(group, ClassicGroup)
-    assert all(isinstance(m, ClassicApplication) and m.state == "in" for m in there.living()), there.living()
+    assert all(isinstance(m, ClassicApplication) and m.state == "in" for m in there.live_members()), (
+        there.live_members()
+    )
     assert len(actives(there)) == len(set(actives(there))) > 0
     calm(there)
 
@@ -46,14 +50,14 @@ def test_a_leader_gives_every_task_to_one_member(topology: str) -> None:
 def test_a_rolling_upgrade_and_the_way_back_keep_every_task() -> None:
     """Process by process to the streams protocol, then back; the tasks are the same ones at each end."""
     there = world(streams_upgraded="0")
-    there.agenda_passes(60_000)
+    there.run_for(60_000)
     before, seen = actives(there), []
     for share, kind in ((1.0, StreamsGroup), (0.0, ClassicGroup)):
         there.upgraded["g1"] = share
         for member in list(there.members):
             member.leave()
-            there.start_again(member)
-            there.agenda_passes(60_000)
+            there.restart_member(member)
+            there.run_for(60_000)
             seen.append(type(there.shell.core.groups["g1"]).__name__)
         assert isinstance(there.shell.core.groups["g1"], kind), seen
         assert actives(there) == before
@@ -63,11 +67,11 @@ def test_a_rolling_upgrade_and_the_way_back_keep_every_task() -> None:
 
 def test_who_comes_back_with_the_other_protocol_has_its_process_and_its_name() -> None:
     there = world(streams_upgraded="0", instances="1")
-    there.agenda_passes(30_000)
+    there.run_for(30_000)
     old = there.members[0]
     there.upgraded["g1"] = 1.0
     old.die()
-    there.start_again(old)
+    there.restart_member(old)
     new = there.members[0]
     assert isinstance(old, ClassicApplication)
     assert isinstance(new, StreamsMember)

@@ -16,10 +16,10 @@ from konvene.sim.members import kinds
 from konvene.sim.runs.run import Run, simulate
 from konvene.sim.runs.shrink import NothingToShrink, shrink
 from konvene.sim.transcript.scenario import Scenario
-from konvene.sim.world.faults import ALL_FAULTS, ALL_KNOBS, FAULTS, KNOBS, Options
+from konvene.sim.world.faults import ALL_FAULTS, ALL_PARAMETERS, FAULTS, PARAMETERS, Options
 
 BOTH = ("classic", "static")
-CALM = tuple((knob.name, str(knob.calm)) for knob in ALL_KNOBS) + tuple(
+CALM = tuple((parameter.name, str(parameter.fault_free)) for parameter in ALL_PARAMETERS) + tuple(
     (f"fault.{f.name}", "0") for f in ALL_FAULTS
 )
 
@@ -88,9 +88,9 @@ REACHED = {
 def test_every_fault_strikes_and_every_state_and_answer_is_reached() -> None:
     """L8: what is promised of a state means little if no seed reaches it."""
     drawn = [Options.drawn(Random(seed)) for seed in range(200)]
-    for knob in KNOBS:
-        values = {str(options[knob.name]) for options in drawn}
-        assert len(values) > 1 or knob.name == "members", knob.name
+    for parameter in PARAMETERS:
+        values = {str(options[parameter.name]) for options in drawn}
+        assert len(values) > 1 or parameter.name == "members", parameter.name
     counts: dict[str, int] = {}
     for seed in range(1, 41):
         for name, count in simulate(Run(seed, BOTH, 3_000)).counts.items():

@@ -22,4 +22,4 @@ def assert_promises_are_kept(seed: int, *kinds: str) -> None:
         report = simulate(Run(seed, kinds, STEPS))
     assert report.violation is None, "\n".join(report.violation.lines())
     assert report.steps >= STEPS * 0.8
-    assert report.counts["asked"] > 100, "hardly anything happened"
+    assert report.counts["request"] > 100, "hardly anything happened"

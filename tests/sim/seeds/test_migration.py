@@ -17,11 +17,11 @@ def test_every_promise_is_kept(seed: int) -> None:
 
 def test_who_is_started_again_has_another_id_whatever_it_speaks_meanwhile() -> None:
     """An id that was had in another life is somebody else's: a group may still know what that one read."""
-    world = World(Random(7), Options.calm().with_set([("upgraded", "1")]), kinds=("migration",))
+    world = World(Random(7), Options.without_faults().with_set([("upgraded", "1")]), kinds=("migration",))
     world.new_member()
     ids = []
     for _ in range(3):
-        world.start_again(world.members[0])
+        world.restart_member(world.members[0])
         ids.append(world.members[0].member_id)
         world.members[0].die()
     assert len(set(ids)) == 3, ids

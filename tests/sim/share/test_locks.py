@@ -17,7 +17,7 @@ from konvene.sim.world.world import World
 
 def _served(lock_ms: int) -> tuple[World, SharePartitionServer]:
     """A world with a share partition that is loaded, and 16 records to read."""
-    world = World(Random(1), Options.calm().with_set([("lock.ms", str(lock_ms))]), kinds=("share",))
+    world = World(Random(1), Options.without_faults().with_set([("lock.ms", str(lock_ms))]), kinds=("share",))
     node = world.share
     assert isinstance(node, ShareNode)
     node.begin()
@@ -45,9 +45,9 @@ def _take(served: SharePartitionServer, member: str) -> list[int]:
 def test_a_lock_ends_though_seconds_are_no_whole_milliseconds(off_ms: int) -> None:
     """A float of seconds may be a little short of the millisecond that is meant."""
     world, served = _served(1_000)
-    world.agenda_passes(off_ms)
+    world.run_for(off_ms)
     assert _take(served, "m1") == [0]
-    world.agenda_passes(1_001)
+    world.run_for(1_001)
     assert _take(served, "m2") == [0]
 
 
@@ -58,5 +58,5 @@ def test_a_shorter_lock_ends_before_a_longer_one_that_is_older() -> None:
     world.set("group.share.record.lock.duration.ms", "1000")
     served.forget_terms()
     assert _take(served, "m2") == [4]
-    world.agenda_passes(1_100)
+    world.run_for(1_100)
     assert _take(served, "m3") == [4]

@@ -16,7 +16,7 @@ from konvene.sim.transactions.ledger import Output
 from konvene.sim.transactions.node import Transactions
 from konvene.sim.transactions.producer import Producer
 from konvene.sim.world.event import Broken
-from konvene.sim.world.faults import TRANSACTION_FAULTS, TRANSACTION_KNOBS, Options
+from konvene.sim.world.faults import TRANSACTION_FAULTS, TRANSACTION_PARAMETERS, Options
 from konvene.transactions.shard import TransactionShard
 
 KINDS = ("transactional", "transactional-consumer")
@@ -40,7 +40,9 @@ def test_the_same_seed_is_the_same_run_in_any_process() -> None:
 
 def test_what_other_members_draw_is_as_it_was() -> None:
     """What is drawn for transactions is drawn behind all else."""
-    names = {knob.name for knob in TRANSACTION_KNOBS} | {f"fault.{f.name}" for f in TRANSACTION_FAULTS}
+    names = {parameter.name for parameter in TRANSACTION_PARAMETERS} | {
+        f"fault.{f.name}" for f in TRANSACTION_FAULTS
+    }
     for seed in range(20):
         plain, transactional = (Run(seed, (kind,)).options().lines() for kind in ("classic", "transactional"))
         assert [line for line in transactional if line.partition("=")[0] not in names] == plain
@@ -75,10 +77,10 @@ def test_where_nothing_goes_wrong_every_record_comes_once() -> None:
         kept.append(self)
         return told(self)
 
-    calm = [(name, value) for name, value in (line.split("=") for line in Options.calm().lines())]
+    calm = [(name, value) for name, value in (line.split("=") for line in Options.without_faults().lines())]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Transactions, "begin", begin)
-        patch.setattr(Run, "options", lambda self: Options.calm().with_set(calm))
+        patch.setattr(Run, "options", lambda self: Options.without_faults().with_set(calm))
         report = simulate(Run(1, ("transactional",), 2_000))
     assert report.violation is None
     ledger, (node,) = kept[0].ledger, kept

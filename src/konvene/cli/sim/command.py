@@ -244,10 +244,10 @@ def _step_of(line: str) -> int:
 def faults(seed: int | None, as_json: bool) -> None:
     """Print the fault model: knobs that a run draws, and faults that strike now and then."""
     from konvene.sim.runs.run import Run
-    from konvene.sim.world.faults import FAULTS, KNOBS, Options
+    from konvene.sim.world.faults import FAULTS, PARAMETERS, Options
 
-    options = Options.calm() if seed is None else Run(seed).options()
-    knobs = [(k.name, options[k.name], k.sentence) for k in KNOBS]
+    options = Options.without_faults() if seed is None else Run(seed).options()
+    knobs = [(k.name, options[k.name], k.sentence) for k in PARAMETERS]
     weights = [(f.name, f.weight if seed is None else options.faults[f.name], f.sentence) for f in FAULTS]
     if as_json:
         names = ("name", "calm" if seed is None else "drawn", "sentence")

@@ -50,20 +50,20 @@ class Chaos:
         }
 
     def __repr__(self) -> str:
-        return f"<chaos: {len(self.run_.knobs.faults)} kinds{', over' if self._over else ''}>"
+        return f"<chaos: {len(self.run_.parameters.faults)} kinds{', over' if self._over else ''}>"
 
     async def run(self) -> None:
         """Do deeds until the steps are taken."""
-        run, knobs = self.run_, self.run_.knobs
-        names = sorted(knobs.faults)
-        weights = [knobs.faults[name] for name in names]
+        run, parameters = self.run_, self.run_.parameters
+        names = sorted(parameters.faults)
+        weights = [parameters.faults[name] for name in names]
         due = self.loop.now if names else float("inf")
         while self.loop.steps < run.steps:
             await asyncio.sleep(min(LOOKS_EVERY_S, max(0.0, due - self.loop.now)))
             if run.host.is_sick:
                 self._replace()
             if self.loop.now >= due:
-                due = self.loop.now + self.chance.expovariate(1.0) * knobs.gap_s
+                due = self.loop.now + self.chance.expovariate(1.0) * parameters.gap_s
                 self.do(self.chance.choices(names, weights)[0])
         self._over = True
 
@@ -147,14 +147,14 @@ class Chaos:
 
     def _spoil_disk(self) -> bool:
         disk = self.run_.host.disk
-        disk.faults = self.run_.knobs.disk
+        disk.faults = self.run_.parameters.disk
         self._tell("the disk begins to fail")
         self._later(self._while_s(0.1, 20.0), "the disk is sound again", self.mend_disk)
         return True
 
     def mend_disk(self) -> None:
         """No errors from here on. What a power cut tears may still be garbage."""
-        self.run_.host.disk.faults = DiskFaults(garbage=self.run_.knobs.disk.garbage)
+        self.run_.host.disk.faults = DiskFaults(garbage=self.run_.parameters.disk.garbage)
 
     def _step_clock(self) -> bool:
         self.run_.host.skew_ms = self.chance.randint(-HOUR_MS, HOUR_MS)

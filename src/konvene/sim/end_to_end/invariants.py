@@ -127,7 +127,7 @@ class CommitsStay(Promise):
 
     def _elsewhere(self) -> set[str]:
         """Groups that commit in transactions: `ExactlyOnce` is about them."""
-        return {c.group for c in self.run.knobs.clients if c.job == TRANSACTS}
+        return {c.group for c in self.run.parameters.clients if c.job == TRANSACTS}
 
     def offsets(self, place: tuple[str, str, int], offset: int, began: int) -> None:
         if place[0] in self._elsewhere():

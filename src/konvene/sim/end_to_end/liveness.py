@@ -193,7 +193,7 @@ class Calm:
         return list(next(p for p in self.run_.promises if isinstance(p, ReadAtLeastOnce)).missing())
 
     def _all_settled(self) -> bool:
-        if not self._broker_serves() or not all(map(self._shares, self.run_.knobs.share.groups)):
+        if not self._broker_serves() or not all(map(self._shares, self.run_.parameters.share.groups)):
             return False
         return all(self._is_settled(name) for name, _ in self.run_.groups())
 
@@ -209,7 +209,7 @@ class Calm:
                 members = [c.consumer.member for c in self.run_.clients.values()
                            if c.spec.group == name and c.consumer is not None]  # fmt: skip
                 rows.append(f"{name} is {self._group(name)}, its members {members}")
-        for name in self.run_.knobs.share.groups:
+        for name in self.run_.parameters.share.groups:
             if not self._shares(name):
                 sharers = [c.sharer and c.sharer.member for c in self.run_.clients.values()
                            if c.spec.group == name]  # fmt: skip
@@ -237,7 +237,7 @@ class Calm:
         for name, _ in self.run_.groups():
             group = self._group(name)
             found[name] = -1 if group is None else group.generation
-        for name in self.run_.knobs.share.groups:
+        for name in self.run_.parameters.share.groups:
             sharing = self._share_group(name)
             found[name] = -1 if sharing is None else sharing.epoch
         return found
@@ -252,7 +252,7 @@ class Calm:
             if self.loop.is_up(name):
                 self.run_.kill_client(name)
         # Static members have their session; what a client that went dark left open, its idle time.
-        idle_s = int(self.run_.knobs.settings["connections.max.idle.ms"]) / 1000
+        idle_s = int(self.run_.parameters.settings["connections.max.idle.ms"]) / 1000
         began, began_s = time.perf_counter(), self.loop.now
         await asyncio.sleep(max(2 * self.run_.timeouts.session_ms / 1000 + 5, idle_s + 25))
         self.run_.empty_s, self.run_.empty_wall_s = self.loop.now - began_s, time.perf_counter() - began

@@ -2,7 +2,7 @@
 
 Everything that runs is production code: the broker from its sockets to its files, and `konvene.client`.
 Chaos lasts `steps` steps, where a step is one delivery of bytes, one timer, one completion of a disk or one
-fault, and does what the seed drew (`knobs`). Then all is healed, everybody is started again, and
+fault, and does what the seed drew (`parameters`). Then all is healed, everybody is started again, and
 within bounded time each group has to be stable with all its members, to have read everything and to stay as
 it is; in the end the clients leave, and nothing of them may be left. What is promised is in
 `promises.whole`.
@@ -88,11 +88,11 @@ class WholeReport:
     checks: int
     faults: dict[str, int]
     answers: dict[str, int]
-    knobs: tuple[tuple[str, str], ...]
+    parameters: tuple[tuple[str, str], ...]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"knobs": dict(self.knobs)}
+        return asdict(self) | {"knobs": dict(self.parameters)}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -106,7 +106,7 @@ class WholeReport:
             f" {self.checks} checks",
             f"  faults: {_counted(self.faults)}",
             f"  answers: {_counted(self.answers)}",
-            *(f"  {name}: {value}" for name, value in self.knobs),
+            *(f"  {name}: {value}" for name, value in self.parameters),
         ]
 
 
@@ -117,38 +117,38 @@ def _counted(counts: dict[str, int]) -> str:
 class Whole:
     """One run. Its clients' `World`, and what promises look at."""
 
-    def __init__(self, seed: int, steps: int, knobs: Knobs, trace: Trace | None) -> None:
+    def __init__(self, seed: int, steps: int, parameters: Knobs, trace: Trace | None) -> None:
         self.seed = seed
         self.steps = steps
-        self.knobs = knobs
+        self.parameters = parameters
         self.chance = Random(f"world {seed}")
-        sync_ms, look_ms = knobs.sync_ms, knobs.look_ms
+        sync_ms, look_ms = parameters.sync_ms, parameters.look_ms
         disk_chance, look_chance = Random(f"threads {seed}"), Random(f"looks {seed}")
         self.loop = SimLoop(
-            Random(f"loop {seed}"), order=knobs.order,
+            Random(f"loop {seed}"), order=parameters.order,
             disk_latency=lambda: disk_chance.expovariate(1.0) * sync_ms / 1000,
             time_costs=(lambda: look_chance.random() ** 4 * look_ms / 1000) if look_ms else None,
         )  # fmt: skip
         self.loop.note, self.loop.after, self.loop.errors = self._note, self._after, self._error
         self.counts: Counter[str] = Counter()
         self.history = History(lambda: self.loop.now)
-        self.timeouts = knobs.timeouts
-        self.topics = knobs.topics
+        self.timeouts = parameters.timeouts
+        self.topics = parameters.topics
         self.calm = False
         self.last_error: BaseException | None = None
-        config, _ = BrokerConfig.load(overrides=list(knobs.settings.items()))
+        config, _ = BrokerConfig.load(overrides=list(parameters.settings.items()))
         self._disk_failed = False
         self.host = BrokerHost(self.loop, config, SimDisk(Random(f"disk {seed}")), seed)
         self.host.disk.counts = self.counts
         self.loop.network.counts = self.counts
         self.mirror = Mirror(self.host.disk, DATA)
-        self.clients = {spec.name: Client(self, spec, seed) for spec in knobs.clients}
+        self.clients = {spec.name: Client(self, spec, seed) for spec in parameters.clients}
         self.promises: list[Promise] = [promise(self) for promise in PROMISES]
         self.checks = self.records_shared = 0
         self.may_lose_records = False
         self._events: deque[tuple[int, float, str, str]] = deque(maxlen=LAST_EVENTS)
         self._trace = trace
-        self._next_check = knobs.check_every
+        self._next_check = parameters.check_every
         self._when_loaded: list[Callable[[], None]] = []
         self._calls = {name: [getattr(p, name) for p in self.promises if hasattr(p, name)] for name in CALLS}
         self.history.on_offsets = lambda place, offset, began: self.ask("offsets", place, offset, began)
@@ -212,7 +212,7 @@ class Whole:
 
     def groups(self) -> list[tuple[str, tuple[str, ...]]]:
         """Every group of this run that commits offsets, and its topics."""
-        found = {c.group: c.topics for c in self.knobs.clients if c.group and c.job != SHARES}
+        found = {c.group: c.topics for c in self.parameters.clients if c.group and c.job != SHARES}
         return sorted(found.items())
 
     def places(self, topics: tuple[str, ...]) -> list[TopicPartition]:
@@ -262,9 +262,9 @@ class Whole:
         loop = self.loop
         if loop.steps < self._next_check:
             return
-        self._next_check = loop.steps + self.knobs.check_every
+        self._next_check = loop.steps + self.parameters.check_every
         self.check()
-        if loop.steps % COLLECT_EVERY < self.knobs.check_every:
+        if loop.steps % COLLECT_EVERY < self.parameters.check_every:
             gc.collect()
 
     def check(self) -> None:
@@ -328,7 +328,9 @@ class Whole:
             "the last events:",
             *(f"  {_line(event)}" for event in self._events),
             f"konvene sim run --level 2 --seed {self.seed} --steps {self.steps}"
-            + groups_option(transactions=bool(self.knobs.transactors), share=bool(self.knobs.share.groups)),
+            + groups_option(
+                transactions=bool(self.parameters.transactors), share=bool(self.parameters.share.groups)
+            ),
         ]
         return "\n".join(rows)
 
@@ -353,7 +355,7 @@ class Whole:
             checks=self.checks,
             faults=dict(sorted(self.counts.items())),
             answers=dict(sorted(self.history.answers.items())),
-            knobs=tuple(self.knobs.rows()),
+            parameters=tuple(self.parameters.rows()),
         )
 
     # --- the run ---
@@ -364,7 +366,7 @@ class Whole:
         await self.loop.spawn("setup", self._set_up())
         self.loop.kill("setup")
         self.history.gone("setup")
-        self.loop.network.faults = self.knobs.network
+        self.loop.network.faults = self.parameters.network
         for name in self.clients:
             self.start_client(name)
         await self.chaos.run()
@@ -386,9 +388,9 @@ class Whole:
         ) as cluster:
             for topic, partitions in self.topics.items():
                 await Admin(cluster).create_topic(topic, partitions=partitions)
-            if self.knobs.transactors:
+            if self.parameters.transactors:
                 await Admin(cluster).create_topic(OUTPUT, partitions=PARTITIONS)
-            for group, settings in self.knobs.share.groups.items():
+            for group, settings in self.parameters.share.groups.items():
                 await Admin(cluster).alter_configs(GROUP_CONFIG, group, settings)
 
 
@@ -412,10 +414,10 @@ def run_whole(
 
     `trace` is given a line for each step; `calm`: the same clients, and no faults; `transactions`: with some
     that work in transactions; `share`: with share groups."""
-    knobs = draw(seed, calm=calm, transactions=transactions, share=share)
+    parameters = draw(seed, calm=calm, transactions=transactions, share=share)
     began = time.perf_counter()
     with _quiet() as told:
-        run = Whole(seed, steps, knobs, trace)
+        run = Whole(seed, steps, parameters, trace)
         told.append(run)
         try:
             run.loop.run_until_complete(run.run())

@@ -89,7 +89,7 @@ class KeptBook(Book):
         self.run = run
         self.place = TopicPartition(topic, key.partition)
         self.read_committed = (
-            run.knobs.share.groups[key.group_id]["share.isolation.level"] == "read_committed"
+            run.parameters.share.groups[key.group_id]["share.isolation.level"] == "read_committed"
         )
         self.contents: Contents | None = None
         self.ends: set[int] = set()
@@ -155,7 +155,7 @@ class BooksAreKept(Promise):
 
     def made(self, broker: Broker) -> None:
         """A broker is about to begin: its share partitions are watched."""
-        if not self.run.knobs.share.groups:
+        if not self.run.parameters.share.groups:
             return
 
         def book_of(key: SharePartitionKey) -> Book:
@@ -201,7 +201,7 @@ class AcceptedIsSeenNoMore(Promise):
         self._told: deque[tuple[float, str, Uuid, int, tuple[int, ...]]] = deque()
         """What callers were told and was not compared yet: when, who, where, which offsets."""
         self._ids: dict[str, Uuid] = {}
-        limit = run.knobs.share.settings.get("group.share.delivery.count.limit", "0")
+        limit = run.parameters.share.settings.get("group.share.delivery.count.limit", "0")
         self._limit = int(limit)
 
     def answered(self, asked: Asked, answer: Any) -> None:
@@ -362,7 +362,7 @@ class ShareStateIsItsLog(Promise):
 
     def settled(self) -> None:
         disk, broker = self.run.host.disk, self.run.host.broker
-        if disk.dead or self.run.host.is_sick or broker is None or not self.run.knobs.share.groups:
+        if disk.dead or self.run.host.is_sick or broker is None or not self.run.parameters.share.groups:
             return
         for coordinator in broker.share_states.all():
             index = int(coordinator.name.rpartition("-")[2])
@@ -408,7 +408,7 @@ def books(run: Whole) -> dict[SharePartitionKey, KeptBook]:
 def serving(run: Whole) -> Iterator[SharePartitionServer]:
     """The share partitions that serve."""
     broker = run.host.broker
-    if broker is not None and run.host.is_up and run.knobs.share.groups:
+    if broker is not None and run.host.is_up and run.parameters.share.groups:
         for served in broker.sharing.served.values():
             if served.loaded:
                 yield served
@@ -434,8 +434,8 @@ def unread(run: Whole) -> list[str]:
     """Which share groups are not through with what, and where they are."""
     broker, found = run.host.broker, []
     if broker is None:
-        return ["there is no broker"] if run.knobs.share.groups else []
-    for group, topics in run.knobs.share.topics.items():
+        return ["there is no broker"] if run.parameters.share.groups else []
+    for group, topics in run.parameters.share.topics.items():
         for place in run.places(topics):
             key = SharePartitionKey(group, broker.topics.by_name[place.topic].id, place.partition)
             served, partition = broker.sharing.served.get(key), broker.partitions.get(*place)

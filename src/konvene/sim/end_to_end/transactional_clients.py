@@ -129,7 +129,7 @@ class ExactlyOnce(Promise):
 
     def settled(self) -> None:
         """None is there twice, whenever one looks; it is looked at now and then."""
-        if self.run.knobs.transactors and self.run.checks % 40 == 0 and not self.run.host.disk.dead:
+        if self.run.parameters.transactors and self.run.checks % 40 == 0 and not self.run.host.disk.dead:
             self._at_most_once()
 
     def _at_most_once(self) -> dict[bytes, int]:
@@ -140,10 +140,10 @@ class ExactlyOnce(Promise):
         return counts
 
     def calm(self) -> None:
-        if not self.run.knobs.transactors or self.run.may_lose_records:
+        if not self.run.parameters.transactors or self.run.may_lose_records:
             return
         counts = self._at_most_once()
-        groups = {c.group: c.topics for c in self.run.knobs.clients if c.job == TRANSACTS}
+        groups = {c.group: c.topics for c in self.run.parameters.clients if c.job == TRANSACTS}
         for group, topics in sorted(groups.items()):
             for place in self.run.places(topics):
                 for offset in range(self.run.mirror.end(place)):
@@ -158,7 +158,7 @@ class NothingStaysOpen(Promise):
 
     def ended(self) -> None:
         broker = self.run.host.broker
-        if not self.run.knobs.transactors or broker is None:
+        if not self.run.parameters.transactors or broker is None:
             return
         left = [f"{t!r}" for shard in _shards(broker) for t in shard.transactions.values()
                 if t.state not in AT_REST]  # fmt: skip

@@ -72,12 +72,12 @@ def calm(world: World) -> None:
     bound_ms += max(0, world.works_until_ms - world.agenda.now_ms)  # A target, for one, that takes its time.
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
-    world.agenda_passes(SETTLING_MS)
+    world.run_for(SETTLING_MS)
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _converges(world)
-    generations = [_generation(world, m.group) for m in world.living()]
-    world.agenda_passes(3 * session_ms)
-    if [_generation(world, m.group) for m in world.living()] != generations or not _stable(world):
+    generations = [_generation(world, m.group) for m in world.live_members()]
+    world.run_for(3 * session_ms)
+    if [_generation(world, m.group) for m in world.live_members()] != generations or not _stable(world):
         raise Broken("NothingMovesInTheEnd", f"after {3 * session_ms} ms of calm: {_why_not(world)}")
     world.shell.look()
     _everybody_leaves(world, *_longest(world))  # Who joined since it is calm may have asked for more time.
@@ -104,15 +104,15 @@ def _converges(world: World) -> None:
         return
     config = world.config
     beat_ms: int = config["group.consumer.heartbeat.interval.ms"]
-    told_ms = told_interval_ms(beat_ms, config, len(world.living()), waits=False)
-    if any(not hasattr(member, "held") for member in world.living()):
+    told_ms = told_interval_ms(beat_ms, config, len(world.live_members()), waits=False)
+    if any(not hasattr(member, "held") for member in world.live_members()):
         told_ms = max(beat_ms, world.options["heartbeat.ms"])  # Some speak the classic protocol.
     bound_ms = max(beat_ms, told_ms) + 3 * told_ms + config["group.consumer.assignment.interval.ms"] + SOON_MS
     orders = world.topics.by_name["orders"]
     world.set_topic("orders", orders.partitions + 1, anew=False)
     _within(world, bound_ms, lambda: _stable(world), "MembersConverge", lambda: _why_not(world))
-    if len(world.living()) > 1:
-        world.living()[0].leave()  # What it says does not arrive any more: its session has to end.
+    if len(world.live_members()) > 1:
+        world.live_members()[0].leave()  # What it says does not arrive any more: its session has to end.
         bound_ms += _longest(world)[0]
         _within(world, bound_ms, lambda: _stable(world), "MembersConverge", lambda: _why_not(world))
 
@@ -126,7 +126,7 @@ def _streams_converge(world: World) -> None:
     if not all(isinstance(group, StreamsGroup) for group in groups):
         return
     beat_ms: int = config["group.streams.heartbeat.interval.ms"]
-    told_ms = told_interval_ms(beat_ms, config, len(world.living()), waits=False)
+    told_ms = told_interval_ms(beat_ms, config, len(world.live_members()), waits=False)
     bound_ms = max(beat_ms, told_ms) + 3 * told_ms + _restoring_ms(world) + SOON_MS
     if "streams-migration" in world.kinds:
         bound_ms += _classic_ms(world)
@@ -139,8 +139,8 @@ def _streams_converge(world: World) -> None:
         return _stable(world) and all(_generation(world, name) > at for name, at in before.items())
 
     _within(world, bound_ms, done, "TasksConverge", lambda: _why_not(world))
-    if len(world.living()) > 1:
-        world.living()[0].leave()  # What it says does not arrive any more: its session has to end.
+    if len(world.live_members()) > 1:
+        world.live_members()[0].leave()  # What it says does not arrive any more: its session has to end.
         bound_ms += _longest(world)[0]
         _within(world, bound_ms, lambda: _stable(world), "TasksConverge", lambda: _why_not(world))
 
@@ -168,9 +168,9 @@ def _ending_ms(world: World) -> int:
 
 
 def _heal(world: World) -> None:
-    world.happened("world", "is calm from here on", None)
-    world.is_calm = True
-    world.trouble = Options.calm()
+    world.log_event("world", "is calm from here on", None)
+    world.faults_disabled = True
+    world.conditions = Options.without_faults()
     world.cuts = {}
     world.reset_settings()
     for shell in world.deposed:
@@ -180,7 +180,7 @@ def _heal(world: World) -> None:
         world.agenda.wall_off_ms = CLOCK_MS  # A transaction is open until its time is up, by the clock.
     for member in world.members:
         if member.paused:
-            member.go_on()
+            member.resume()
     for other in world.others:
         other.die()
     if world.share is not None and world.counts["fault topic_gone"]:
@@ -190,14 +190,14 @@ def _heal(world: World) -> None:
         forget_shutdowns(world)
     if world.options["twins"]:
         _one_of_twins(world)
-    if not world.living():
+    if not world.live_members():
         world.members[0].start()
 
 
 def _one_of_twins(world: World) -> None:
     """Of two with one transactional id the first stays, and nobody fences it any more."""
     known: set[str] = set()
-    for member in world.living():
+    for member in world.live_members():
         name = getattr(member, "transactional_id", member.name)
         if name in known:
             member.die()
@@ -236,7 +236,7 @@ def _within(
 def _groups(world: World) -> dict[str, list[Member]]:
     """The living members by group."""
     groups: dict[str, list[Member]] = {}
-    for member in world.living():
+    for member in world.live_members():
         groups.setdefault(member.group, []).append(member)
     return groups
 
@@ -428,7 +428,7 @@ def _may_be_left_out(world: World, members: list[Member]) -> bool:
 
 def _why_not(world: World) -> str:
     groups = [f"{world.shell.core.groups.get(name)!r}" for name in _groups(world)]
-    return f"{world.shell.coordinator!r}; {', '.join(groups)}; {', '.join(map(repr, world.living()))}"
+    return f"{world.shell.coordinator!r}; {', '.join(groups)}; {', '.join(map(repr, world.live_members()))}"
 
 
 def _drained(world: World) -> bool:
@@ -450,7 +450,7 @@ def _backlog(world: World) -> str:
     left = [
         f"{m.name} {tp[0]}-{tp[1]} at {m.positions.get(tp)}, committed {m.committed.get(tp)},"
         f" end {world.ends.get(tp, 0)}"
-        for m in world.living()
+        for m in world.live_members()
         for tp in sorted(m.owned)
         if m.committed.get(tp) != world.ends.get(tp, 0)
     ]
@@ -458,7 +458,7 @@ def _backlog(world: World) -> str:
 
 
 def _everybody_leaves(world: World, session_ms: int, rebalance_ms: int) -> None:
-    for member in world.living():
+    for member in world.live_members():
         member.leave()
     names = sorted({m.group for m in world.members})
     groups = world.shell.core.groups

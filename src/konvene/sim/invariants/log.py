@@ -28,7 +28,7 @@ class ReplayEqualsLive(Promise):
     """G1: the offsets replayed from the log are the live ones, and so are the groups; in the same order."""
 
     def after(self, event: Event) -> None:
-        if event.whole:
+        if event.is_complete:
             live, stored = event.after.offsets, all_offsets(event.shell.shadow)
             if live != stored or list(live) != list(stored):
                 assert dict(live) == stored, f"offsets are not those of the log: {_differ(live, stored)}"
@@ -75,7 +75,7 @@ class DecisionsChangeNothing(Promise):
             for name, group in event.before.groups.items():
                 known = kept.get(name)
                 assert known == group, f"group {name} was changed without a record: {known!r} is {group!r}"
-        if event.kind == "look":
+        if event.kind == "audit":
             assert kept.keys() == event.before.groups.keys(), (
                 f"groups came or went without a record: {sorted(kept.keys() ^ event.before.groups.keys())}"
             )
@@ -149,7 +149,7 @@ class GroupsHaveOneType(Promise):
     consumer groups may become each other, and classic groups and streams groups; and so has each of them."""
 
     def after(self, event: Event) -> None:
-        if not (event.changed or event.whole):
+        if not (event.changed or event.is_complete):
             return
         for name, group in event.after.groups.items():
             assert group.group_id == name, f"group {group.group_id} is kept under the name {name}"
@@ -175,7 +175,7 @@ class AnswersComeOnce(Promise):
         if event.kind == "loaded" or event.kind == "append failed":
             self.waiting.clear()
             return
-        if event.kind == "look":
+        if event.kind == "audit":
             assert self.waiting == event.shell.undecided.keys(), (
                 f"{sorted(self.waiting ^ event.shell.undecided.keys())} wait, or do not"
             )

@@ -101,11 +101,11 @@ class Oracle:
                 why = f"{member.name} and {other.name} of {member.process_id} have the state of {told} open"
                 raise Broken("NobodySharesATask", why)
 
-    def doubts(self, client: Process) -> None:
+    def mark_uncertain(self, client: Process) -> None:
         """Somebody was told late what it owned then, so that it may seem to have given up what it has."""
         self._doubtful[client.name] = client.life
 
-    def let_in_again(self, client_id: str) -> None:
+    def member_readmitted(self, client_id: str) -> None:
         """It was no member any more when it joined under the id that it had. What it runs may be somebody
         else's, until it hears what it has now."""
         self._unaware.add(client_id)
@@ -156,7 +156,7 @@ class Oracle:
 
     # --- what the world tells ---
 
-    def went_back(self, key: OffsetKey) -> None:
+    def offset_may_regress(self, key: OffsetKey) -> None:
         """An offset is gone, or was overwritten, and rightly so."""
         self._age[key] = self._age.get(key, 0) + 1
         self._acknowledged.pop(key, None)
@@ -165,7 +165,7 @@ class Oracle:
         """Whether nobody can tell where its offset has to be: it went back, or somebody is not honest."""
         return self.off or key[1] in self._without or key in self._age
 
-    def made_anew(self, topic: str) -> None:
+    def topic_recreated(self, topic: str) -> None:
         """A topic is another one under the same name: what was committed for it before says nothing."""
         self._without.add(topic)
 

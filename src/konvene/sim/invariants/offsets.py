@@ -29,7 +29,7 @@ from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.sim.invariants.classic.generations import hears
 from konvene.sim.invariants.classic.state import SETTLED, is_member
 from konvene.sim.journal import Batch
-from konvene.sim.world.event import ASSIGNING, NOTHING, Event, OffsetKey, Promise
+from konvene.sim.world.event import MODERN_GROUP_TYPES, NOTHING, Event, OffsetKey, Promise
 
 KINDS = ()
 
@@ -53,14 +53,14 @@ class MembersCommit(Promise):
     group until now hears members at earlier epochs, while its first rebalance lasts."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("OffsetCommit", "TxnOffsetCommit"):
+        if not event.is_request("OffsetCommit", "TxnOffsetCommit"):
             return
-        if isinstance(event.before.groups.get(event.request.group_id), ASSIGNING):
+        if isinstance(event.before.groups.get(event.request.group_id), MODERN_GROUP_TYPES):
             return  # Its rules are others.
         if event.api == "TxnOffsetCommit":
             self._in_transaction(event)
             return
-        said, group = event.request, event.asked_of
+        said, group = event.request, event.group_before
         generation = said.generation_id_or_member_epoch
         known = said.group_id in event.before.groups
         alone = generation < 0 and (not known or group.state is State.EMPTY)
@@ -78,7 +78,7 @@ class MembersCommit(Promise):
     def _in_transaction(self, event: Event) -> None:
         """A client that is too old to name a member may; a group that waits for its leader is no reason not
         to, and no session begins anew."""
-        said, group = event.request, event.asked_of
+        said, group = event.request, event.group_before
         generation = said.generation_id_or_member_epoch
         unnamed = not said.member_id and said.group_instance_id is None
         known = said.group_id in event.before.groups
@@ -105,14 +105,14 @@ class OffsetsAreTheLastCommitted(Promise):
         """In which batch it is what counts last; only of partitions that some transaction is about."""
 
     def after(self, event: Event) -> None:
-        if event.kind == "asked" and event.outcome is not None:
+        if event.kind == "request" and event.outcome is not None:
             wrong = self._asked(event)
         elif event.kind == "timer" and event.key == RETENTION and event.changed:
             wrong = []
             for key in list(event.before.offsets):
                 if key not in event.after.offsets:
                     self._write(event, key, None)
-        elif event.whole:
+        elif event.is_complete:
             self._whole(event)
             return
         else:
@@ -313,7 +313,7 @@ class OffsetsExpireLate(Promise):
     it is as old as it said itself, or has been of no use for `offsets.retention.minutes`. Then it does."""
 
     def after(self, event: Event) -> None:
-        if event.kind == "look":
+        if event.kind == "audit":
             assert RETENTION in event.shell.coordinator.deadlines, "nobody looks for what has expired"
         if event.kind != "timer" or event.key != RETENTION:
             return
@@ -350,7 +350,7 @@ class OffsetsExpireLate(Promise):
             if is_empty(group) and not isinstance(group, ShareGroup):
                 assert by_topic or open_, f"{group!r} has nothing left, and is still there"
                 read: set[str] = set()
-            elif isinstance(group, ASSIGNING) or (
+            elif isinstance(group, MODERN_GROUP_TYPES) or (
                 group.state is State.STABLE and group.subscribed is not None
             ):
                 read = subscribed_topics(group, by_topic)
@@ -369,7 +369,7 @@ def _expires_ms(group: Group, told: Committed, kept_ms: int) -> int:
     if told.expire_ms != -1:
         return told.expire_ms
     since_ms = told.commit_ms
-    if isinstance(group, ASSIGNING):
+    if isinstance(group, MODERN_GROUP_TYPES):
         return since_ms + kept_ms
     if group.state is State.EMPTY and not group.is_simple and group.state_timestamp_ms != -1:
         since_ms = group.state_timestamp_ms
@@ -386,12 +386,12 @@ class SubscribedOffsetsStay(Promise):
             if key in event.after.offsets:
                 continue
             group = event.before.groups.get(key[0])
-            if group is not None and group.members and not event.asks("DeleteTopics"):
-                by = event.asks("OffsetDelete") or event.key == RETENTION
+            if group is not None and group.members and not event.is_request("DeleteTopics"):
+                by = event.is_request("OffsetDelete") or event.key == RETENTION
                 assert by, f"{key} of {group!r} is gone by {event.api or event.key}"
                 # Who is to be in the next generation and was not in the last one reads nothing yet.
                 settled = group.state is not State.PREPARING_REBALANCE
-                known = isinstance(group, ASSIGNING) or group.protocol_type == CONSUMER
+                known = isinstance(group, MODERN_GROUP_TYPES) or group.protocol_type == CONSUMER
                 assert known, f"{key} is gone; what {group!r} reads nobody knows"
                 reads = settled and key[1] in subscribed_topics(group, key[1:2])
                 assert not reads, f"{key} is gone, and {group!r} reads it"
@@ -406,7 +406,7 @@ class GroupsGoWhenEmpty(Promise):
         for name, group in event.before.groups.items():
             if name in event.after.groups:
                 continue
-            by = event.asks("DeleteGroups") or event.key == RETENTION
+            by = event.is_request("DeleteGroups") or event.key == RETENTION
             assert by, f"{group!r} is gone by {event.api or event.key}"
             assert is_empty(group), f"{group!r} is deleted"
             left = event.shell.core.offsets.get(name)

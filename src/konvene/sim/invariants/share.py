@@ -20,7 +20,7 @@ KINDS = ("share",)
 
 def touched(event: Event) -> Iterator[tuple[str, ShareGroup | None, ShareGroup]]:
     """The share groups that an event changed, or all at a look: name, before, after."""
-    if event.changed or event.whole:
+    if event.changed or event.is_complete:
         for name, group in event.after.groups.items():
             if isinstance(group, ShareGroup):
                 old = event.before.groups.get(name)
@@ -79,7 +79,7 @@ class OnlyWhatHasBegunIsAssigned(Promise):
             state = group.state_topics
             both = state.initialized.keys() & state.deleting.keys()
             assert not both, f"{name}: {sorted(both)} is initialized, and being deleted"
-            if event.whole or (old is not None and old.assignment_epoch == group.assignment_epoch):
+            if event.is_complete or (old is not None and old.assignment_epoch == group.assignment_epoch):
                 continue
             for member_id, target in group.targets.items():
                 if member_id in group.members and (old is None or old.targets.get(member_id) != target):
@@ -103,7 +103,7 @@ class MembersHaveTheirTarget(Promise):
     """SH14: a member that was answered has what it is meant to have: nobody waits for anybody."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("ShareGroupHeartbeat") or event.error is not Errors.NONE:
+        if not event.is_request("ShareGroupHeartbeat") or event.error is not Errors.NONE:
             return
         group = event.after.groups.get(event.request.group_id)
         if not isinstance(group, ShareGroup) or event.request.member_id not in group.members:
@@ -126,7 +126,7 @@ class StaleHeartbeatsAreFenced(Promise):
     joins with 0 alone."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("ShareGroupHeartbeat") or event.request.member_epoch <= 0:
+        if not event.is_request("ShareGroupHeartbeat") or event.request.member_epoch <= 0:
             return
         group = event.before.groups.get(event.request.group_id)
         known = group.members.get(event.request.member_id) if isinstance(group, ShareGroup) else None
@@ -140,7 +140,7 @@ class NewTopicsBegin(Promise):
     that the group has nothing of begin where its reset says, those that were added begin at 0."""
 
     def after(self, event: Event) -> None:
-        if event.outcome is None or event.kind != "asked":
+        if event.outcome is None or event.kind != "request":
             return
         for effect in event.outcome.effects:
             if effect.verb != INITIALIZE_STATE:
@@ -162,7 +162,7 @@ class ShareSessionsAreTimed(Promise):
     """M4, G11: each member has a session, and nobody else has."""
 
     def after(self, event: Event) -> None:
-        if not (event.changed or event.whole) or event.kind == "append failed":
+        if not (event.changed or event.is_complete) or event.kind == "append failed":
             return
         timers = event.shell.timers
         for name, old, group in touched(event):
@@ -180,7 +180,7 @@ class OnlyEmptyGroupsAreAltered(Promise):
     APIS = ("AlterShareGroupOffsets", "DeleteShareGroupOffsets")
 
     def after(self, event: Event) -> None:
-        if not event.asks(*self.APIS) or event.answer is None or isinstance(event.answer, Errors):
+        if not event.is_request(*self.APIS) or event.answer is None or isinstance(event.answer, Errors):
             return
         wanted: Any = event.answer
         group = event.before.groups.get(event.request.group_id)
@@ -190,7 +190,7 @@ class OnlyEmptyGroupsAreAltered(Promise):
         assert not refused or not event.changed, f"{event.request} is refused, and something is written"
         now = event.after.groups.get(event.request.group_id)
         epoch = group.epoch if isinstance(group, ShareGroup) else 0
-        if wanted.requests and event.asks(self.APIS[0]):
+        if wanted.requests and event.is_request(self.APIS[0]):
             assert isinstance(now, ShareGroup), f"{event.request} made {now!r}"
             assert now.epoch > epoch, f"{event.request} is taken at epoch {epoch}"
             at = {request.state_epoch for request in wanted.requests}

@@ -166,7 +166,7 @@ class ClassicMember(Member):
             self.ask(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
         self.die()
 
-    def resubscribe(self) -> None:
+    def change_subscription(self) -> None:
         """Other topics, of which it tells when it joins again. Java's client gives up first what it does not
         read any more; one that does not is told to, and takes some heartbeats for it."""
         if self.state != "in" or self._giving_up:
@@ -247,7 +247,7 @@ class ClassicMember(Member):
             protocol_name=answer.protocol_name,
             assignments=given,
         )
-        most = self.world.options["slow.leader"] if given and not self.world.is_calm else 0
+        most = self.world.options["slow.leader"] if given and not self.world.faults_disabled else 0
         if most:
             self.later(round(self.world.random.uniform(0, most) * self.rebalance_ms), self._sync, request)
         else:
@@ -346,7 +346,7 @@ class ClassicMember(Member):
         if self._reads_less and not most:
             most = 3 * self.beat_ms
         self._reads_less = False
-        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.is_calm else 0
+        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
         if takes_ms > self.rebalance_ms and self.instance_id is None:
             self.later(self.rebalance_ms, self._poll_timeout)
         self.later(takes_ms, self._gave_up, self.generation, then)
@@ -379,7 +379,7 @@ class ClassicMember(Member):
 
     def _fatal(self, error: Errors) -> None:
         """An error after which a consumer does not go on by itself. Somebody starts it again, or not."""
-        self.world.happened(self.name, f"stops: {error.name}", None)
+        self.world.log_event(self.name, f"stops: {error.name}", None)
         self.die()
         self.world.stopped(self)
 

@@ -65,7 +65,7 @@ class Committer(Process):
     def _over(self, error: Errors | None) -> None:
         """Now and then it is confused, and asks for the contrary of what was decided."""
         producer = self.producer
-        if producer is not None and self.world.random.random() < 0.2 and not self.world.is_calm:
+        if producer is not None and self.world.random.random() < 0.2 and not self.world.faults_disabled:
             self.later(1, self._ask_otherwise, error is not Errors.NONE)
 
     def _ask_otherwise(self, committed: bool) -> None:

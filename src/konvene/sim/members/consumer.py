@@ -114,9 +114,11 @@ class ConsumerMember(Member):
         if not self.alive:
             return
         self._commit()
-        for_good = self.instance_id is None or self.world.for_good()
+        leaves_permanently = self.instance_id is None or self.world.leaves_permanently()
         if self.state == "in":
-            self.ask(self._farewell(LEAVE if for_good else LEAVE_STATIC), VERSION, lambda answer: None)
+            self.ask(
+                self._farewell(LEAVE if leaves_permanently else LEAVE_STATIC), VERSION, lambda answer: None
+            )
         self.die()
 
     def _farewell(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
@@ -134,7 +136,7 @@ class ConsumerMember(Member):
             self.rebalance_ms = options["rebalance.ms"] * random.choice([1, 1, 2])
         self.topics, self.regex = self._subscription(self._reads())
 
-    def resubscribe(self) -> None:
+    def change_subscription(self) -> None:
         """Other topics; its next heartbeat says so."""
         subscription = self._reads()
         self.topics, self.regex = self._subscription(
@@ -279,7 +281,7 @@ class ConsumerMember(Member):
         if not self._busy:
             return
         most = self.world.options["slow.callback"] * self.rebalance_ms
-        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.is_calm else 0
+        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
         busy = self._epochs_of_life()
         if takes_ms > self.rebalance_ms:
             self.later(self.rebalance_ms, self._poll_timeout, busy, takes_ms - self.rebalance_ms)
@@ -325,7 +327,7 @@ class ConsumerMember(Member):
 
     def _fatal(self, error: Errors | None) -> None:
         """An error after which a consumer does not go on by itself. Somebody starts it again, or not."""
-        self.world.happened(self.name, f"stops: {error!r}", None)
+        self.world.log_event(self.name, f"stops: {error!r}", None)
         self.die()
         self.world.stopped(self)
 
@@ -346,7 +348,12 @@ class ConsumerMember(Member):
             return
         old = self.world.options["old.epochs"]
         epoch = self._epoch
-        if old and not self.world.is_calm and self._last_epoch > 0 and self.world.random.random() < old:
+        if (
+            old
+            and not self.world.faults_disabled
+            and self._last_epoch > 0
+            and self.world.random.random() < old
+        ):
             epoch = self._last_epoch
         request = self.commit_request(epoch, self.instance_id)
         if request is not None:

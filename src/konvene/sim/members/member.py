@@ -144,7 +144,7 @@ class Member(Process):
             if at > end:  # OFFSET_OUT_OF_RANGE, and auto.offset.reset=earliest.
                 self.positions[tp] = 0
             elif at < end:
-                upto = end if self.world.is_calm else min(end, at + random.randint(1, MOST_RECORDS))
+                upto = end if self.world.faults_disabled else min(end, at + random.randint(1, MOST_RECORDS))
                 oracle.read(self, tp, at, upto)
                 self.positions[tp] = upto
 

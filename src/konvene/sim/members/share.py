@@ -69,7 +69,7 @@ class ShareMember(Member):
         self._reset()
         options, random = self.world.options, self.world.random
         if options["varied"] and random.random() < 0.3:
-            self.resubscribe()
+            self.change_subscription()
         member_id = f"{self.name}.{self.life}"
         self.machine = ShareMembership(
             self.group, member_id, self.topics, rack_id=random.choice([None, "a", "b"]),
@@ -105,7 +105,7 @@ class ShareMember(Member):
             self.ask(m.request(now_ms, 1), 1, lambda answer: None)
         self.die()
 
-    def resubscribe(self) -> None:
+    def change_subscription(self) -> None:
         """Read other topics from now on."""
         names = sorted(self.world.topics.by_name)
         some = self.world.random.sample(names, self.world.random.randint(1, len(names)))
@@ -144,7 +144,7 @@ class ShareMember(Member):
             self.share.lost(ConnectionLost("thrown out"))
             m.released(now_ms)
         elif m.state is State.FAILED:
-            self.world.happened(self.name, f"stops: {m.error}", None)
+            self.world.log_event(self.name, f"stops: {m.error}", None)
             self.die()
             self.world.stopped(self)
             return
@@ -161,7 +161,7 @@ class ShareMember(Member):
         share, now_ms = self.share, self.world.agenda.now_ms
         if share is None:
             return
-        if self.world.is_calm:
+        if self.world.faults_disabled:
             share.terms = FetchTerms()
         for node, request in share.requests(now_ms, fetching=not self.held):
             self.ask(request, VERSION, partial(self._brought, share, node))
@@ -188,7 +188,7 @@ class ShareMember(Member):
         if not self.held:
             return
         takes_ms = world.latency_ms("process.ms")
-        if not world.is_calm and world.random.random() < world.options["stall"]:
+        if not world.faults_disabled and world.random.random() < world.options["stall"]:
             takes_ms += world.random.randint(0, 2 * world.options["lock.ms"])
         self.later(takes_ms, self._done, share)
 
@@ -196,7 +196,7 @@ class ShareMember(Member):
         if share is not self.share:
             return
         random, options = self.world.random, self.world.options
-        calm = self.world.is_calm
+        calm = self.world.faults_disabled
         kind = self._verdict()
         for each in self.held:
             if not calm and random.random() < options["mixed.acks"]:
@@ -209,7 +209,7 @@ class ShareMember(Member):
     def _verdict(self) -> int:
         """What becomes of a record."""
         random, options = self.world.random, self.world.options
-        if self.world.is_calm or random.random() >= options["refuses"]:
+        if self.world.faults_disabled or random.random() >= options["refuses"]:
             return AcknowledgeType.ACCEPT
         return random.choice([AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW])
 

@@ -60,9 +60,9 @@ class Transacting(Member):
 
     def _followed(self, error: Errors) -> None:
         """Somebody else has its transactional id: there is nothing that it could do."""
-        self.world.happened(self.name, f"is fenced: {error.name}", None)
+        self.world.log_event(self.name, f"is fenced: {error.name}", None)
         self.die()
-        if self.world.is_calm:  # Nobody is there any more who could have its id.
+        if self.world.faults_disabled:  # Nobody is there any more who could have its id.
             self.start()
         else:
             self.world.stopped(self)

@@ -411,7 +411,7 @@ class Consumers:
         group: Any = shard.groups.get(GROUP)
         answer = refused if outcome is None else next((r.response for r in outcome.replies), None)
         event = Event(
-            "timer" if request is None else "asked",
+            "timer" if request is None else "request",
             SimpleNamespace(topics=topics),  # type: ignore[arg-type]
             View({} if before is None else {GROUP: before}, {}),
             View({} if group is None else {GROUP: group}, {}),

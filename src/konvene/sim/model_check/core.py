@@ -57,11 +57,11 @@ from konvene.sim.model_check.values import (
     VERSIONS,
     Coordinator,
     Words,
-    asks,
     bits,
     bits_of,
     instance_name,
     instance_number,
+    is_request,
     member_name,
     member_number,
     real_request,
@@ -113,7 +113,7 @@ class BrokenStep(Broken):
     def step(self) -> str:
         """In words."""
         if not isinstance(self.what, str):
-            return f"{f'client {self.who} is heard' if self.who else 'heard late'}: {asks(self.what)}"
+            return f"{f'client {self.who} is heard' if self.who else 'heard late'}: {is_request(self.what)}"
         if self.what == "load":
             return "a coordinator loads"
         return f"{self.what} timer rings" + (f" (member {self.who})" if self.who else "")
@@ -271,7 +271,7 @@ class _Bench:
             self._group_configs,
             OFFERED,
         )
-        event = self._event("asked")
+        event = self._event("request")
         event.api, event.request = type(request).__name__.removesuffix("Request"), request
         event.version, event.client_id, event.waiter = context.api_version, CLIENT_ID, number
         self.undecided[number] = request
@@ -357,7 +357,7 @@ class _Bench:
         self._look()
         told = dict(answers)
         heard = tuple((waiter, words) for waiter, words in told.items() if waiter < GHOST)
-        waits = event.kind == "asked" and event.answer is None
+        waits = event.kind == "request" and event.answer is None
         return Step(self._after(), heard, event.batch is not None, waits, told.get(event.waiter, ()))
 
     def _small(self, outcome: Outcome, asked: Words, number: int) -> tuple[tuple[int, Words], ...]:
@@ -373,7 +373,7 @@ class _Bench:
 
     def _look(self) -> None:
         view = everything(self.core)
-        self._observe(Event("look", cast("Shell", self), view, view))
+        self._observe(Event("audit", cast("Shell", self), view, view))
 
     def due_ms(self, key: Any) -> int | None:
         """What was armed in this step has its true distance; the rest rings some time."""

@@ -33,7 +33,7 @@ from konvene.sim.model_check.core import BrokenStep, Steps
 from konvene.sim.model_check.model import Model, Move, check, is_stable
 from konvene.sim.model_check.scenario import scenario
 from konvene.sim.model_check.symmetry import Names
-from konvene.sim.model_check.values import State, asks, hears
+from konvene.sim.model_check.values import State, hears, is_request
 from konvene.sim.world.event import Broken
 
 TELL_EVERY = 5_000
@@ -390,7 +390,7 @@ def sentence(move: Move) -> str:
     what = f"client {move.who} {move.what}" if move.who else move.what
     if not move.said:
         return what
-    said = hears(move.said) if move.what in ("hears", "does not hear") else asks(move.said)
+    said = hears(move.said) if move.what in ("hears", "does not hear") else is_request(move.said)
     return f"{what}: {said}"
 
 

@@ -28,7 +28,7 @@ class Client(NamedTuple):
     """How often it will still come."""
 
 
-def asks(client: Client) -> Client:
+def is_request(client: Client) -> Client:
     """The next heartbeat: what it reads where it joins, or where an answer was lost."""
     says_all = client.says_all or client.epoch == 0
     request = ShareGroupHeartbeatRequest(

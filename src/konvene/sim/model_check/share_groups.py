@@ -62,7 +62,7 @@ from konvene.sim.invariants.share import (
     as_logged,
 )
 from konvene.sim.model_check.consumer_groups import GROUP, NAMES, NOW_MS, ORDERS, Consumers, Step
-from konvene.sim.model_check.share_clients import Client, asks, heard
+from konvene.sim.model_check.share_clients import Client, heard, is_request
 from konvene.sim.model_check.share_states import (
     ALTER,
     AT_ONCE,
@@ -244,10 +244,10 @@ class Shares(Consumers):
                 lost = client._replace(question=None, says_all=True)
                 yield Step(f"{who} loses a question", _with(state, index, lost, fault=True), False)
         elif client.inside:
-            yield Step(f"{who} asks", _with(state, index, asks(client)), True)
+            yield Step(f"{who} asks", _with(state, index, is_request(client)), True)
         elif client.joins:
             comes = Client(who, True, 0, joins=client.joins - 1)
-            yield Step(f"{who} comes", _with(state, index, asks(comes)), False)
+            yield Step(f"{who} comes", _with(state, index, is_request(comes)), False)
         if client.inside and client.epoch > 0 and client.question is None:
             request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id=who, member_epoch=-1)
             gone = Client(who, joins=client.joins)
@@ -289,7 +289,7 @@ class Shares(Consumers):
         """What the group's coordinator makes of the answers."""
         news = each.news(GROUP)
         if news is not None:
-            state, answer = self._decide(state, news, "news" if each.kind in BY_ITSELF else "asked")
+            state, answer = self._decide(state, news, "news" if each.kind in BY_ITSELF else "request")
             if isinstance(answer, Errors):
                 return state
         fine = all(answer is not None and not answer.error for answer in each.answers)
@@ -371,7 +371,7 @@ class Shares(Consumers):
         _witness(state, self.bounds["partitions"], untouched=state.admin == self.bounds["admin"])
         return Step(what, state, by_itself)
 
-    def _decide(self, state: Any, request: Any, kind: str = "asked") -> tuple[Any, Any]:
+    def _decide(self, state: Any, request: Any, kind: str = "request") -> tuple[Any, Any]:
         """What comes of a request, of news, or of a timer. The same is decided once."""
         rests_on = self._of_group(state.group, int), state.group and state.group.epoch, state.topic
         known = self._known.get((rests_on, request, kind))

@@ -102,7 +102,7 @@ class Coordinator:
 
     def asked(self, states: States, request: Initialize | Delete, topics: Topics) -> tuple[States, Answer]:
         """A question is decided."""
-        after, answer = self._decide("asked", states, request, topics)
+        after, answer = self._decide("request", states, request, topics)
         return after, answer
 
     def informed(self, states: States, news: Any, topics: Topics) -> States:
@@ -117,7 +117,7 @@ class Coordinator:
         before: Mapping[SharePartitionKey, SharePartitionState] = dict(states)
         core, shadow = ShareStateShard(), ShareStateShard()
         core.states, shadow.states = dict(before), dict(before)
-        waiter = 1 if kind == "asked" else 0
+        waiter = 1 if kind == "request" else 0
         context = Context(self._now_ms, self._config, waiter, topics=topics)
         outcome = core.expire(about, context) if kind == "timer" else core.handle(about, context)
         for record in outcome.records:

@@ -320,7 +320,7 @@ class Streams(Consumers):
         group: Any = shard.groups.get(GROUP)
         answer = next((reply.response for reply in outcome.replies), None)
         event = Event(
-            "timer" if request is None else "asked",
+            "timer" if request is None else "request",
             SimpleNamespace(topics=topics, config=config),  # type: ignore[arg-type]
             View({} if before is None else {GROUP: before}, {}),
             View({} if group is None else {GROUP: group}, {}),

@@ -307,7 +307,7 @@ FIELDS = {
 """What a request says, by name; zero and nothing are not said."""
 
 
-def asks(asked: Words) -> str:
+def is_request(asked: Words) -> str:
     """A request in short, for people."""
     fields = zip(FIELDS[asked[0]], asked[1:], strict=False)
     return " ".join([APIS[asked[0]], *(_field(name, what) for name, what in fields if what not in (0, ()))])

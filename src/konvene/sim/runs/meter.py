@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.runtime.coordinator import Explained
-from konvene.sim.world.world import Measure
+from konvene.sim.world.world import MembershipListener
 
 if TYPE_CHECKING:
     from konvene.sim.invariants.offset_oracle import TopicPartition
@@ -67,7 +67,7 @@ class Outcome:
         return told
 
 
-class Meter(Measure):
+class Meter(MembershipListener):
     """Keeps an account of who owns what, from `begin` on."""
 
     def __init__(self, outcome: Outcome, partitions: int) -> None:

@@ -30,7 +30,7 @@ CHAOS = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What to run. `sets` are knobs of `sim.world.faults` set by hand, `settings` those of the broker."""
+    """What to run: `sets` override parameters of `sim.world.faults`, `settings` those of the broker."""
 
     seed: int
     kinds: tuple[str, ...] = ("classic",)

@@ -17,7 +17,7 @@ from konvene.sim.runs.run import CHAOS, Report, Run, simulate
 from konvene.sim.transcript.recorder import Recorder
 from konvene.sim.transcript.scenario import Scenario, ScenarioError, run_file
 from konvene.sim.world.event import Broken
-from konvene.sim.world.faults import ALL_FAULTS, ALL_KNOBS
+from konvene.sim.world.faults import ALL_FAULTS, ALL_PARAMETERS
 
 Progress = Callable[[str], None]
 
@@ -67,7 +67,7 @@ def shrink(run: Run, progress: Progress = lambda line: None) -> Shrunk:
 
 def _smaller_run(run: Run, report: Report, promise: str, progress: Progress) -> tuple[Run, Report]:
     best = _fewer_steps(run, report, promise)
-    calm = [(knob.name, str(knob.calm)) for knob in ALL_KNOBS]
+    calm = [(parameter.name, str(parameter.fault_free)) for parameter in ALL_PARAMETERS]
     calm += [(f"fault.{fault.name}", "0") for fault in ALL_FAULTS]
     for change in calm:
         name = change[0]

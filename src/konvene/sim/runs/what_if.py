@@ -30,7 +30,7 @@ from konvene.groups.classic.group import State
 from konvene.shard.image import Topics
 from konvene.sim.runs.meter import Meter, Outcome
 from konvene.sim.world.event import Event
-from konvene.sim.world.fault_actions import STRIKE
+from konvene.sim.world.fault_actions import FAULT_ACTIONS
 from konvene.sim.world.faults import Options
 from konvene.sim.world.world import ORDERS, World
 
@@ -128,15 +128,15 @@ class Plan:
 
     def options(self) -> Options:
         """As the world knows it: nothing goes wrong but what was asked for."""
-        knobs = Options.calm().knobs | {
+        parameters = Options.without_faults().parameters | {
             "members": self.members, "partitions": self.partitions,
-            PROTOCOLS[self.protocol].knob: self.assigned_by,
+            PROTOCOLS[self.protocol].parameter: self.assigned_by,
             "session.ms": self.session_timeout_ms, "rebalance.ms": self.max_poll_interval_ms,
             "heartbeat.ms": self.heartbeat_interval_ms, "max.size": 2**31 - 1,
             "request.loss": self.loss, "response.loss": self.loss, "latency.ms": self.latency_ms,
             "load.ms": self.load_ms, "slow.callback": self.revoke_ms / self.max_poll_interval_ms,
         }  # fmt: skip
-        return Options(knobs, {})
+        return Options(parameters, {})
 
     def as_dict(self) -> dict[str, Any]:
         told = {**dataclasses.asdict(self), "settings": dict(self.settings)}
@@ -147,7 +147,7 @@ class Protocol(NamedTuple):
     """What there is of a protocol: kinds of members, dynamic and static; the knob of assignors, and these."""
 
     kinds: tuple[str, str]
-    knob: str
+    parameter: str
     assignors: tuple[str, ...]
 
 
@@ -199,7 +199,7 @@ class Scene(World):
     def subscription(self) -> tuple[str, ...]:
         return (ORDERS,)
 
-    def for_good(self) -> bool:
+    def leaves_permanently(self) -> bool:
         return False
 
     def begin(self) -> None:
@@ -270,7 +270,7 @@ class Scene(World):
 
     def _fails_over(self) -> None:
         self.outcome.failovers += 1
-        STRIKE["failover"](self)
+        FAULT_ACTIONS["failover"](self)
 
 
 def play(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Outcome:
@@ -292,7 +292,7 @@ def staged(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_
     outcome.stable_after_s = (scene.agenda.now_ms - began_ms) / 1000
     scene.meter.begin()
     _disturb(scene, plan)
-    scene.agenda_passes(round(plan.minutes * 60_000))
+    scene.run_for(round(plan.minutes * 60_000))
     scene.meter.end()
     outcome.steps = scene.steps
     outcome.wall_s = stopwatch() - began_s

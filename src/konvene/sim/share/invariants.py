@@ -50,7 +50,7 @@ class ShareStateChangesByRecords(StatePromise):
     def after(self, event: StateEvent) -> None:
         if event.kind != "loaded" and event.batch is None:
             assert event.before == event.after, f"{event.request}: changed without a record"
-        if event.kind == "asked" and event.answer is not None and event.answer.error:
+        if event.kind == "request" and event.answer is not None and event.answer.error:
             assert event.batch is None, (
                 f"{event.request} is answered {event.answer}, and something is written"
             )
@@ -76,7 +76,7 @@ class ShareEpochsRise(StatePromise):
 
     def _fences(self, event: StateEvent) -> None:
         asked = event.request
-        if event.kind != "asked" or not isinstance(asked, Write | Initialize | Read):
+        if event.kind != "request" or not isinstance(asked, Write | Initialize | Read):
             return
         was = event.before.get(asked.key)
         if was is None or event.answer is None or event.answer.error in NOT_READY:
@@ -92,7 +92,7 @@ class ShareWritesAreKept(StatePromise):
 
     def after(self, event: StateEvent) -> None:
         asked = event.request
-        if event.kind != "asked" or not isinstance(asked, Write) or event.answer is None:
+        if event.kind != "request" or not isinstance(asked, Write) or event.answer is None:
             return
         if event.answer.error:
             return
@@ -132,7 +132,7 @@ class ShareStateBegins(StatePromise):
     never begun is refused."""
 
     def after(self, event: StateEvent) -> None:
-        if event.kind != "asked":
+        if event.kind != "request":
             return
         asked, answer = event.request, event.answer
         come = event.after.keys() - event.before.keys()

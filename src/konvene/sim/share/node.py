@@ -242,7 +242,7 @@ class ShareNode:
     def submit(self, request: Any, call: Call) -> Deferred[Any]:
         """What the share coordinator is asked, by whoever delivers or by a group's coordinator."""
         world = self.world
-        fails = world.trouble["write.fails"]
+        fails = world.conditions["write.fails"]
         if isinstance(request, Write) and fails and world.random.random() < fails:
             answer: Deferred[Any] = Deferred()
             failed = Answer(Errors.UNKNOWN_SERVER_ERROR, "the write came to nothing")
@@ -270,7 +270,7 @@ class ShareNode:
             shell.disk_busy = True
             world.agenda.after(world.latency_ms("sync.ms"), self._synced, shell)
         deliveries = self.deliveries
-        if world.is_calm:
+        if world.faults_disabled:
             deliveries.sharing.sessions.limit = MOST_SESSIONS
         gone = [c for c, client in deliveries.known.items() if c[1:] != (client.life, client.connection)]
         for connection in gone:
@@ -287,9 +287,9 @@ class ShareNode:
         shell.disk_busy = False
         if shell is not self.shell:
             return
-        fails = self.world.trouble["sync.fails"]
+        fails = self.world.conditions["sync.fails"]
         if fails and self.world.random.random() < fails:
-            self.world.happened("disk", "fails to sync share state", None)
+            self.world.log_event("disk", "fails to sync share state", None)
             shell.sync_fails()
         else:
             shell.made_durable()
@@ -467,8 +467,8 @@ class ShareNode:
     def left(self) -> Iterator[str]:
         """What is not read, by the groups whose members live."""
         world = self.world
-        for group in sorted({member.group for member in world.living()}):
-            names = {t for m in world.living() if m.group == group for t in m.topics}
+        for group in sorted({member.group for member in world.live_members()}):
+            names = {t for m in world.live_members() if m.group == group for t in m.topics}
             for topic in sorted(names & world.topics.by_name.keys()):
                 known = world.topics.by_name[topic]
                 for index in range(known.partitions):

@@ -48,8 +48,8 @@ def _decoded(key: Any, value: Any) -> Any:
 
 @dataclass(slots=True)
 class StateEvent:
-    """One thing that happened to the core of share state: "asked", "news", "timer", "loaded", or one of those
-    that could not be appended: "append failed", "too large"."""
+    """One thing that happened to the core of share state: "request", "news", "timer", "loaded", or one of
+    those that could not be appended: "append failed", "too large"."""
 
     kind: str
     shell: StateShell
@@ -74,7 +74,7 @@ class _Watched:
         self.holds = core.holds
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        return self._decide("asked" if context.waiter else "news", request, context, self.core.handle)
+        return self._decide("request" if context.waiter else "news", request, context, self.core.handle)
 
     def expire(self, key: Any, context: Context) -> Outcome:
         return self._decide("timer", key, context, self.core.expire)
@@ -261,7 +261,7 @@ class StateShell:
             else:
                 for record in event.batch.records:
                     self.shadow.replay(record)
-        if event.waiter and event.kind == "asked":
+        if event.waiter and event.kind == "request":
             self._ends[event.waiter] = len(self.log.batches)
         self.kept = event.after = dict(self.core.states)
         try:

@@ -123,7 +123,7 @@ class EpochsRise(TransactionPromise):
                 assert known == name, f"producer {now.producer_id} of {name} is {known}'s"
             else:
                 assert now.producer_epoch >= was.producer_epoch, f"{was!r} became {now!r}"
-        if event.kind != "asked" or event.error:
+        if event.kind != "request" or event.error:
             return
         epoch = getattr(event.answer, "producer_epoch", -1)
         assert epoch <= LAST_GIVEN, f"{event.client_id} is given epoch {epoch}"
@@ -140,7 +140,7 @@ class OwnersDecide(TransactionPromise):
     the owner alone, and not while an end is not complete."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "asked" or event.api not in ("EndTxn", "AddOffsetsToTxn"):
+        if event.kind != "request" or event.api not in ("EndTxn", "AddOffsetsToTxn"):
             return
         said, was = event.request, event.before.get(event.request.transactional_id)
         expected = _expected(was, said, event.version) if event.api == "EndTxn" else _adds(was, said)
@@ -207,7 +207,7 @@ class TheFencedStayFenced(TransactionPromise):
             return
         for name in event.before.keys() - event.after.keys():
             self.floors.pop(name, None)  # Who is forgotten followed nobody.
-        takes = event.kind == "asked" and event.api == "InitProducerId" and not event.error
+        takes = event.kind == "request" and event.api == "InitProducerId" and not event.error
         begins = takes and event.request.producer_id < 0
         late = event.kind == "timer" and event.shell.features["transaction.version"] < 2
         if takes and not begins:

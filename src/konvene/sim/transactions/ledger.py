@@ -168,7 +168,7 @@ class Ledger:
 
     # --- what the coordinators do ---
 
-    def happened(self, event: Event) -> None:
+    def log_event(self, event: Event) -> None:
         """Something happened to the coordinator of transactions: what is complete is open nowhere."""
         for name, now in event.after.items():
             if now is event.before.get(name) or now.state not in (COMPLETE_COMMIT, COMPLETE_ABORT):

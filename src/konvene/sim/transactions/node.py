@@ -141,11 +141,11 @@ class Transactions:
             return
         world = self.world
         world.counts[f"transactions {event.kind}"] += 1
-        if event.kind == "asked":
+        if event.kind == "request":
             world.counts[f"{event.api} {event.error.name}"] += 1
         for promise in self.promises:
             promise.look(event)
-        self.ledger.happened(event)
+        self.ledger.log_event(event)
 
     def step(self) -> None:
         """After a step of the world: what waits for the disk gets there in a while."""
@@ -159,9 +159,9 @@ class Transactions:
         shell.disk_busy = False
         if shell is not self.shell:
             return
-        fails = self.world.trouble["sync.fails"]
+        fails = self.world.conditions["sync.fails"]
         if fails and self.world.random.random() < fails:
-            self.world.happened("disk", "fails to sync transactions", None)
+            self.world.log_event("disk", "fails to sync transactions", None)
             shell.sync_fails()
         else:
             shell.made_durable()

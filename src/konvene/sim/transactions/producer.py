@@ -169,14 +169,14 @@ class Producer:
 
     def _was_followed(self, error: Errors) -> Script:
         """KIP-588: it may be that the coordinator aborted what took too long, and nobody else came."""
-        if not self.world.is_calm and self.world.random.random() < 0.3:
+        if not self.world.faults_disabled and self.world.random.random() < 0.3:
             self._stops(error)
             return
         yield from self.begin()
 
     def _work(self, values: dict[int, list[bytes]], commit: TxnOffsetCommitRequest) -> Script:
         """What goes in. Whether it is to be committed."""
-        trouble, random = self.world.trouble, self.world.random
+        conditions, random = self.world.conditions, self.world.random
         if self.is_old and values:
             topic = AddPartitionsToTxnTopic(name="output", partitions=tuple(values))
             request = AddPartitionsToTxnRequest(
@@ -187,12 +187,12 @@ class Producer:
             self._started = True
         for index, rows in values.items():
             yield from self._write(index, rows)
-        if trouble["dawdle"] and random.random() < trouble["dawdle"]:
+        if conditions["dawdle"] and random.random() < conditions["dawdle"]:
             yield random.randint(1, 2 * self.world.options["transaction.timeout.ms"])
-        if trouble["abort"] and random.random() < trouble["abort"] / 2:
+        if conditions["abort"] and random.random() < conditions["abort"] / 2:
             return False
         yield from self._commit(commit)
-        return not (trouble["abort"] and random.random() < trouble["abort"] / 2)
+        return not (conditions["abort"] and random.random() < conditions["abort"] / 2)
 
     def _write(self, index: int, rows: list[bytes]) -> Script:
         first = self._sequences.get(index, 0)

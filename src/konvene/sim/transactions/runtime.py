@@ -78,7 +78,7 @@ class _Watched:
         shell = self._shell
         shell.end_event()
         shell.last_waiter = context.waiter
-        kind = "asked" if context.waiter else "news"
+        kind = "request" if context.waiter else "news"
         try:
             outcome = self.core.handle(request, context)
         except Refusal as refused:
@@ -269,7 +269,7 @@ class TransactionShell:
                     self.shadow.replay(record)
                 if not outcome.when_written:
                     self._rests_on = len(self.log.batches)
-        if event.waiter and event.kind == "asked":
+        if event.waiter and event.kind == "request":
             when_written = outcome is not None and outcome.when_written
             self._ends[event.waiter] = 0 if when_written else self._rests_on, len(self.log.batches)
         self.kept = event.after = dict(self.core.transactions)

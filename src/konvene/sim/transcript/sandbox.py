@@ -29,7 +29,7 @@ from konvene.sim.transcript.lines import effect_line, record_line, why_line
 from konvene.sim.world.event import Event
 from konvene.sim.world.member_ids import MemberIds
 
-Happened = tuple[str, Any]
+TraceEntry = tuple[str, Any]
 """What happened, and to whom an answer went: "" for all else, which is a line already."""
 
 
@@ -56,7 +56,7 @@ class Sandbox:
         """Whether what is appended is not durable until somebody says so."""
         self.waiting: dict[int, str] = {}
         self.answers: dict[str, Struct | Errors] = {}
-        self.happened: list[Happened] = []
+        self.log_event: list[TraceEntry] = []
         self.why: list[Rebalance] = []
         self.wanted: list[Effect] = []
         """Work that somebody should do, in the order in which it was asked for."""
@@ -220,10 +220,10 @@ class Sandbox:
         self._stories.clear()
 
     def _say(self, line: str) -> None:
-        self.happened.append(("", line))
+        self.log_event.append(("", line))
 
     def _hears(self, number: int, answer: Struct | Errors) -> None:
         who = self.waiting.pop(number, None)
         if who is not None:
             self.answers[who] = answer
-            self.happened.append((who, answer))
+            self.log_event.append((who, answer))

@@ -3,7 +3,7 @@
 Classic groups are values that are replaced and never changed, so what was there before an event can be kept
 by holding on to it. Groups whose coordinator assigns are changed in place: of what was there before there is
 a copy, and what is there after an event is to be looked at while it is told. An event has the groups and
-offsets that it touched; that it touched no others is looked after by events of the kind "look", which have
+offsets that it touched; that it touched no others is looked after by events of the kind "audit", which have
 everything and come every so many steps.
 """
 
@@ -26,7 +26,7 @@ from konvene.shard.contract import Outcome
 if TYPE_CHECKING:
     from konvene.sim.runtime import Batch, Shell
 
-ASSIGNING = (ConsumerGroup, StreamsGroup, ShareGroup)
+MODERN_GROUP_TYPES = (ConsumerGroup, StreamsGroup, ShareGroup)
 """The kinds of groups whose coordinator assigns."""
 
 OffsetKey = tuple[str, str, int]
@@ -58,14 +58,14 @@ class Event:
     """One thing that happened to a shard.
 
     `kind` is one of
-        "asked"          a request was decided, or refused
+        "request"          a request was decided, or refused
         "timer"          a timer ran out
         "news"           work that was done elsewhere came to its end; `key` says which
         "too large"      a request was decided, and its records did not fit
         "refused"        a request was decided, and the log does not take what its producer writes
         "append failed"  what was decided could not be appended; the shard is to be loaded again
         "loaded"         the shard was read from its log; `before` is what there was when the last one ended
-        "look"           nothing happened; everything is there to be looked at
+        "audit"           nothing happened; everything is there to be looked at
     """
 
     kind: str
@@ -104,35 +104,37 @@ class Event:
         return Errors(getattr(self.answer, "error_code", 0))
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the views have everything that the shard has."""
-        return self.kind in ("look", "loaded")
+        return self.kind in ("audit", "loaded")
 
     @property
-    def asked_of(self) -> ClassicGroup:
+    def group_before(self) -> ClassicGroup:
         """The group that was asked, before."""
         return self.before.group(self.request.group_id)
 
     @property
-    def asked_of_after(self) -> ClassicGroup:
+    def group_after(self) -> ClassicGroup:
         return self.after.group(self.request.group_id)
 
     @property
-    def of_consumers(self) -> bool:
+    def concerns_modern_group(self) -> bool:
         """Whether what is asked or rings is about a group that is or was one whose coordinator assigns."""
         if self.request is not None:
             name = getattr(self.request, "group_id", "")
         else:
             name = self.key[1] if self.key is not None and len(self.key) > 1 else ""
-        return any(isinstance(view.groups.get(name), ASSIGNING) for view in (self.before, self.after))
+        return any(
+            isinstance(view.groups.get(name), MODERN_GROUP_TYPES) for view in (self.before, self.after)
+        )
 
-    def asks_classic(self, *apis: str) -> bool:
+    def is_classic_request(self, *apis: str) -> bool:
         """Whether it is such a request, and of a classic group, before and after."""
-        return self.asks(*apis) and not self.of_consumers
+        return self.is_request(*apis) and not self.concerns_modern_group
 
-    def asks(self, *apis: str) -> bool:
+    def is_request(self, *apis: str) -> bool:
         """Whether it is a request of one of these APIs that was decided."""
-        return self.kind == "asked" and self.api in apis
+        return self.kind == "request" and self.api in apis
 
 
 class Promise:

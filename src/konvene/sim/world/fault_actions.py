@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MOST_MEMBERS = 12
 
 
-def strike(world: World) -> None:
+def inject_fault(world: World) -> None:
     """One of the faults that were drawn, by weight."""
     names = [f.name for f in ALL_FAULTS if world.options.faults.get(f.name)]
     if not names:
@@ -52,8 +52,8 @@ def strike(world: World) -> None:
     weights = [world.options.faults[name] for name in names]
     name = world.random.choices(names, weights)[0]
     world.counts[f"fault {name}"] += 1
-    world.happened("fault", name, None)
-    STRIKE[name](world)
+    world.log_event("fault", name, None)
+    FAULT_ACTIONS[name](world)
 
 
 def log_uniform_ms(world: World, low: float, high: float) -> int:
@@ -63,26 +63,26 @@ def log_uniform_ms(world: World, low: float, high: float) -> int:
 
 def maybe_restart(world: World, member: Member) -> None:
     """Who died comes back after a while, as a rule."""
-    if not world.is_calm and world.random.random() < 0.8:
+    if not world.faults_disabled and world.random.random() < 0.8:
         gap_ms = log_uniform_ms(world, 10, 3 * world.options["session.ms"])
         world.agenda.after(gap_ms, _restart, world, member)
 
 
 def _restart(world: World, member: Member) -> None:
-    if not world.is_calm and not member.alive and member in world.members:
-        world.happened(member.name, "starts again", None)
-        world.start_again(member)
+    if not world.faults_disabled and not member.alive and member in world.members:
+        world.log_event(member.name, "starts again", None)
+        world.restart_member(member)
 
 
 def _anybody(world: World) -> Member | None:
-    living = world.living()
-    return world.random.choice(living) if living else None
+    live_members = world.live_members()
+    return world.random.choice(live_members) if live_members else None
 
 
 def _crash(world: World) -> None:
     member = _anybody(world)
     if member is not None:
-        world.happened(member.name, "dies", None)
+        world.log_event(member.name, "dies", None)
         member.die()
         maybe_restart(world, member)
 
@@ -90,7 +90,7 @@ def _crash(world: World) -> None:
 def _leave(world: World) -> None:
     member = _anybody(world)
     if member is not None:
-        world.happened(member.name, "leaves", None)
+        world.log_event(member.name, "leaves", None)
         member.leave()
         maybe_restart(world, member)
 
@@ -101,7 +101,7 @@ def _join(world: World) -> None:
         _restart(world, world.random.choice(dead))
     elif len(world.members) < MOST_MEMBERS:
         member = world.new_member()
-        world.happened(member.name, "comes", None)
+        world.log_event(member.name, "comes", None)
         member.start()
 
 
@@ -109,35 +109,35 @@ def _herd(world: World) -> None:
     for member in list(world.members):
         if member.alive:
             member.die()
-        world.start_again(member)
+        world.restart_member(member)
 
 
 def _pause(world: World) -> None:
     member = _anybody(world)
     if member is not None and not member.paused:
         lasts_ms = log_uniform_ms(world, 1_000, 2 * world.options["session.ms"])
-        world.happened(member.name, f"stands still for {lasts_ms} ms", None)
+        world.log_event(member.name, f"stands still for {lasts_ms} ms", None)
         member.pause()
         world.agenda.after(lasts_ms, _wake, world, member, member.life)
 
 
 def _wake(world: World, member: Member, life: int) -> None:
     if member.life == life and member.paused:
-        world.happened(member.name, "goes on", None)
-        member.go_on()
+        world.log_event(member.name, "goes on", None)
+        member.resume()
 
 
 def _process(world: World) -> list[Member]:
     """The living members of some process; of a world without processes, one member."""
     member = _anybody(world)
     name = getattr(member, "process_id", None)
-    same = [m for m in world.living() if name is not None and getattr(m, "process_id", None) == name]
+    same = [m for m in world.live_members() if name is not None and getattr(m, "process_id", None) == name]
     return same or ([] if member is None else [member])
 
 
 def _process_dies(world: World) -> None:
     for member in _process(world):
-        world.happened(member.name, "dies with its process", None)
+        world.log_event(member.name, "dies with its process", None)
         member.die()
         maybe_restart(world, member)
 
@@ -145,7 +145,7 @@ def _process_dies(world: World) -> None:
 def _roll(world: World) -> None:
     """One process after another leaves and is back soon."""
     at_ms = 0
-    hosts = dict.fromkeys(getattr(m, "host", m.name) for m in world.living())
+    hosts = dict.fromkeys(getattr(m, "host", m.name) for m in world.live_members())
     for host in hosts:
         at_ms += world.random.randint(100, world.options["session.ms"])
         world.agenda.after(at_ms, restart_host, world, host)
@@ -153,8 +153,8 @@ def _roll(world: World) -> None:
 
 def restart_host(world: World, host: str) -> None:
     for member in list(world.members):
-        if member.alive and getattr(member, "host", member.name) == host and not world.is_calm:
-            world.happened(member.name, "is started anew", None)
+        if member.alive and getattr(member, "host", member.name) == host and not world.faults_disabled:
+            world.log_event(member.name, "is started anew", None)
             member.leave()
             world.agenda.after(world.random.randint(1, 5_000), _restart, world, member)
 
@@ -172,8 +172,8 @@ def _next_protocol(world: World) -> None:
     now = world.upgraded.get(group, world.options["streams.upgraded"])
     to = float(now < 0.5 or (now < 1 and world.random.random() < 0.5))
     world.upgraded[group] = to
-    world.happened("operator", f"rolls {group} to the {'streams' if to else 'classic'} protocol", None)
-    hosts = list(dict.fromkeys(getattr(m, "host", m.name) for m in world.living() if m.group == group))
+    world.log_event("operator", f"rolls {group} to the {'streams' if to else 'classic'} protocol", None)
+    hosts = list(dict.fromkeys(getattr(m, "host", m.name) for m in world.live_members() if m.group == group))
     if hosts and world.random.random() < 0.3:
         hosts = hosts[: world.random.randint(1, len(hosts))]
     at_ms, pause_ms = 0, log_uniform_ms(world, 100, world.options["session.ms"])
@@ -186,8 +186,8 @@ def _restart_somehow(world: World, host: str) -> None:
     """By a deployment, whose clients say goodbye or do not."""
     says_goodbye = world.random.random() < 0.6
     for member in list(world.members):
-        if member.alive and getattr(member, "host", member.name) == host and not world.is_calm:
-            world.happened(member.name, "is started anew", None)
+        if member.alive and getattr(member, "host", member.name) == host and not world.faults_disabled:
+            world.log_event(member.name, "is started anew", None)
             member.leave() if says_goodbye else member.die()
             world.agenda.after(world.random.randint(1, 3_000), _restart, world, member)
 
@@ -220,23 +220,23 @@ def _cut_off(world: World) -> None:
     if member is not None and not world.cuts:
         one_way = world.random.random() < 0.25
         ways = [world.random.choice(["to", "from"])] if one_way else ["to", "from"]
-        some = frozenset(m.name for m in world.living() if m is member or world.random.random() < 0.3)
+        some = frozenset(m.name for m in world.live_members() if m is member or world.random.random() < 0.3)
         world.cuts = {way: some if way in ways else NOBODY for way in ("to", "from")}
         lasts_ms = log_uniform_ms(world, 500, 3 * world.options["session.ms"])
-        world.happened("network", f"cuts off {' '.join(sorted(some))} ({' and '.join(ways)})", None)
+        world.log_event("network", f"cuts off {' '.join(sorted(some))} ({' and '.join(ways)})", None)
         world.agenda.after(lasts_ms, _heal, world)
 
 
 def _heal(world: World) -> None:
-    world.happened("network", "heals", None)
+    world.log_event("network", "heals", None)
     world.cuts = {}
 
 
 def _resubscribe(world: World) -> None:
     member = _anybody(world)
-    resubscribe = getattr(member, "resubscribe", None)
-    if resubscribe is not None:
-        resubscribe()
+    change_subscription = getattr(member, "resubscribe", None)
+    if change_subscription is not None:
+        change_subscription()
 
 
 # --- the coordinator -----------------------------------------------------------------------------
@@ -244,10 +244,10 @@ def _resubscribe(world: World) -> None:
 
 def append_faults(world: World, shell: Shell | TransactionShell | StateShell) -> None:
     """What becomes of the next append."""
-    trouble, random = world.trouble, world.random
-    if trouble["append.fails"] and random.random() < trouble["append.fails"]:
+    conditions, random = world.conditions, world.random
+    if conditions["append.fails"] and random.random() < conditions["append.fails"]:
         shell.journal.refuse = "fails"
-    elif trouble["too.large"] and random.random() < trouble["too.large"]:
+    elif conditions["too.large"] and random.random() < conditions["too.large"]:
         shell.journal.refuse = "too large"
     else:
         shell.journal.refuse = None
@@ -269,9 +269,9 @@ def _administered(world: World, wish: Callable[[World, str], Struct]) -> None:
     group, at_ms = world.random.choice(_groups(world)), 0
     if world.random.random() < 0.8:
         at_ms = log_uniform_ms(world, 10, 5_000)
-        for member in world.living():
+        for member in world.live_members():
             if member.group == group:
-                world.happened(member.name, "leaves for an administrator", None)
+                world.log_event(member.name, "leaves for an administrator", None)
                 member.leave()
                 maybe_restart(world, member)
     world.agenda.after(at_ms, lambda: _ask(world, wish(world, group), 0))
@@ -301,7 +301,7 @@ def _failover_loading(world: World) -> None:
 
 def _die_if_loading(world: World) -> None:
     if world.shell.coordinator.state == "loading":
-        world.happened("coordinator", "dies while it is loading", None)
+        world.log_event("coordinator", "dies while it is loading", None)
         _failover(world)
 
 
@@ -334,10 +334,10 @@ def _begin_again(world: World, old: Shell, lost: int) -> None:
 
 def _compact(world: World) -> None:
     """The log cleaner has been there: over all of it, or over a part."""
-    if world.random.random() < world.trouble["compaction"]:
+    if world.random.random() < world.conditions["compaction"]:
         batches = world.log.batches
         end = world.random.choice([len(batches), world.random.randint(0, len(batches))])
-        world.happened("log", f"is compacted up to batch {end}", None)
+        world.log_event("log", f"is compacted up to batch {end}", None)
         tombstones = world.random.random() < 0.5
         world.note(f"compact tombstones={'yes' if tombstones else 'no'}")
         world.log.batches = compacted(batches, end, tombstones)
@@ -377,7 +377,7 @@ def _topic_anew(world: World) -> None:
 
 def forget(world: World, name: str) -> None:
     """What is known of a topic says nothing from now on; its offsets go."""
-    world.oracle.made_anew(name)
+    world.oracle.topic_recreated(name)
     gone = DeleteTopicState(name=name, topic_id=world.topics.by_name[name].id)
     _ask(world, DeleteTopicsRequest(topics=(gone,)), 6)
 
@@ -414,7 +414,7 @@ def _setting(world: World) -> None:
     table = settings_of(world.kinds)
     name, values = world.random.choice(table)
     value = world.random.choice(values)
-    world.happened("broker", f"{name}={value}", None)
+    world.log_event("broker", f"{name}={value}", None)
     world.set(name, value)
 
 
@@ -457,10 +457,10 @@ def _describe(world: World) -> None:
 
 def _clock_step(world: World) -> None:
     world.agenda.wall_off_ms = world.random.randint(-3_600_000, 3_600_000)
-    world.happened("clock", f"is {world.agenda.wall_off_ms} ms off", None)
+    world.log_event("clock", f"is {world.agenda.wall_off_ms} ms off", None)
 
 
-STRIKE: dict[str, Callable[[World], None]] = {
+FAULT_ACTIONS: dict[str, Callable[[World], None]] = {
     "crash": _crash,
     "leave": _leave,
     "join": _join,

@@ -40,8 +40,8 @@ grow. Somebody asks for all of it to shut down. In mode `kip` they are rolled to
 and then only in part; and from the classic to the streams protocol, or back. Some members never say how
 far their tasks are, others do not know all ends.
 
-Each run draws from its seed which of these happen at all, and how strongly (`KNOBS`, `FAULTS`): runs with few
-kinds of trouble reach corners that runs with all of them never see. What was drawn is printed.
+Each run draws from its seed which faults occur and how often (`PARAMETERS`, `FAULTS`). Runs with few kinds of
+faults reach states that runs with all of them never reach. The drawn values are printed.
 
 After the chaos comes calm. Nothing fails any more, who was dead stays dead or is back, and what must come
 about in the end has to come about within its bounds.
@@ -55,11 +55,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 
-class Knob(NamedTuple):
+class Parameter(NamedTuple):
     """A row of the fault model."""
 
     name: str
-    calm: Any
+    fault_free: Any
     """The value where nothing goes wrong."""
     draw: Callable[[Random], Any]
     sentence: str
@@ -78,139 +78,153 @@ def _one_of(*values: Any) -> Callable[[Random], Any]:
     return lambda r: r.choice(values)
 
 
-KNOBS: tuple[Knob, ...] = (
-    Knob("members", 8, lambda r: r.randint(2, 8), "members that there are at the beginning"),
-    Knob("partitions", 32, _one_of(1, 4, 8, 32), "partitions of the topics together"),
-    Knob("groups", 1, _one_of(1, 1, 1, 2), "groups that the members are in"),
-    Knob("assignor", "range", _one_of("range", "roundrobin", "cooperative-sticky", "mixed"),
+PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("members", 8, lambda r: r.randint(2, 8), "members that there are at the beginning"),
+    Parameter("partitions", 32, _one_of(1, 4, 8, 32), "partitions of the topics together"),
+    Parameter("groups", 1, _one_of(1, 1, 1, 2), "groups that the members are in"),
+    Parameter("assignor", "range", _one_of("range", "roundrobin", "cooperative-sticky", "mixed"),
          "what the leader of a group uses; mixed: it depends on who leads"),
-    Knob("type", "consumer", _one_of(*["consumer"] * 7, "connect"), "protocol type of the members"),
-    Knob("session.ms", 10_000, _one_of(6_000, 10_000, 10_000, 45_000), "session.timeout.ms of the members"),
-    Knob("rebalance.ms", 30_000, _one_of(8_000, 30_000, 60_000), "max.poll.interval.ms of the members"),
-    Knob("heartbeat.ms", 3_000, _one_of(3_000, 3_000, 1_000), "heartbeat.interval.ms of the members"),
-    Knob("initial.delay.ms", 3000, _one_of(0, 0, 500, 3000), "group.initial.rebalance.delay.ms"),
-    Knob("max.size", 1000, _one_of(1000, 1000, 1000, 3), "group.max.size"),
-    Knob("retention.minutes", 10_080, _one_of(10_080, 1), "offsets.retention.minutes"),
-    Knob("varied", 0, _one_of(0, 0, 1), "whether members differ in topics, time-outs and assignors"),
-    Knob("simple", 0, _one_of(0, 1), "clients that commit without being members"),
-    Knob("aside", 0, _one_of(0, 0, 1), "whether members commit for a topic that nobody of them reads"),
-    Knob("hostile", 0, lambda r: 0 if r.random() < 0.75 else r.randint(1, 2), "clients that are not honest"),
-    Knob("request.loss", 0.0, _often_none(0.3), "part of the requests that is lost"),
-    Knob("response.loss", 0.0, _often_none(0.4), "part of the answers that is lost"),
-    Knob("request.again", 0.0, _often_none(0.2), "part of the requests that comes once more, later"),
-    Knob("reset", 0.0, _often_none(0.05, 0.5), "part of the frames in which the connection breaks"),
-    Knob("latency.ms", 1, _log_uniform(1, 100), "mean time that a message takes, one way"),
-    Knob("clog", 0.0, _often_none(0.02, 0.5), "part of the messages that is stuck for seconds"),
-    Knob("slow.callback", 0.0, lambda r: round(r.uniform(0.1, 2), 2) if r.random() < 0.1 else 0.0,
+    Parameter("type", "consumer", _one_of(*["consumer"] * 7, "connect"), "protocol type of the members"),
+    Parameter("session.ms", 10_000, _one_of(6_000, 10_000, 10_000, 45_000),
+         "session.timeout.ms of the members"),
+    Parameter("rebalance.ms", 30_000, _one_of(8_000, 30_000, 60_000), "max.poll.interval.ms of the members"),
+    Parameter("heartbeat.ms", 3_000, _one_of(3_000, 3_000, 1_000), "heartbeat.interval.ms of the members"),
+    Parameter("initial.delay.ms", 3000, _one_of(0, 0, 500, 3000), "group.initial.rebalance.delay.ms"),
+    Parameter("max.size", 1000, _one_of(1000, 1000, 1000, 3), "group.max.size"),
+    Parameter("retention.minutes", 10_080, _one_of(10_080, 1), "offsets.retention.minutes"),
+    Parameter("varied", 0, _one_of(0, 0, 1), "whether members differ in topics, time-outs and assignors"),
+    Parameter("simple", 0, _one_of(0, 1), "clients that commit without being members"),
+    Parameter("aside", 0, _one_of(0, 0, 1), "whether members commit for a topic that nobody of them reads"),
+    Parameter("hostile", 0, lambda r: 0 if r.random() < 0.75 else r.randint(1, 2),
+         "clients that are not honest"),
+    Parameter("request.loss", 0.0, _often_none(0.3), "part of the requests that is lost"),
+    Parameter("response.loss", 0.0, _often_none(0.4), "part of the answers that is lost"),
+    Parameter("request.again", 0.0, _often_none(0.2), "part of the requests that comes once more, later"),
+    Parameter("reset", 0.0, _often_none(0.05, 0.5), "part of the frames in which the connection breaks"),
+    Parameter("latency.ms", 1, _log_uniform(1, 100), "mean time that a message takes, one way"),
+    Parameter("clog", 0.0, _often_none(0.02, 0.5), "part of the messages that is stuck for seconds"),
+    Parameter("slow.callback", 0.0, lambda r: round(r.uniform(0.1, 2), 2) if r.random() < 0.1 else 0.0,
          "how long giving up partitions takes at most, in rebalance timeouts"),
-    Knob("slow.leader", 0.0, lambda r: round(r.uniform(0.1, 1.2), 2) if r.random() < 0.2 else 0.0,
+    Parameter("slow.leader", 0.0, lambda r: round(r.uniform(0.1, 1.2), 2) if r.random() < 0.2 else 0.0,
          "how long a leader takes at most to assign, in rebalance timeouts"),
-    Knob("append.fails", 0.0, _often_none(0.05, 0.5), "part of the appends that fails"),
-    Knob("too.large", 0.0, _often_none(0.01, 0.7), "part of the batches that does not fit"),
-    Knob("sync.fails", 0.0, _often_none(0.02, 0.7), "part of the syncs that fails"),
-    Knob("sync.ms", 1, _log_uniform(1, 200), "mean time until what was appended is durable"),
-    Knob("load.ms", 1, _log_uniform(1, 3000), "mean time that reading the log takes"),
-    Knob("compaction", 0.0, _often_none(0.7, 0.5), "part of the loads that read a compacted log"),
-    Knob("fault.every", 0, _log_uniform(15, 400), "steps between two of the faults below; 0: none"),
+    Parameter("append.fails", 0.0, _often_none(0.05, 0.5), "part of the appends that fails"),
+    Parameter("too.large", 0.0, _often_none(0.01, 0.7), "part of the batches that does not fit"),
+    Parameter("sync.fails", 0.0, _often_none(0.02, 0.7), "part of the syncs that fails"),
+    Parameter("sync.ms", 1, _log_uniform(1, 200), "mean time until what was appended is durable"),
+    Parameter("load.ms", 1, _log_uniform(1, 3000), "mean time that reading the log takes"),
+    Parameter("compaction", 0.0, _often_none(0.7, 0.5), "part of the loads that read a compacted log"),
+    Parameter("fault.every", 0, _log_uniform(15, 400), "steps between two of the faults below; 0: none"),
 )  # fmt: skip
 
-CONSUMER_KNOBS: tuple[Knob, ...] = (
-    Knob("assignment.interval.ms", 0, _one_of(0, 0, 0, 1_000, 5_000),
+CONSUMER_PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("assignment.interval.ms", 0, _one_of(0, 0, 0, 1_000, 5_000),
          "group.consumer.assignment.interval.ms"),
-    Knob("heavy", 1_000_000, _one_of(1_000_000, 1_000_000, 1, 12),
+    Parameter("heavy", 1_000_000, _one_of(1_000_000, 1_000_000, 1, 12),
          "members and partitions from which on an assignment is computed beside the coordinator"),
-    Knob("work.ms", 1, _log_uniform(1, 20_000), "mean time that this takes, and so do expressions"),
-    Knob("regex", 0.0, _often_none(0.6, 0.5), "part of the members that read what an expression matches"),
-    Knob("regex.refresh.ms", 600_000, _one_of(600_000, 20_000), "group.consumer.regex.refresh.interval.ms"),
-    Knob("server.assignor", "", _one_of("", "", "uniform", "range", "mixed"),
+    Parameter("work.ms", 1, _log_uniform(1, 20_000), "mean time that this takes, and so do expressions"),
+    Parameter("regex", 0.0, _often_none(0.6, 0.5),
+         "part of the members that read what an expression matches"),
+    Parameter("regex.refresh.ms", 600_000, _one_of(600_000, 20_000),
+         "group.consumer.regex.refresh.interval.ms"),
+    Parameter("server.assignor", "", _one_of("", "", "uniform", "range", "mixed"),
          "what members ask for; nothing: what the broker likes best"),
-    Knob("old.epochs", 0.0, _often_none(0.3, 0.5), "part of the commits that name an epoch that is past"),
-    Knob("policy", "bidirectional", _one_of(*["bidirectional"] * 5, "upgrade", "downgrade", "disabled"),
+    Parameter("old.epochs", 0.0, _often_none(0.3, 0.5),
+         "part of the commits that name an epoch that is past"),
+    Parameter("policy", "bidirectional", _one_of(*["bidirectional"] * 5, "upgrade", "downgrade", "disabled"),
          "group.consumer.migration.policy"),
-    Knob("upgraded", 0.5, lambda r: round(r.uniform(0.1, 0.9), 2),
+    Parameter("upgraded", 0.5, lambda r: round(r.uniform(0.1, 0.9), 2),
          "part of the members of a mixed group that speak the new protocol when they start"),
 )  # fmt: skip
 """Of groups whose coordinator assigns: a run of others does not draw them."""
 
-LATER_KNOBS: tuple[Knob, ...] = (
-    Knob("heartbeat.policy", "responsive", _one_of("responsive", "responsive", "kafka"),
+HEARTBEAT_PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("heartbeat.policy", "responsive", _one_of("responsive", "responsive", "kafka"),
          "konvene.heartbeat.policy"),
 )  # fmt: skip
 """Of the same groups, drawn behind all else: what a seed drew before there were these it draws still."""
 
-STREAMS_KNOBS: tuple[Knob, ...] = (
-    Knob("topology", "stateful", _one_of("stateless", "stateful", "stateful", "chain", "two", "joined"),
+STREAMS_PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("topology", "stateful", _one_of("stateless", "stateful", "stateful", "chain", "two", "joined"),
          "what the members of a streams group run, of the catalogue in `members.streams.topologies`"),
-    Knob("threads", 1, _one_of(1, 2, 2), "members that a process has"),
-    Knob("instances", 0, _one_of(0, 0, 3, 1), "each so-many-th member has an instance id; 0: none has"),
-    Knob("standbys", 0, _one_of(0, 0, 1, 1, 2), "group.streams.num.standby.replicas"),
-    Knob("streams.delay.ms", 0, _one_of(0, 0, 3_000), "group.streams.initial.rebalance.delay.ms"),
-    Knob("streams.mode", "kafka", _one_of("kafka", "kafka", "kafka", "kip"), "konvene.streams.mode"),
-    Knob("restore.rate", 1_000, _log_uniform(10, 2_000), "records of a changelog that are restored in 1 s"),
-    Knob("endpoints", 0.0, _often_none(1, 0.5), "part of the members that say where they can be asked"),
-    Knob("create.fails", 0.0, _often_none(0.6, 0.5), "part of the internal topics that cannot be made"),
-    Knob("late.topic", 0, _one_of(0, 0, 0, 1), "whether a source topic comes after the members"),
+    Parameter("threads", 1, _one_of(1, 2, 2), "members that a process has"),
+    Parameter("instances", 0, _one_of(0, 0, 3, 1), "each so-many-th member has an instance id; 0: none has"),
+    Parameter("standbys", 0, _one_of(0, 0, 1, 1, 2), "group.streams.num.standby.replicas"),
+    Parameter("streams.delay.ms", 0, _one_of(0, 0, 3_000), "group.streams.initial.rebalance.delay.ms"),
+    Parameter("streams.mode", "kafka", _one_of("kafka", "kafka", "kafka", "kip"), "konvene.streams.mode"),
+    Parameter("restore.rate", 1_000, _log_uniform(10, 2_000),
+         "records of a changelog that are restored in 1 s"),
+    Parameter("endpoints", 0.0, _often_none(1, 0.5), "part of the members that say where they can be asked"),
+    Parameter("create.fails", 0.0, _often_none(0.6, 0.5), "part of the internal topics that cannot be made"),
+    Parameter("late.topic", 0, _one_of(0, 0, 0, 1), "whether a source topic comes after the members"),
 )  # fmt: skip
 """Of streams groups alone, drawn behind all else."""
 
-WARMUP_KNOBS: tuple[Knob, ...] = (
-    Knob("warmups", 2, _one_of(0, 1, 2, 2, 3), "group.streams.num.warmup.replicas"),
-    Knob("recovery.lag", 10_000, _one_of(0, 0, 20, 100, 10_000), "group.streams.acceptable.recovery.lag"),
-    Knob("offsets.ms", 10_000, _one_of(1_000, 10_000), "group.streams.task.offset.interval.ms"),
-    Knob("silent", 0.0, _often_none(0.5, 0.6), "part of the members that never say how far their tasks are"),
-    Knob("unknown.ends", 0.0, _often_none(0.7, 0.5), "part of the ends of changelogs that nobody knows"),
+WARMUP_PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("warmups", 2, _one_of(0, 1, 2, 2, 3), "group.streams.num.warmup.replicas"),
+    Parameter("recovery.lag", 10_000, _one_of(0, 0, 20, 100, 10_000),
+         "group.streams.acceptable.recovery.lag"),
+    Parameter("offsets.ms", 10_000, _one_of(1_000, 10_000), "group.streams.task.offset.interval.ms"),
+    Parameter("silent", 0.0, _often_none(0.5, 0.6),
+         "part of the members that never say how far their tasks are"),
+    Parameter("unknown.ends", 0.0, _often_none(0.7, 0.5), "part of the ends of changelogs that nobody knows"),
 )  # fmt: skip
 """Of tasks that warm up, drawn behind what else streams groups have."""
 
-STREAMS_MIGRATION_KNOBS: tuple[Knob, ...] = (
-    Knob("streams.upgraded", 0.5, lambda r: r.choice([0.0, 0.0, 1.0, round(r.uniform(0.1, 0.9), 2)]),
+STREAMS_MIGRATION_PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("streams.upgraded", 0.5, lambda r: r.choice([0.0, 0.0, 1.0, round(r.uniform(0.1, 0.9), 2)]),
          "part of the members of an application that speak the streams protocol when they start, at first"),
-    Knob("streams.migration.policy", "bidirectional",
+    Parameter("streams.migration.policy", "bidirectional",
          _one_of(*["bidirectional"] * 7, "upgrade", "downgrade", "disabled"),
          "konvene.streams.migration.policy"),
 )  # fmt: skip
 """Of applications that are moved between the classic and the streams protocol; their mode is kip, mostly."""
 
-TRANSACTION_KNOBS: tuple[Knob, ...] = (
-    Knob("transaction.version", 2, _one_of(2, 2, 2, 1, 0), "the level of the feature transaction.version"),
-    Knob("transaction.timeout.ms", 20_000, _one_of(2_000, 10_000, 20_000, 60_000),
+TRANSACTION_PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("transaction.version", 2, _one_of(2, 2, 2, 1, 0),
+         "the level of the feature transaction.version"),
+    Parameter("transaction.timeout.ms", 20_000, _one_of(2_000, 10_000, 20_000, 60_000),
          "transaction.timeout.ms of producers"),
-    Knob("output.partitions", 2, _one_of(1, 2, 3), "partitions of the topic that is written to"),
-    Knob("abort", 0.0, _often_none(0.6, 0.3), "part of the transactions that the application aborts"),
-    Knob("dawdle", 0.0, _often_none(0.3, 0.5),
+    Parameter("output.partitions", 2, _one_of(1, 2, 3), "partitions of the topic that is written to"),
+    Parameter("abort", 0.0, _often_none(0.6, 0.3), "part of the transactions that the application aborts"),
+    Parameter("dawdle", 0.0, _often_none(0.3, 0.5),
          "part of the transactions that stay open for up to two time-outs"),
-    Knob("marker.ms", 1, _log_uniform(1, 2_000), "mean time that a marker takes on its way"),
-    Knob("twins", 0, _one_of(0, 0, 0, 1), "whether two members have the same transactional id"),
-    Knob("worn", 0, _one_of(0, 0, 0, 1), "whether transactional ids have few epochs left at the beginning"),
-    Knob("committers", 0, _one_of(0, 1, 2), "clients without a group that commit in transactions"),
-    Knob("fsync", 1, _one_of(1, 0), "konvene.log.fsync.topics: whether records are synced before an answer"),
-    Knob("id.expiration.ms", 604_800_000, _one_of(604_800_000, 604_800_000, 30_000),
+    Parameter("marker.ms", 1, _log_uniform(1, 2_000), "mean time that a marker takes on its way"),
+    Parameter("twins", 0, _one_of(0, 0, 0, 1), "whether two members have the same transactional id"),
+    Parameter("worn", 0, _one_of(0, 0, 0, 1),
+         "whether transactional ids have few epochs left at the beginning"),
+    Parameter("committers", 0, _one_of(0, 1, 2), "clients without a group that commit in transactions"),
+    Parameter("fsync", 1, _one_of(1, 0),
+         "konvene.log.fsync.topics: whether records are synced before an answer"),
+    Parameter("id.expiration.ms", 604_800_000, _one_of(604_800_000, 604_800_000, 30_000),
          "transactional.id.expiration.ms"),
 )  # fmt: skip
 """Of members that transact, drawn behind all else."""
 
 
-SHARE_KNOBS: tuple[Knob, ...] = (
-    Knob("lock.ms", 5_000, _one_of(1_000, 3_000, 5_000, 15_000), "group.share.record.lock.duration.ms"),
-    Knob("delivery.limit", 5, _one_of(2, 3, 5, 10), "group.share.delivery.count.limit"),
-    Knob("record.locks", 2_000, _one_of(2_000, 100), "group.share.partition.max.record.locks"),
-    Knob("snapshot.updates", 500, _one_of(500, 20, 3, 0),
+SHARE_PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("lock.ms", 5_000, _one_of(1_000, 3_000, 5_000, 15_000), "group.share.record.lock.duration.ms"),
+    Parameter("delivery.limit", 5, _one_of(2, 3, 5, 10), "group.share.delivery.count.limit"),
+    Parameter("record.locks", 2_000, _one_of(2_000, 100), "group.share.partition.max.record.locks"),
+    Parameter("snapshot.updates", 500, _one_of(500, 20, 3, 0),
          "share.coordinator.snapshot.update.records.per.snapshot"),
-    Knob("cold.ms", 300_000, _one_of(300_000, 10_000),
+    Parameter("cold.ms", 300_000, _one_of(300_000, 10_000),
          "share.coordinator.cold.partition.snapshot.interval.ms"),
-    Knob("initialize.retry.ms", 30_000, _one_of(30_000, 2_000), "group.share.initialize.retry.interval.ms"),
-    Knob("poll.records", 50, _one_of(2, 50, 500), "max.poll.records of some members"),
-    Knob("process.ms", 10, _log_uniform(1, 2_000), "mean time that a member works on what it was given"),
-    Knob("stall", 0.0, _often_none(0.3, 0.5), "part of the times that this takes longer than the locks last"),
-    Knob("refuses", 0.0, _often_none(0.8, 0.3), "part of the records that are not accepted"),
-    Knob("mixed.acks", 0.0, _often_none(0.5, 0.5), "part of the records with a verdict of their own"),
-    Knob("write.fails", 0.0, _often_none(0.1, 0.4), "part of the writes of share state that come to nothing"),
-    Knob("transactional", 0.0, _often_none(0.5, 0.5), "part of the batches that are in transactions"),
-    Knob("read.committed", 0, _one_of(0, 1), "share.isolation.level of all groups"),
-    Knob("share.sessions", 2_000, _one_of(2_000, 2_000, 2, 4), "group.share.max.share.sessions"),
-    Knob("prune.ms", 300_000, _one_of(300_000, 2_000, 20_000),
+    Parameter("initialize.retry.ms", 30_000, _one_of(30_000, 2_000),
+         "group.share.initialize.retry.interval.ms"),
+    Parameter("poll.records", 50, _one_of(2, 50, 500), "max.poll.records of some members"),
+    Parameter("process.ms", 10, _log_uniform(1, 2_000), "mean time that a member works on what it was given"),
+    Parameter("stall", 0.0, _often_none(0.3, 0.5),
+         "part of the times that this takes longer than the locks last"),
+    Parameter("refuses", 0.0, _often_none(0.8, 0.3), "part of the records that are not accepted"),
+    Parameter("mixed.acks", 0.0, _often_none(0.5, 0.5), "part of the records with a verdict of their own"),
+    Parameter("write.fails", 0.0, _often_none(0.1, 0.4),
+         "part of the writes of share state that come to nothing"),
+    Parameter("transactional", 0.0, _often_none(0.5, 0.5), "part of the batches that are in transactions"),
+    Parameter("read.committed", 0, _one_of(0, 1), "share.isolation.level of all groups"),
+    Parameter("share.sessions", 2_000, _one_of(2_000, 2_000, 2, 4), "group.share.max.share.sessions"),
+    Parameter("prune.ms", 300_000, _one_of(300_000, 2_000, 20_000),
          "share.coordinator.state.topic.prune.interval.ms"),
-    Knob("dead.letters", 0, _one_of(0, 0, 1), "whether records that are given up are copied first"),
+    Parameter("dead.letters", 0, _one_of(0, 0, 1), "whether records that are given up are copied first"),
 )  # fmt: skip
 """Of members that share partitions, drawn behind all else."""
 
@@ -284,9 +298,9 @@ SHARE_FAULTS = (
 SECRET = "secret"
 """Topics whose names begin like this nobody may describe: no expression matches them."""
 
-ALL_KNOBS = (
-    *KNOBS, *CONSUMER_KNOBS, *LATER_KNOBS, *STREAMS_KNOBS, *WARMUP_KNOBS, *STREAMS_MIGRATION_KNOBS,
-    *TRANSACTION_KNOBS, *SHARE_KNOBS,
+ALL_PARAMETERS = (
+    *PARAMETERS, *CONSUMER_PARAMETERS, *HEARTBEAT_PARAMETERS, *STREAMS_PARAMETERS, *WARMUP_PARAMETERS,
+    *STREAMS_MIGRATION_PARAMETERS, *TRANSACTION_PARAMETERS, *SHARE_PARAMETERS,
 )  # fmt: skip
 ALL_FAULTS = (
     *FAULTS, *CONSUMER_FAULTS, *STREAMS_FAULTS, *WARMUP_FAULTS, *STREAMS_MIGRATION_FAULTS,
@@ -297,12 +311,12 @@ ALL_FAULTS = (
 class Options:
     """What one run draws from its seed: a value for each knob, a weight for each fault."""
 
-    def __init__(self, knobs: Mapping[str, Any], faults: Mapping[str, float]) -> None:
-        self.knobs = dict(knobs)
+    def __init__(self, parameters: Mapping[str, Any], faults: Mapping[str, float]) -> None:
+        self.parameters = dict(parameters)
         self.faults = dict(faults)
 
     def __getitem__(self, name: str) -> Any:
-        return self.knobs[name]
+        return self.parameters[name]
 
     def __repr__(self) -> str:
         return f"<options {' '.join(self.lines())}>"
@@ -314,64 +328,69 @@ class Options:
     ) -> Options:  # fmt: skip
         """For a run of chaos; with `consumers`, `streams`, `transactions`, `share` and `streams_migration`
         what is theirs too. A fault is there in three runs of five."""
-        knobs = {knob.name: knob.calm for knob in ALL_KNOBS}
-        knobs |= {knob.name: knob.draw(random) for knob in KNOBS}
+        parameters = {parameter.name: parameter.fault_free for parameter in ALL_PARAMETERS}
+        parameters |= {parameter.name: parameter.draw(random) for parameter in PARAMETERS}
         faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
         if consumers:
-            knobs |= {knob.name: knob.draw(random) for knob in CONSUMER_KNOBS}
+            parameters |= {parameter.name: parameter.draw(random) for parameter in CONSUMER_PARAMETERS}
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in CONSUMER_FAULTS
             }
-            knobs |= {knob.name: knob.draw(random) for knob in LATER_KNOBS}
+            parameters |= {parameter.name: parameter.draw(random) for parameter in HEARTBEAT_PARAMETERS}
         if streams:
-            knobs |= {knob.name: knob.draw(random) for knob in STREAMS_KNOBS}
+            parameters |= {parameter.name: parameter.draw(random) for parameter in STREAMS_PARAMETERS}
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in STREAMS_FAULTS
             }
-            knobs |= {knob.name: knob.draw(random) for knob in WARMUP_KNOBS}
+            parameters |= {parameter.name: parameter.draw(random) for parameter in WARMUP_PARAMETERS}
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in WARMUP_FAULTS
             }
         if streams_migration:
-            knobs |= {knob.name: knob.draw(random) for knob in STREAMS_MIGRATION_KNOBS}
-            knobs["streams.mode"] = "kafka" if random.random() < 0.1 else "kip"
+            parameters |= {
+                parameter.name: parameter.draw(random) for parameter in STREAMS_MIGRATION_PARAMETERS
+            }
+            parameters["streams.mode"] = "kafka" if random.random() < 0.1 else "kip"
             faults |= {f.name: f.weight * random.uniform(0.5, 1) for f in STREAMS_MIGRATION_FAULTS}
         if transactions:
-            knobs |= {knob.name: knob.draw(random) for knob in TRANSACTION_KNOBS}
+            parameters |= {parameter.name: parameter.draw(random) for parameter in TRANSACTION_PARAMETERS}
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6)
                 for f in TRANSACTION_FAULTS
             }
         if share:
-            knobs |= {knob.name: knob.draw(random) for knob in SHARE_KNOBS}
+            parameters |= {parameter.name: parameter.draw(random) for parameter in SHARE_PARAMETERS}
             faults |= {
                 f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in SHARE_FAULTS
             }
-        return cls(knobs, {name: round(weight, 2) for name, weight in faults.items()})
+        return cls(parameters, {name: round(weight, 2) for name, weight in faults.items()})
 
     @classmethod
-    def calm(cls) -> Options:
+    def without_faults(cls) -> Options:
         """Nothing goes wrong."""
-        return cls({knob.name: knob.calm for knob in ALL_KNOBS}, {})
+        return cls({parameter.name: parameter.fault_free for parameter in ALL_PARAMETERS}, {})
 
     def with_set(self, values: Iterable[tuple[str, str]]) -> Options:
         """The same, but for what is set by hand: knobs, or `fault.NAME` to its weight. Raises ValueError."""
-        knobs, faults = dict(self.knobs), dict(self.faults)
+        parameters, faults = dict(self.parameters), dict(self.faults)
         for name, text in values:
             fault = name.removeprefix("fault.")
-            if name in knobs:
-                knobs[name] = _parsed(name, knobs[name], text)
+            if name in parameters:
+                parameters[name] = _parsed(name, parameters[name], text)
             elif name.startswith("fault.") and any(fault == f.name for f in ALL_FAULTS):
                 faults[fault] = _parsed(name, 0.0, text)
             else:
-                known = ", ".join([k.name for k in ALL_KNOBS] + [f"fault.{f.name}" for f in ALL_FAULTS])
+                known = ", ".join([k.name for k in ALL_PARAMETERS] + [f"fault.{f.name}" for f in ALL_FAULTS])
                 raise ValueError(f"{name} is no knob of the simulator; there are: {known}")
-        return Options(knobs, faults)
+        return Options(parameters, faults)
 
     def lines(self) -> list[str]:
         """`name=value`, what is as in calm left out."""
-        told = [f"{k.name}={self.knobs[k.name]}" for k in ALL_KNOBS if self.knobs[k.name] != k.calm]
-        return told + [f"fault.{name}={weight}" for name, weight in self.faults.items() if weight]
+        changed = [
+            (p, self.parameters[p.name]) for p in ALL_PARAMETERS if self.parameters[p.name] != p.fault_free
+        ]
+        drawn = [f"{parameter.name}={value}" for parameter, value in changed]
+        return drawn + [f"fault.{name}={weight}" for name, weight in self.faults.items() if weight]
 
 
 def _parsed(name: str, like: Any, text: str) -> Any:

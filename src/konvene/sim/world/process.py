@@ -61,7 +61,7 @@ class Process:
     def pause(self) -> None:
         self.paused = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """After a pause."""
         self.paused = False
         backlog, self._backlog = self._backlog, []
@@ -96,7 +96,7 @@ class Process:
         self._calls[number] = (answered, timer)
         self.world.send(self, number, request, version)
 
-    def hear(self, life: int, connection: int, number: int, answer: Answer) -> None:
+    def receive(self, life: int, connection: int, number: int, answer: Answer) -> None:
         """An answer came."""
         if connection == self.connection:
             self._do(life, self._answered, (number, answer))
@@ -109,7 +109,7 @@ class Process:
 
     def _timed_out(self, number: int) -> None:
         if number in self._calls:
-            self.world.happened(self.name, "hears nothing and hangs up", None)
+            self.world.log_event(self.name, "hears nothing and hangs up", None)
             self.disconnect()
 
     def broken(self, life: int, connection: int) -> None:

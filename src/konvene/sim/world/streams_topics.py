@@ -81,18 +81,18 @@ class InternalTopics:
     def _created(self, shell: Shell, core: object, wanted: TopicsToCreate, names: tuple[str, ...]) -> None:
         self._making.difference_update(names)
         world, random = self._world, self._world.random
-        fails = world.trouble["create.fails"]
+        fails = world.conditions["create.fails"]
         failed = tuple(name for name in names if fails and random.random() < fails)
         for topic in wanted.topics:
             if topic.name in names and topic.name not in failed and topic.name not in world.topics.by_name:
-                world.happened("broker", f"makes {topic.name}", None)
+                world.log_event("broker", f"makes {topic.name}", None)
                 world.set_topic(topic.name, topic.partitions)
         if failed:
             denied = random.random() < DENIED
             errors = {} if denied else dict.fromkeys(failed, "it fails")
             news = TopicsNotCreated(wanted.group_id, errors, failed if denied else ())
             if shell.core is core and shell in (world.shell, *world.deposed):
-                world.happened("work", "is done", news)
+                world.log_event("work", "is done", news)
                 shell.inform(news)
 
     def ends(self, wanted: EndsToLookUp) -> EndsFound:
@@ -134,8 +134,10 @@ class InternalTopics:
         if world.log.durable < len(world.log.batches):
             return
         self.deployed[group] = at + 1
-        world.happened("operator", f"rolls {group} to topology {at + 1}", None)
-        hosts = list(dict.fromkeys(getattr(m, "host", m.name) for m in world.living() if m.group == group))
+        world.log_event("operator", f"rolls {group} to topology {at + 1}", None)
+        hosts = list(
+            dict.fromkeys(getattr(m, "host", m.name) for m in world.live_members() if m.group == group)
+        )
         if hosts and random.random() < 0.4:
             hosts = hosts[: random.randint(1, len(hosts))]
         at_ms = 0
@@ -152,14 +154,14 @@ class InternalTopics:
     def mend(self, *, some: bool = False) -> None:
         """Delete the internal topics of applications that they do not fit; `some`: or one that is there."""
         world = self._world
-        if world.is_calm:
+        if world.faults_disabled:
             self._source_is_there()
         gone = [(group, name) for group, names in self._misfits() for name in names]
         if some and not gone:
             there = [(g, name) for g in self._groups() for name in self._internal(g)]
             gone = [world.random.choice(there)] if there else []
         for group, name in gone:
-            world.happened("operator", f"deletes {name}", None)
+            world.log_event("operator", f"deletes {name}", None)
             fault_actions.forget(world, name)
             world.delete_topic(name)
             world.stores.lose(group)

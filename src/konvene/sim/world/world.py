@@ -63,7 +63,7 @@ KEPT_EVENTS = 30
 """How many of the last events are kept, to be told with a broken promise."""
 PRODUCE_EVERY_MS = 2_000
 
-Happened = tuple[int, int, str, str, Any]
+TraceEntry = tuple[int, int, str, str, Any]
 """Step, time, who, what, and what it is about."""
 
 
@@ -103,7 +103,7 @@ def _is_no_keep_alive(request: Struct) -> bool:
     )
 
 
-class Measure:
+class MembershipListener:
     """Is told what members own. This one does not listen."""
 
     def owned(self, member: Member, added: int, gone: int) -> None:
@@ -125,20 +125,20 @@ class World:
         promises: Sequence[Promise] = (),
         settings: Sequence[tuple[str, str]] = (),
         trace: Callable[[str], None] | None = None,
-        measure: Measure | None = None,
+        measure: MembershipListener | None = None,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
         self.random = random
         self.options = options
         self.kinds = tuple(kinds)
         self.agenda = Agenda(random)
-        self.trouble = options
+        self.conditions = options
         """What goes wrong now."""
-        self.is_calm = False
+        self.faults_disabled = False
         self.steps = 0
         self.counts: Counter[str] = Counter()
-        self.recent: deque[Happened] = deque(maxlen=KEPT_EVENTS)
-        self.measure = measure or Measure()
+        self.recent: deque[TraceEntry] = deque(maxlen=KEPT_EVENTS)
+        self.measure = measure or MembershipListener()
         self.recorder: Recorder | None = None
         self._trace = trace
         self._check = observer(promises)
@@ -242,9 +242,9 @@ class World:
         """How many partitions each topic has. The same value as long as nothing changed."""
         return self._counts
 
-    def for_good(self) -> bool:
+    def leaves_permanently(self) -> bool:
         """Whether a static member that leaves will not come back, as far as it knows."""
-        return self.is_calm or self.random.random() < 0.2
+        return self.faults_disabled or self.random.random() < 0.2
 
     def subscription(self) -> tuple[str, ...]:
         """The topics that honest members read."""
@@ -273,7 +273,7 @@ class World:
             log=self.log,
             topics=lambda: self.topics,
             at_once=False,
-            load_ms=lambda: self._about(self.trouble["load.ms"]),
+            load_ms=lambda: self._about(self.conditions["load.ms"]),
             observe=self._observe,
             tell=self.measure.explained,
             perform=lambda effect: self._perform(new, effect),
@@ -298,14 +298,14 @@ class World:
         self.works_until_ms = max(self.works_until_ms, self.agenda.now_ms + takes_ms)
         self.agenda.after(takes_ms, self._worked, shell, shell.core, came)
 
-    def latency_ms(self, knob: str) -> int:
+    def latency_ms(self, parameter: str) -> int:
         """About as long as the knob says."""
-        return self._about(self.trouble[knob])
+        return self._about(self.conditions[parameter])
 
     def _worked(self, shell: Shell, core: Any, came: Any) -> None:
         """Nobody hears of it whose shard was loaded again since."""
         if shell.core is core and shell in (self.shell, *self.deposed):
-            self.happened("work", "is done", came)
+            self.log_event("work", "is done", came)
             if shell is self.shell:
                 chaos.append_faults(self, shell)
             if not shell.inform(came) and not isinstance(came, EndsFound):
@@ -330,7 +330,7 @@ class World:
         group = self.group(member.group)
         return member.member_id in group.members and group.generation == member.epoch
 
-    def living(self) -> list[Member]:
+    def live_members(self) -> list[Member]:
         return [m for m in self.members if m.alive]
 
     def new_member(self) -> Member:
@@ -345,7 +345,7 @@ class World:
         group = f"g{number % self.options['groups'] + 1}"
         return kinds()[kind].honest(self, f"c{number + 1}", group)
 
-    def start_again(self, member: Member) -> None:
+    def restart_member(self, member: Member) -> None:
         """Somebody who was dead is back; where both protocols are spoken, maybe with the other one."""
         number = self.members.index(member)
         if kinds()[self.kinds[number % len(self.kinds)]].changes:
@@ -407,7 +407,7 @@ class World:
         while self.steps < end:
             self.step()
             if every and self.random.random() * every < 1:
-                chaos.strike(self)
+                chaos.inject_fault(self)
 
     def run_until(self, done: Callable[[], bool], end_ms: int) -> bool:
         """Step until it is so; False where it is not by that time."""
@@ -419,13 +419,13 @@ class World:
             self.step()
         return True
 
-    def agenda_passes(self, ms: int) -> None:
+    def run_for(self, ms: int) -> None:
         """Let so much time pass, with all that happens in it."""
         self.run_until(lambda: False, self.agenda.now_ms + ms)
 
     def _produce(self) -> None:
         """Records come in, as long as it is not calm."""
-        if self.is_calm:
+        if self.faults_disabled:
             return
         for topic in self.topics.by_name.values():
             for _ in range(1 + topic.partitions // 4):
@@ -442,9 +442,9 @@ class World:
 
     def _travel_ms(self, way: str) -> int:
         """How long a message takes. On one connection none overtakes another."""
-        trouble, random = self.trouble, self.random
-        takes_ms = self._about(trouble["latency.ms"])
-        if trouble["clog"] and random.random() < trouble["clog"]:
+        conditions, random = self.conditions, self.random
+        takes_ms = self._about(conditions["latency.ms"])
+        if conditions["clog"] and random.random() < conditions["clog"]:
             takes_ms += self._about(5_000)
         at_ms = max(self.agenda.now_ms + takes_ms, self._arrivals.get(way, -1) + 1)
         self._arrivals[way] = at_ms
@@ -452,20 +452,20 @@ class World:
 
     def send(self, client: Process, number: int, request: Struct, version: int) -> None:
         """A client sends a request."""
-        trouble, random, agenda = self.trouble, self.random, self.agenda
+        conditions, random, agenda = self.conditions, self.random, self.agenda
         life, connection = client.life, client.connection
         if client.name in chaos.cut_off(self, "to"):
-            self.happened(client.name, "cannot reach the coordinator", request)
+            self.log_event(client.name, "cannot reach the coordinator", request)
             return
         takes_ms = self._travel_ms(f"{client.name} {connection}")
-        if trouble["request.again"] and random.random() < trouble["request.again"]:
+        if conditions["request.again"] and random.random() < conditions["request.again"]:
             later_ms = takes_ms + random.randint(1, 2 * self.options["session.ms"])
             agenda.after(later_ms, self._arrive, client, -1, -1, number, request, version)
-        if trouble["reset"] and random.random() < trouble["reset"]:
-            self.happened(client.name, "is cut off within a frame", request)
+        if conditions["reset"] and random.random() < conditions["reset"]:
+            self.log_event(client.name, "is cut off within a frame", request)
             agenda.after(takes_ms, client.broken, life, connection)
-        elif trouble["request.loss"] and random.random() < trouble["request.loss"]:
-            self.happened(client.name, "loses a request", request)
+        elif conditions["request.loss"] and random.random() < conditions["request.loss"]:
+            self.log_event(client.name, "loses a request", request)
         else:
             agenda.after(takes_ms, self._arrive, client, life, connection, number, request, version)
 
@@ -473,22 +473,22 @@ class World:
         self, client: Process, life: int, connection: int, number: int, request: Struct, version: int
     ) -> None:
         late = (life, connection) != (client.life, client.connection)
-        if late and (self.is_calm or _is_no_keep_alive(request)):
+        if late and (self.faults_disabled or _is_no_keep_alive(request)):
             return
         if self.transactions is not None and self.transactions.takes(request):
             if not (late and self.transactions.rests_on_order(request, version)):
-                self.happened(client.name, "-> late" if late else "->", request)
+                self.log_event(client.name, "-> late" if late else "->", request)
                 answered = partial(self._answer, client, life, connection, number)
                 self.transactions.arrive(client, request, version, answered)
             return
         if self.share is not None and self.share.takes(request):
-            self.happened(client.name, "-> late" if late else "->", request)
+            self.log_event(client.name, "-> late" if late else "->", request)
             answered = partial(self._answer, client, life, connection, number)
             self.share.arrive(client, (life, connection), request, version, answered)
             return
-        self.happened(client.name, "->" if connection == client.connection else "-> late", request)
+        self.log_event(client.name, "->" if connection == client.connection else "-> late", request)
         if late and isinstance(request, JoinGroupRequest):
-            self.oracle.doubts(client)
+            self.oracle.mark_uncertain(client)
         shell = self._coordinator_for(request)
         fresh = self._ids.fresh(client.name, request, shell.core.groups)
         call = Call(version, client.name, "/10.0.0.1", (fresh,))
@@ -511,24 +511,24 @@ class World:
     ) -> None:
         if connection < 0 or life != client.life or connection != client.connection:
             return
-        trouble, random, agenda = self.trouble, self.random, self.agenda
+        conditions, random, agenda = self.conditions, self.random, self.agenda
         if client.name in chaos.cut_off(self, "from"):
-            self.happened(client.name, "cannot be reached", answer)
+            self.log_event(client.name, "cannot be reached", answer)
             return
         takes_ms = self._travel_ms(f"{client.name} {connection} back")
-        if trouble["reset"] and random.random() < trouble["reset"]:
-            self.happened(client.name, "is cut off within an answer", answer)
+        if conditions["reset"] and random.random() < conditions["reset"]:
+            self.log_event(client.name, "is cut off within an answer", answer)
             agenda.after(takes_ms, client.broken, life, connection)
-        elif trouble["response.loss"] and random.random() < trouble["response.loss"]:
-            self.happened(client.name, "loses an answer", answer)
+        elif conditions["response.loss"] and random.random() < conditions["response.loss"]:
+            self.log_event(client.name, "loses an answer", answer)
         else:
             agenda.after(takes_ms, self._heard, client, life, connection, number, answer)
 
     def _heard(
         self, client: Process, life: int, connection: int, number: int, answer: Struct | Errors
     ) -> None:
-        self.happened(client.name, "<-", answer)
-        client.hear(life, connection, number, answer)
+        self.log_event(client.name, "<-", answer)
+        client.receive(life, connection, number, answer)
 
     # --- the disk ---
 
@@ -536,15 +536,15 @@ class World:
         """Somebody waits for the log to be durable: it takes its time, and may fail."""
         if shell.waits_for_disk and not shell.disk_busy:
             shell.disk_busy = True
-            self.agenda.after(self._about(self.trouble["sync.ms"]), self._synced, shell)
+            self.agenda.after(self._about(self.conditions["sync.ms"]), self._synced, shell)
 
     def _synced(self, shell: Shell) -> None:
         shell.disk_busy = False
-        fails = self.trouble["sync.fails"]
+        fails = self.conditions["sync.fails"]
         if shell not in (self.shell, *self.deposed):
             return
         if not shell.journal.online or (fails and self.random.random() < fails):
-            self.happened("disk", "fails to sync", None)
+            self.log_event("disk", "fails to sync", None)
             if shell is self.shell:
                 self.note("restart")
             shell.sync_fails()
@@ -557,7 +557,7 @@ class World:
 
     # --- who looks on ---
 
-    def happened(self, who: str, what: str, about: Any) -> None:
+    def log_event(self, who: str, what: str, about: Any) -> None:
         """Remember it, and write it down if somebody reads it."""
         entry = (self.steps, self.agenda.now_ms, who, what, about)
         self.recent.append(entry)
@@ -582,15 +582,15 @@ class World:
             else:
                 self.recorder.event(event)
         for key in event.before.offsets.keys() - event.after.offsets.keys():
-            self.oracle.went_back(key)
-        if event.asks("JoinGroup") and event.request.member_id and event.error is Errors.NONE:
+            self.oracle.offset_may_regress(key)
+        if event.is_request("JoinGroup") and event.request.member_id and event.error is Errors.NONE:
             name, member_id = event.request.group_id, event.request.member_id
             if member_id not in getattr(event.before.groups.get(name), "members", ()):
-                self.oracle.let_in_again(event.client_id)
-        if event.asks("OffsetCommit"):
+                self.oracle.member_readmitted(event.client_id)
+        if event.is_request("OffsetCommit"):
             late = self._late or event.request.generation_id_or_member_epoch < 0
             for key in event.after.offsets if late else of_others(event):
-                self.oracle.went_back(key)
+                self.oracle.offset_may_regress(key)
         began = self._stopwatch() if self._stopwatch is not None else 0.0
         self._check(event)
         if self.transactions is not None:
@@ -601,7 +601,7 @@ class World:
     def _count(self, event: Event) -> None:
         counts = self.counts
         counts[event.kind] += 1
-        if event.kind == "asked":
+        if event.kind == "request":
             error = event.error
             counts[f"{event.api} {'waits' if error is None else error.name}"] += 1
         elif event.kind == "timer":
@@ -618,7 +618,7 @@ class World:
             )
 
 
-def line(entry: Happened) -> str:
+def line(entry: TraceEntry) -> str:
     """A thing that happened on one line."""
     step, at_ms, who, what, about = entry
     return f"{step} {at_ms} {who} {what}" + (f" {about!r}" if about is not None else "")

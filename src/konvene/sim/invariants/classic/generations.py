@@ -12,7 +12,7 @@ from konvene.messages.join_group import JoinGroupResponse
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.runtime.coordinator import RING_AGAIN_MS
 from konvene.sim.invariants.classic.state import SETTLED, classic, is_member, who_is
-from konvene.sim.world.event import ASSIGNING, NOTHING, Event, Promise
+from konvene.sim.world.event import MODERN_GROUP_TYPES, NOTHING, Event, Promise
 
 KINDS = ("classic", "static", "migration", "streams-migration")
 
@@ -34,11 +34,15 @@ class GenerationsRise(Promise):
                 made = group.state in MADE_BY_A_REBALANCE and group.state is not old.state
                 assert step or not made, f"{old!r} became {group!r}, in the same generation"
         for _, answer in event.answered:
-            if type(answer) is JoinGroupResponse and not answer.error_code and not event.of_consumers:
+            if (
+                type(answer) is JoinGroupResponse
+                and not answer.error_code
+                and not event.concerns_modern_group
+            ):
                 self._answered(event, answer)
 
     def _answered(self, event: Event, answer: JoinGroupResponse) -> None:
-        group = event.asked_of_after if event.request is not None else event.after.group(event.key[1])
+        group = event.group_after if event.request is not None else event.after.group(event.key[1])
         told = (answer.generation_id, answer.protocol_name)
         assert told == (group.generation, group.protocol), f"{group!r}, but {answer.member_id} is told {told}"
         assert answer.member_id in group.members, f"{answer.member_id} is told of {group!r} and is no member"
@@ -55,9 +59,9 @@ class OtherGenerationsAreRefused(Promise):
     earlier one is heard by a group that was a streams group until now, while its first rebalance lasts."""
 
     def after(self, event: Event) -> None:
-        if not event.asks_classic("SyncGroup", "Heartbeat", "OffsetCommit"):
+        if not event.is_classic_request("SyncGroup", "Heartbeat", "OffsetCommit"):
             return
-        said, group, error = event.request, event.asked_of, event.error
+        said, group, error = event.request, event.group_before, event.error
         commits = event.api == "OffsetCommit"
         generation = said.generation_id_or_member_epoch if commits else said.generation_id
         if not is_member(group, said.member_id, said.group_instance_id):
@@ -79,9 +83,9 @@ class OnlyMembersAreHeard(Promise):
     refused says whether a rebalance is under way."""
 
     def after(self, event: Event) -> None:
-        if not event.asks_classic("SyncGroup", "Heartbeat"):
+        if not event.is_classic_request("SyncGroup", "Heartbeat"):
             return
-        said, group = event.request, event.asked_of
+        said, group = event.request, event.group_before
         if not is_member(group, said.member_id, said.group_instance_id):
             assert event.outcome is None, f"{said.member_id} is no member of {group!r} and was heard"
         elif event.api == "Heartbeat" and event.outcome is not None:
@@ -99,16 +103,16 @@ class MembersHoldWhatTheLeaderGave(Promise):
     def after(self, event: Event) -> None:
         if event.kind == "loaded" and event.before is NOTHING:
             self._believe(event)
-        if not (event.changed or event.whole):
+        if not (event.changed or event.is_complete):
             return
-        if event.batch is not None and event.asks_classic("SyncGroup"):
+        if event.batch is not None and event.is_classic_request("SyncGroup"):
             self._write(event)
         for name, group in downgraded(event):
             self.given[name, group.generation] = {who_is(m): m.assignment for m in group.members.values()}
         for name, group in classic(event):
             if group.state is not State.STABLE:
                 continue
-            if event.kind != "look" and group is event.before.groups.get(name):
+            if event.kind != "audit" and group is event.before.groups.get(name):
                 continue
             given = self.given.get((name, group.generation))
             assert given is not None, f"{group!r} is stable, and no leader gave anything"
@@ -117,7 +121,11 @@ class MembersHoldWhatTheLeaderGave(Promise):
                 holds = member.assignment
                 assert holds == gave, f"{group!r}: {member.member_id} holds {holds!r}, was given {gave!r}"
         for _, answer in event.answered:
-            if type(answer) is SyncGroupResponse and not answer.error_code and not event.of_consumers:
+            if (
+                type(answer) is SyncGroupResponse
+                and not answer.error_code
+                and not event.concerns_modern_group
+            ):
                 self._answered(event, answer)
 
     def _believe(self, event: Event) -> None:
@@ -127,7 +135,7 @@ class MembersHoldWhatTheLeaderGave(Promise):
             self.given[name, group.generation] = {who_is(m): m.assignment for m in members}
 
     def _write(self, event: Event) -> None:
-        said, group = event.request, event.asked_of
+        said, group = event.request, event.group_before
         assert said.member_id == group.leader, f"{said.member_id} assigned, {group.leader} leads"
         told = {a.member_id: a.assignment for a in said.assignments}
         self.given[group.group_id, group.generation] = {
@@ -135,7 +143,7 @@ class MembersHoldWhatTheLeaderGave(Promise):
         }
 
     def _answered(self, event: Event, answer: SyncGroupResponse) -> None:
-        group = event.asked_of_after
+        group = event.group_after
         assert group.state is State.STABLE, f"{group!r}: a SyncGroup is answered"
         given = self.given[group.group_id, group.generation]
         assert answer.assignment in given.values(), f"{group!r}: nobody was given {answer.assignment!r}"
@@ -160,7 +168,7 @@ class RebalancesEnd(Promise):
             known = self.since.get(event.key[1])
             if known is not None:  # What was decided did not fit: it rings again.
                 self.since[event.key[1]] = known[0], event.shell.agenda.now_ms, known[2] + RING_AGAIN_MS
-        if not (event.changed or event.whole):
+        if not (event.changed or event.is_complete):
             return
         if event.kind == "loaded":
             self.since.clear()
@@ -200,9 +208,9 @@ class GroupsAreNotTooLarge(Promise):
     """C5: no more members are let in than `group.max.size`. Static ones that stayed away count when back."""
 
     def after(self, event: Event) -> None:
-        if not event.asks_classic("JoinGroup"):
+        if not event.is_classic_request("JoinGroup"):
             return
-        most, before, group = event.shell.config["group.max.size"], event.asked_of, event.asked_of_after
+        most, before, group = event.shell.config["group.max.size"], event.group_before, event.group_after
         if before.state in (State.COMPLETING_REBALANCE, State.STABLE):
             size = len(group.members)
             assert size <= max(most, len(before.members)), f"{group!r} is larger than {most}"
@@ -219,7 +227,7 @@ class EveryGenerationWasToldWhy(Promise):
         self.told: set[tuple[str, int]] = set()
 
     def after(self, event: Event) -> None:
-        if not (event.changed or event.whole):
+        if not (event.changed or event.is_complete):
             return
         if event.kind == "loaded" and event.before is NOTHING:
             self.told.update((name, group.generation) for name, group in classic(event))
@@ -237,5 +245,5 @@ def downgraded(event: Event) -> list[tuple[str, ClassicGroup]]:
     return [
         (name, group)
         for name, group in event.after.groups.items()
-        if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), ASSIGNING)
+        if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), MODERN_GROUP_TYPES)
     ]

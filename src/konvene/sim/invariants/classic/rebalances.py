@@ -25,9 +25,9 @@ class RejoinsStartRebalances(Promise):
     who says something new; who says what it said before is told the generation that stands, at once."""
 
     def after(self, event: Event) -> None:
-        if not event.asks_classic("JoinGroup") or event.error not in (None, Errors.NONE):
+        if not event.is_classic_request("JoinGroup") or event.error not in (None, Errors.NONE):
             return
-        said, before, group = event.request, event.asked_of, event.asked_of_after
+        said, before, group = event.request, event.group_before, event.group_after
         member = before.members.get(said.member_id)
         if member is None or before.state not in (State.STABLE, State.COMPLETING_REBALANCE):
             return
@@ -46,9 +46,9 @@ class MembersAreAsTheySay(Promise):
     whatever it said before."""
 
     def after(self, event: Event) -> None:
-        if not event.asks_classic("JoinGroup") or event.outcome is None:
+        if not event.is_classic_request("JoinGroup") or event.outcome is None:
             return
-        said, group = event.request, event.asked_of_after
+        said, group = event.request, event.group_after
         member = self._joins(event, group)
         if member is None:
             return
@@ -63,7 +63,7 @@ class MembersAreAsTheySay(Promise):
         answer: Any = event.answer
         if answer is None:
             return next((m for m in group.members.values() if m.join_waiter == event.waiter), None)
-        if event.error is Errors.NONE and group.generation > event.asked_of.generation:
+        if event.error is Errors.NONE and group.generation > event.group_before.generation:
             return group.members[answer.member_id]
         return None
 
@@ -190,7 +190,7 @@ class FirstGenerationsWait(Promise):
                     f"{group!r} is made after {lasted_ms} ms, somebody just came"
                 )
             first.came = False
-        elif not waits and event.kind == "asked":
+        elif not waits and event.kind == "request":
             raise AssertionError(f"{group!r} is made by {event.api}, before its delay is over")
         if not waits or (event.key == ("join", name) and not old.waiting):
             del self.waits[name]
@@ -249,7 +249,7 @@ class ChangesHaveACause(Promise):
             told = {(c.member_id, c.kind) for r in outcome.why if r.group_id == name for c in r.story.causes}
             told.update((c.member_id, c.kind) for c in story)
             old, new = _by_who(before.values()), _by_who(group.members.values())
-            by = event.api if event.kind == "asked" else event.key[0]
+            by = event.api if event.kind == "request" else event.key[0]
             for who in old.keys() - new.keys():
                 kinds = {(old[who], kind) for kind in GOES_BY.get(by, ())}
                 assert kinds & told, f"{old[who]} is gone from {group!r} by {by}; told is {sorted(told)}"

@@ -14,7 +14,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.records.classic import GroupMetadataKey
 from konvene.runtime.coordinator import RING_AGAIN_MS
-from konvene.sim.world.event import ASSIGNING, NOTHING, Event, Promise
+from konvene.sim.world.event import MODERN_GROUP_TYPES, NOTHING, Event, Promise
 
 KINDS = ("classic", "static", "migration", "streams-migration")
 
@@ -35,7 +35,7 @@ class SettledGroupsAreStored(Promise):
     that is not a later one."""
 
     def after(self, event: Event) -> None:
-        if not (event.changed or event.whole):
+        if not (event.changed or event.is_complete):
             return
         stored = event.shell.shadow.groups
         for name, group in classic(event):
@@ -87,7 +87,7 @@ class TimersHaveAReason(Promise):
     def after(self, event: Event) -> None:
         shell = event.shell
         armed = shell.coordinator.deadlines
-        if event.whole:
+        if event.is_complete:
             self._all(event, armed)
         elif event.changed:
             for name, group in classic(event):
@@ -134,9 +134,9 @@ class BooksAgree(Promise):
     """G11: what a group counts of itself is what can be counted."""
 
     def after(self, event: Event) -> None:
-        if event.changed or event.whole:
+        if event.changed or event.is_complete:
             for name, group in classic(event):
-                if event.kind in ("look", "loaded") or group is not event.before.groups.get(name):
+                if event.kind in ("audit", "loaded") or group is not event.before.groups.get(name):
                     self._look(group)
 
     def _look(self, group: ClassicGroup) -> None:
@@ -175,19 +175,19 @@ class WaitingRoomsAreWhoWaits(Promise):
     """G12: who has no answer waits in a group's waiting room, where it is its turn, and nobody does twice."""
 
     def after(self, event: Event) -> None:
-        if event.whole:
+        if event.is_complete:
             waiters = [waiter for _, group in classic(event) for waiter in _waiters(group)]
             asked = event.shell.undecided.items()
             wait = [waiter for waiter, request in asked if type(request).__name__ in REQUESTS_THAT_WAIT]
             assert sorted(waiters) == sorted(wait), f"{sorted(wait)} wait, in waiting rooms {sorted(waiters)}"
             return
-        if event.kind == "asked" and event.api not in ("JoinGroup", "SyncGroup"):
+        if event.kind == "request" and event.api not in ("JoinGroup", "SyncGroup"):
             assert event.answer is not None, f"{event.api} is not answered"
         if not event.changed:
             return
         before = {w for g in event.before.groups.values() for w in _waiters(g)}
         after = [w for g in event.after.groups.values() for w in _waiters(g)]
-        if event.kind == "asked":
+        if event.kind == "request":
             before.add(event.waiter)
         expected = before.difference([waiter for waiter, _ in event.answered])
         assert len(after) == len(expected), f"{sorted(after)} wait, {sorted(expected)} have no answer"
@@ -216,14 +216,14 @@ class SilentMembersGo(Promise):
                 self.heard[event.key[1:]] = now_ms, known[1] + RING_AGAIN_MS
         if event.kind == "timer" and event.changed and event.key[0] == "session":
             self._ended(event)
-        if event.kind == "asked" and event.outcome is not None and event.api in HEARS:
-            said, group = event.request, event.asked_of_after
+        if event.kind == "request" and event.outcome is not None and event.api in HEARS:
+            said, group = event.request, event.group_after
             member = group.members.get(said.member_id)
             # A SyncGroup of a stable group is answered from what is there, and moves no session.
-            hears = event.api != "SyncGroup" or event.asked_of.state is not State.STABLE
+            hears = event.api != "SyncGroup" or event.group_before.state is not State.STABLE
             if member is not None and hears:
                 self.heard[group.group_id, said.member_id] = now_ms, _may_be_silent_ms(member)
-        if event.changed or event.whole:
+        if event.changed or event.is_complete:
             for name, group in classic(event):
                 self._group(event, name, group, now_ms)
             self._became_classic(event, now_ms)
@@ -240,11 +240,11 @@ class SilentMembersGo(Promise):
 
     def _became_classic(self, event: Event, now_ms: int) -> None:
         """Who was handed an id by what made its group a classic one."""
-        if event.whole or not event.asks("JoinGroup"):
+        if event.is_complete or not event.is_request("JoinGroup"):
             return
         name = event.request.group_id
         group = event.after.groups.get(name)
-        if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), ASSIGNING):
+        if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), MODERN_GROUP_TYPES):
             for member_id in group.pending_joins:
                 self.heard[name, member_id] = now_ms, event.request.session_timeout_ms
 
@@ -293,8 +293,8 @@ class HeardMembersHaveTheirSession(Promise):
     def after(self, event: Event) -> None:
         if event.outcome is None:
             return
-        if event.asks_classic("Heartbeat"):
-            group = event.asked_of_after
+        if event.is_classic_request("Heartbeat"):
+            group = event.group_after
             self._has(event, group, group.members[event.request.member_id])
         elif event.changed and event.kind != "loaded":
             answered = {waiter for waiter, _ in event.answered}
@@ -312,7 +312,7 @@ class HeardMembersHaveTheirSession(Promise):
                 and {before.join_waiter, before.sync_waiter} & answered
             ):
                 self._has(event, group, member)
-        if event.asks_classic("JoinGroup"):
+        if event.is_classic_request("JoinGroup"):
             known = {who_is(m) for m in old.members.values()}
             for member in group.members.values():
                 if member.is_new and who_is(member) not in known:
@@ -333,10 +333,10 @@ class HeartbeatsChangeNothing(Promise):
     """Ours: what `same_again` says of a heartbeat is what deciding it says."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "asked":
+        if event.kind != "request":
             return
         same = event.shell.core.same_again(event.request, event.context)
-        if event.of_consumers:
+        if event.concerns_modern_group:
             return
         if event.api != "Heartbeat":
             assert same is None, f"{event.api} is said to be the same again"
@@ -360,7 +360,7 @@ def classic(event: Event) -> Iterator[tuple[str, ClassicGroup]]:
     """The classic groups that an event touched, after it. One that was of another kind until now began with
     what that had: `migration` looks after it."""
     for name, group in event.after.groups.items():
-        was_another = not event.whole and isinstance(event.before.groups.get(name), ASSIGNING)
+        was_another = not event.is_complete and isinstance(event.before.groups.get(name), MODERN_GROUP_TYPES)
         if isinstance(group, ClassicGroup) and not was_another:
             yield name, group
 

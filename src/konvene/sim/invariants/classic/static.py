@@ -16,20 +16,20 @@ class InstancesAreMembers(Promise):
     """ST1: an instance id is one member's. One that comes back without a member id gets a new one."""
 
     def after(self, event: Event) -> None:
-        if not (event.changed or event.whole):
+        if not (event.changed or event.is_complete):
             return
         for name, group in classic(event):
-            if event.kind == "asked" and group is event.before.groups.get(name):
+            if event.kind == "request" and group is event.before.groups.get(name):
                 continue
             named = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None}
             assert group.instances == named, f"{group!r}: instances {group.instances}, members {named}"
             static = sum(m.instance_id is not None for m in group.members.values())
             assert static == len(named), f"{group!r}: two members of one instance id: {named}"
-        if event.asks_classic("JoinGroup") and event.request.group_instance_id is not None:
+        if event.is_classic_request("JoinGroup") and event.request.group_instance_id is not None:
             self._came_back(event)
 
     def _came_back(self, event: Event) -> None:
-        said, before, after = event.request, event.asked_of, event.asked_of_after
+        said, before, after = event.request, event.group_before, event.group_after
         instance = said.group_instance_id
         old = before.instances.get(instance)
         if old is None or said.member_id or event.error not in (None, Errors.NONE):
@@ -47,7 +47,7 @@ class OldMemberIdsAreFenced(Promise):
     ST8: so that a member that uses the id it was told last is never fenced."""
 
     def after(self, event: Event) -> None:
-        if not event.asks_classic("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"):
+        if not event.is_classic_request("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"):
             return
         said = event.request
         if said.group_instance_id is None:
@@ -55,7 +55,7 @@ class OldMemberIdsAreFenced(Promise):
                 f"{said.member_id} has no instance id: fenced"
             )
             return
-        group = event.asked_of
+        group = event.group_before
         holder = group.instances.get(said.group_instance_id)
         who = f"{said.member_id!r} as {said.group_instance_id}, which is {holder}"
         if event.error is Errors.FENCED_INSTANCE_ID:
@@ -80,9 +80,9 @@ class StaticMembersKeepTheirs(Promise):
     another protocol would be chosen. ST6: what it says of itself anew takes effect."""
 
     def after(self, event: Event) -> None:
-        if not event.asks_classic("JoinGroup") or event.request.member_id:
+        if not event.is_classic_request("JoinGroup") or event.request.member_id:
             return
-        said, before, group = event.request, event.asked_of, event.asked_of_after
+        said, before, group = event.request, event.group_before, event.group_after
         holder = before.instances.get(said.group_instance_id)
         if holder is None or event.error not in (None, Errors.NONE):
             return
@@ -159,9 +159,9 @@ class OneRebalanceForMany(Promise):
     """ST7: however many members one request takes out, one rebalance follows at most."""
 
     def after(self, event: Event) -> None:
-        if not event.asks_classic("LeaveGroup"):
+        if not event.is_classic_request("LeaveGroup"):
             return
-        before, after = event.asked_of, event.asked_of_after
+        before, after = event.group_before, event.group_after
         step = after.generation - before.generation
         assert step in (0, 1), f"one request took {before!r} to {after!r}"
         answer: Any = event.answer

@@ -31,7 +31,7 @@ class HeartbeatsAreJudged(Promise):
     or with none. M11: who joins owns nothing, and says so."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT):
+        if not event.is_request(HEARTBEAT):
             return
         expected = judged(event)
         if expected is not None:
@@ -134,7 +134,11 @@ class AnswersAreTheTruth(Promise):
 
     def after(self, event: Event) -> None:
         answer: Any = event.answer
-        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
+        if (
+            not event.is_request(HEARTBEAT)
+            or event.error is not Errors.NONE
+            or event.request.member_epoch < 0
+        ):
             return
         assert isinstance(answer, ConsumerGroupHeartbeatResponse)
         said = event.request
@@ -168,7 +172,7 @@ class TheSameAgainIsTheSame(Promise):
     timers and tells what is so."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE:
+        if not event.is_request(HEARTBEAT) or event.error is not Errors.NONE:
             return
         core = event.shell.core
         same = core.same_again(event.request, event.context)
@@ -201,7 +205,7 @@ class NothingIsTakenUnheard(Promise):
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            if old is None or event.whole:
+            if old is None or event.is_complete:
                 continue
             for member_id, member in group.members.items():
                 before = old.members.get(member_id)
@@ -249,7 +253,7 @@ class MembersMoveWhenTheyHaveLetGo(Promise):
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            if event.whole:
+            if event.is_complete:
                 continue
             for member_id, member in group.members.items():
                 before = old.members.get(member_id) if old is not None else None
@@ -312,7 +316,7 @@ class CommitsAreJudged(Promise):
     nobody where nobody is in the group. To others: STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "asked" or event.api not in ("OffsetCommit", "OffsetFetch"):
+        if event.kind != "request" or event.api not in ("OffsetCommit", "OffsetFetch"):
             return
         if event.api == "OffsetFetch":
             self._fetched(event)
@@ -374,7 +378,7 @@ class ClassicMembersAreServed(Promise):
     where nobody else is left who could have a target computed, already when the group's epoch moved."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("Heartbeat", "JoinGroup", "SyncGroup"):
+        if not event.is_request("Heartbeat", "JoinGroup", "SyncGroup"):
             return
         group = event.before.groups.get(event.request.group_id)
         if not isinstance(group, ConsumerGroup):

@@ -59,7 +59,7 @@ class DowngradesFollow(Promise):
                 self._write(batch.records)
         elif event.batch is not None:
             self._write(event.batch.records)
-        if event.whole or not event.changed:
+        if event.is_complete or not event.changed:
             return
         for name, old, group in converted(event, ConsumerGroup, ClassicGroup):
             self._downgraded(event, name, old, group)
@@ -122,7 +122,7 @@ class MovesKeepPartitions(Promise):
 
 def converted(event: Event, was: type, becomes: type) -> list[tuple[str, Any, Any]]:
     """The groups that were of one type and are of another."""
-    if not event.changed or event.whole:
+    if not event.changed or event.is_complete:
         return []
     return [
         (name, event.before.groups[name], group)

@@ -206,7 +206,7 @@ class TimersOfConsumersHaveAReason(Promise):
             wanted, allowed = timers_of(group)
             forgotten = wanted - armed.keys()
             assert not forgotten, f"{group!r}: timers were forgotten: {sorted(forgotten)}"
-            if event.whole:
+            if event.is_complete:
                 there = {key for key in armed if len(key) > 1 and key[1] == name}
             else:
                 ids = {*group.members, *(old.members if old is not None else ())}
@@ -241,7 +241,7 @@ class SessionsAreOnesOwn(Promise):
                 if known is not None and stayed and member_id not in heard and not again:
                     assert at == known, f"{group!r}: {member_id} was not heard, its session was moved"
                 self.ends[name, member_id] = at
-        if event.asks("ConsumerGroupHeartbeat") and event.error is Errors.NONE:
+        if event.is_request("ConsumerGroupHeartbeat") and event.error is Errors.NONE:
             self._whole(event)
 
     def _whole(self, event: Event) -> None:
@@ -278,7 +278,7 @@ OWES = MemberState.UNREVOKED_PARTITIONS
 
 def touched(event: Event) -> Iterator[tuple[str, ConsumerGroup | None, ConsumerGroup]]:
     """The consumer groups that an event changed, as they were, if they were some, and as they are."""
-    if not (event.changed or event.whole):
+    if not (event.changed or event.is_complete):
         return
     for name, group in event.after.groups.items():
         if isinstance(group, ConsumerGroup):

@@ -30,7 +30,7 @@ class TargetsAreWhole(Promise):
             if effect.verb == COMPUTE_ASSIGNMENT:
                 self.asked[effect.subject.group_id, effect.subject.epoch] = event.shell.topics
         for name, old, group in touched(event):
-            if event.whole or (old is not None and old.assignment_epoch == group.assignment_epoch):
+            if event.is_complete or (old is not None and old.assignment_epoch == group.assignment_epoch):
                 continue
             if not group.assignment_timestamp_ms:
                 continue  # What a leader gave when it was a classic group.
@@ -70,7 +70,7 @@ class EpochsMoveOnce(Promise):
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            if event.whole:
+            if event.is_complete:
                 continue
             before = event.before.groups.get(name)
             first, was_classic = 1 if before is None or not before.members else 0, False
@@ -117,13 +117,13 @@ class TheHashIsOfTheTopics(Promise):
     that it reads, as they are: a change is seen with the next heartbeat, whoever sends it."""
 
     def after(self, event: Event) -> None:
-        if event.asks("ConsumerGroupHeartbeat") and event.error is Errors.NONE:
+        if event.is_request("ConsumerGroupHeartbeat") and event.error is Errors.NONE:
             group = event.after.groups.get(event.request.group_id)
             stays = event.request.member_epoch >= 0
             if isinstance(group, ConsumerGroup) and stays and not _waits_for_expressions(group):
                 self._look(event, group)
         for _, old, group in touched(event):
-            if not event.whole and (old is None or old.epoch != group.epoch):
+            if not event.is_complete and (old is None or old.epoch != group.epoch):
                 self._look(event, group)
 
     def _look(self, event: Event, group: ConsumerGroup) -> None:

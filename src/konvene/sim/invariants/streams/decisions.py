@@ -34,7 +34,7 @@ class StreamsHeartbeatsAreJudged(Promise):
     instance id and tasks ask for, or with none. M11: who joins owns nothing, and says so."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT) or event.context.config["konvene.streams.mode"] != KAFKA:
+        if not event.is_request(HEARTBEAT) or event.context.config["konvene.streams.mode"] != KAFKA:
             return
         expected = judged(event)
         if expected is not None:
@@ -181,7 +181,7 @@ class NoTaskIsTakenUnheard(Promise):
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            if old is None or event.whole:
+            if old is None or event.is_complete:
                 continue
             for member in group.members.values():
                 before = was(old, member)
@@ -201,7 +201,7 @@ class NoTaskIsTakenUnheard(Promise):
         """What the member says that it still has; None where it says nothing. M13: who leaves for a while
         gives up what it owes, and keeps the rest."""
         said = event.request
-        if event.asks("JoinGroup") and joined_as(event) == member.member_id:
+        if event.is_request("JoinGroup") and joined_as(event) == member.member_id:
             return owned_by_partitions(event, before)
         if said is None or said.member_id != member.member_id or event.api != HEARTBEAT:
             return None
@@ -244,7 +244,7 @@ class MembersMoveWhenTasksAreGivenUp(Promise):
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            if event.whole:
+            if event.is_complete:
                 continue
             for member in group.members.values():
                 before = was(old, member)
@@ -321,7 +321,7 @@ class CommitsOfTasksAreJudged(Promise):
     ILLEGAL_GENERATION where they speak the classic protocol."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "asked" or event.api not in ("OffsetCommit", "OffsetFetch"):
+        if event.kind != "request" or event.api not in ("OffsetCommit", "OffsetFetch"):
             return
         if event.api == "OffsetFetch":
             self._fetched(event)

@@ -188,7 +188,7 @@ class UpgradesAreRefusedRightly(Promise):
     topics that are missing. Who is refused leaves no trace."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT) or event.request.member_epoch != 0:
+        if not event.is_request(HEARTBEAT) or event.request.member_epoch != 0:
             return
         old = event.before.groups.get(event.request.group_id)
         if not isinstance(old, ClassicGroup) or not (old.members or old.pending_joins):
@@ -246,7 +246,7 @@ class ClassicApplicationsAreServed(Promise):
     for, a shutdown, where others have their state; or to tell, while it warms something up."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("Heartbeat", "JoinGroup", "SyncGroup"):
+        if not event.is_request("Heartbeat", "JoinGroup", "SyncGroup"):
             return
         group = event.before.groups.get(event.request.group_id)
         if not isinstance(group, StreamsGroup) or not group.members:
@@ -350,7 +350,7 @@ class SyncsTellWhatIsHeld(Promise):
     its own accord, and nobody else is."""
 
     def after(self, event: Event) -> None:
-        if not event.asks("SyncGroup") or event.error is not Errors.NONE:
+        if not event.is_request("SyncGroup") or event.error is not Errors.NONE:
             return
         group = event.after.groups.get(event.request.group_id)
         if not isinstance(group, StreamsGroup):
@@ -435,7 +435,7 @@ class TasksAreKeptOnTheWayBack(Promise):
     MG5: it is no larger than a classic group may be. M1: nobody is given what another one has."""
 
     def after(self, event: Event) -> None:
-        if event.whole or not event.changed:
+        if event.is_complete or not event.changed:
             return
         for name, old, group in converted(event, StreamsGroup, ClassicGroup):
             if old.members:
@@ -457,7 +457,7 @@ class TasksAreKeptOnTheWayBack(Promise):
         new = [m for m in old.members.values() if m.classic is None and m.member_id in group.members]
         assert not new, f"{old!r} is downgraded with {new}, who speak the new protocol"
         lost = [m for i, m in old.members.items() if m.classic is not None and i not in group.members]
-        by_itself = event.kind == "timer" or event.asks("LeaveGroup", "ConsumerGroupHeartbeat")
+        by_itself = event.kind == "timer" or event.is_request("LeaveGroup", "ConsumerGroupHeartbeat")
         assert not lost or by_itself, f"{old!r} is downgraded without {lost}"
         taken: dict[TopicPartition, str] = {}
         for member in group.members.values():
@@ -478,7 +478,7 @@ class TasksAreKeptOnTheWayBack(Promise):
         old = event.before.groups.get(group.group_id)
         if not isinstance(old, StreamsGroup) or not group.members:
             return
-        if event.asks("JoinGroup") and event.request.group_instance_id is None:
+        if event.is_request("JoinGroup") and event.request.group_instance_id is None:
             return  # Somebody else had spoken for it with the streams protocol: it stays who it is.
         had = any(m.classic is None for m in old.members.values())
         if had and all(m.classic is not None for m in group.members.values()):

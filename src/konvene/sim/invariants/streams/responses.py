@@ -51,7 +51,7 @@ class Told:
 
 def told(event: Event) -> Told | None:
     """The heartbeat, if there is one to look at."""
-    if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
+    if not event.is_request(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
         return None
     return Told(event)
 
@@ -134,18 +134,18 @@ class ShutdownsAreHeard(Promise):
     left or the coordinator begins anew."""
 
     def after(self, event: Event) -> None:
-        if event.whole or not event.changed:
+        if event.is_complete or not event.changed:
             return
         for name, group in event.after.groups.items():
             old = event.before.groups.get(name)
             if not isinstance(group, StreamsGroup) or not isinstance(old, StreamsGroup):
                 continue
             before, now = old.soft.shutdown, group.soft.shutdown
-            asks = event.asks(HEARTBEAT) and event.request.shutdown_application
+            is_request = event.is_request(HEARTBEAT) and event.request.shutdown_application
             expected = before
-            if before is None and asks and event.error is Errors.NONE:
+            if before is None and is_request and event.error is Errors.NONE:
                 expected = event.request.member_id
-            if before is None and event.asks("JoinGroup") and event.error is Errors.NONE:
+            if before is None and event.is_request("JoinGroup") and event.error is Errors.NONE:
                 member = group.members.get(str(getattr(event.answer, "member_id", "")))
                 expected = member.member_id if member is not None and said_it_is_over(member) else None
             assert now == (expected if group.members else None), f"{group!r}: {now} asked for a shutdown"
@@ -242,7 +242,7 @@ class TheSameTasksAgain(Promise):
     again changes nothing, sets those timers and tells what is so."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT, "Heartbeat") or event.error is not Errors.NONE:
+        if not event.is_request(HEARTBEAT, "Heartbeat") or event.error is not Errors.NONE:
             return
         if not isinstance(event.after.groups.get(event.request.group_id), StreamsGroup):
             return

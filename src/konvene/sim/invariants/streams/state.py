@@ -100,7 +100,7 @@ class ProcessesHaveATaskOnce(Promise):
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            if event.whole:
+            if event.is_complete:
                 continue
             there = {(m.process_id, unit[1:]): set[str]() for m in group.members.values() for unit in has(m)}
             for member in group.members.values():
@@ -155,7 +155,7 @@ class ActiveTasksHaveEpochs(Promise):
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            if event.whole or old is None:
+            if event.is_complete or old is None:
                 continue
             for member in group.members.values():
                 before = was(old, member)
@@ -332,7 +332,7 @@ class TimersOfStreamsHaveAReason(Promise):
             ids = {*group.members, *(old.members if old is not None else ())}
             kinds = ("session", "revocation", "rejoin", "resync")
             there = {(kind, name, i) for kind in kinds for i in ids} & armed.keys()
-            if event.whole:
+            if event.is_complete:
                 there = {key for key in armed if len(key) > 1 and key[1] == name}
             if expressions(group.topology):
                 there.discard(("expressions", name))  # It may run, and find that there is nothing to do.
@@ -369,7 +369,7 @@ class StreamsSessionsAreOnesOwn(Promise):
                 if known is not None and stayed and member_id not in heard and not again:
                     assert at == known, f"{group!r}: {member_id} was not heard, its session was moved"
                 self.ends[name, member_id] = at
-        if event.asks("StreamsGroupHeartbeat") and event.error is Errors.NONE:
+        if event.is_request("StreamsGroupHeartbeat") and event.error is Errors.NONE:
             self._whole(event)
 
     def _whole(self, event: Event) -> None:
@@ -402,7 +402,7 @@ class WhoIsSilentLeaves(Promise):
 
 def touched(event: Event) -> Iterator[tuple[str, StreamsGroup | None, StreamsGroup]]:
     """The streams groups that an event changed, as they were, if they were some, and as they are."""
-    if not (event.changed or event.whole):
+    if not (event.changed or event.is_complete):
         return
     for name, group in event.after.groups.items():
         if isinstance(group, StreamsGroup):

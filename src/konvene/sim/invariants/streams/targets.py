@@ -48,7 +48,9 @@ class TasksAreGiven(Promise):
         """Those when a target was asked for elsewhere, by group and epoch."""
 
     def after(self, event: Event) -> None:
-        joins = event.asks("JoinGroup") or (event.asks(HEARTBEAT) and event.request.member_epoch >= 0)
+        joins = event.is_request("JoinGroup") or (
+            event.is_request(HEARTBEAT) and event.request.member_epoch >= 0
+        )
         if joins and event.error is Errors.NONE:
             self.seen[event.request.group_id] = event.shell.topics
         if event.kind == "news" and isinstance(event.news, RegexesResolved):
@@ -58,7 +60,7 @@ class TasksAreGiven(Promise):
                 group_id = effect.subject.group_id
                 self.asked[group_id, effect.subject.epoch] = self.seen.get(group_id, event.shell.topics)
         for name, old, group in touched(event):
-            if event.whole or (old is not None and old.assignment_epoch == group.assignment_epoch):
+            if event.is_complete or (old is not None and old.assignment_epoch == group.assignment_epoch):
                 continue
             if group.assignment_epoch == group.epoch and group.members:
                 topics = self.seen.get(name, event.shell.topics)
@@ -135,7 +137,7 @@ class StreamsEpochsMoveForAReason(Promise):
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            if event.whole:
+            if event.is_complete:
                 continue
             if old is None and isinstance(event.before.groups.get(name), ClassicGroup):
                 continue  # See `UpgradesTakeOverTasks`.
@@ -185,7 +187,7 @@ def _takes_the_id_of_another(event: Event, old: StreamsGroup) -> bool:
     """Whether who is not honest comes in a static member's place under an id that another one has: nobody
     notices that it is gone, in Kafka neither."""
     said = event.request
-    if not event.asks(HEARTBEAT) or said.instance_id is None or said.member_id not in old.members:
+    if not event.is_request(HEARTBEAT) or said.instance_id is None or said.member_id not in old.members:
         return False
     return bool(old.members[said.member_id].instance_id != said.instance_id)
 
@@ -195,7 +197,11 @@ class TheHashIsOfTheTopology(Promise):
     are: a change is seen with the next heartbeat, whoever sends it."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
+        if (
+            not event.is_request(HEARTBEAT)
+            or event.error is not Errors.NONE
+            or event.request.member_epoch < 0
+        ):
             return
         group, topics = event.after.groups[event.request.group_id], event.shell.topics
         assert group.topology is not None, f"{group!r} has no topology, and accepts a member"
@@ -216,7 +222,11 @@ class SettingsAreSeen(Promise):
     """T13: after a member was heard, targets rest on the settings that the group has now."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
+        if (
+            not event.is_request(HEARTBEAT)
+            or event.error is not Errors.NONE
+            or event.request.member_epoch < 0
+        ):
             return
         group = event.after.groups[event.request.group_id]
         config = event.context.group_configs.of(group.group_id)
@@ -236,7 +246,7 @@ class TheTopologyStays(Promise):
             assert group.validated_topology_epoch in (-1, own), (
                 f"{group!r}: validated at {group.validated_topology_epoch}, the topology is at {own}"
             )
-            if old is None or event.whole or old.topology is None or old.topology == group.topology:
+            if old is None or event.is_complete or old.topology is None or old.topology == group.topology:
                 continue
             assert event.shell.config["konvene.streams.mode"] != KAFKA, f"{name} has another topology"
             assert own == old.topology.epoch + 1, f"{name} came from topology {old.topology.epoch} to {own}"
@@ -249,7 +259,11 @@ class TopicsAreFoundMissing(Promise):
     T11: those, and no others, are to be made; nothing that exists is touched."""
 
     def after(self, event: Event) -> None:
-        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
+        if (
+            not event.is_request(HEARTBEAT)
+            or event.error is not Errors.NONE
+            or event.request.member_epoch < 0
+        ):
             return
         group, known = event.after.groups[event.request.group_id], event.shell.topics.by_name
         matches = matched(group, event.shell.topics)

@@ -108,11 +108,11 @@ class Ears:
         known = self._of.setdefault(event.shell, {})
         if event.kind in ("loaded", "append failed"):
             known.clear()
-        if event.asks(HEARTBEAT) and event.changed:
+        if event.is_request(HEARTBEAT) and event.changed:
             self._take_over(event, known)
-        if event.asks(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0:
+        if event.is_request(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0:
             self._take(event, known.setdefault(event.request.group_id, Known()).said)
-        if event.asks("JoinGroup") and event.error is Errors.NONE:
+        if event.is_request("JoinGroup") and event.error is Errors.NONE:
             self._join(event, known)
         if isinstance(event.news, EndsFound):
             self._find(event, known)
@@ -224,7 +224,11 @@ class ReportsAreKept(Promise):
             for group in event.after.groups.values():
                 if isinstance(group, StreamsGroup):
                     assert not group.reported, f"{group!r} was loaded, and knows of {sorted(group.reported)}"
-        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
+        if (
+            not event.is_request(HEARTBEAT)
+            or event.error is not Errors.NONE
+            or event.request.member_epoch < 0
+        ):
             return
         group, member_id = event.after.groups[event.request.group_id], event.request.member_id
         told, kept = known[group.group_id].said[member_id], group.reported.get(member_id)
@@ -275,7 +279,7 @@ class WarmUpsComeToAnEnd(Promise):
                 before = had.copy() if isinstance(had, StreamsGroup) else StreamsGroup(name)
                 self.asked[name, epoch] = _Asked(now, before, group, _waits(event, group, now, self.offered))
         for name, old, group in touched(event):
-            if event.whole or old is None or old.assignment_epoch == group.assignment_epoch:
+            if event.is_complete or old is None or old.assignment_epoch == group.assignment_epoch:
                 continue
             if group.assignment_epoch != group.epoch or not group.members or group.state == "NotReady":
                 continue
@@ -335,7 +339,7 @@ class WarmUpsMoveEpochs(Promise):
     def after(self, event: Event) -> None:
         known = self.ears.hear(event)
         for name, old, group in touched(event):
-            if event.whole or old is None:
+            if event.is_complete or old is None:
                 continue
             now = known.get(name) or Known()
             lag = event.shell.group_configs.of(name)["streams.acceptable.recovery.lag"]
@@ -354,7 +358,11 @@ class WarmUpsMoveEpochs(Promise):
     def _must(
         self, event: Event, old: StreamsGroup, group: StreamsGroup, done: list[Any], vain: list[Any]
     ) -> None:
-        if not event.asks(HEARTBEAT) or event.error is not Errors.NONE or event.request.member_epoch < 0:
+        if (
+            not event.is_request(HEARTBEAT)
+            or event.error is not Errors.NONE
+            or event.request.member_epoch < 0
+        ):
             return
         if event.request.group_id != group.group_id or group.state == "NotReady" or group.soft.computing:
             return

@@ -116,4 +116,4 @@ class Application(Member):
     def is_outdated(self) -> bool:
         """Whether it is calm, and a next topology was rolled out that it does not run."""
         epoch = self.world.internal_topics.epoch_to_bring(self.group)
-        return self.world.is_calm and self.topology.epoch < epoch
+        return self.world.faults_disabled and self.topology.epoch < epoch

@@ -90,7 +90,7 @@ class ClassicApplication(Application, ClassicMember):
         if random.random() < 0.1:
             self.process_id = self.process_of(f"{self.host}-{self.name}.{self.life}")
 
-    def resubscribe(self) -> None:
+    def change_subscription(self) -> None:
         """What it reads is its topology."""
 
     @property
@@ -151,7 +151,7 @@ class ClassicApplication(Application, ClassicMember):
             standby_tasks=frozenset(on_disk.keys() - self.tasks.active),
             offset_sums=sums,
             user_endpoint=self.endpoint,
-            error_code=0 if self.world.is_calm else self._error,
+            error_code=0 if self.world.faults_disabled else self._error,
             client_tags=self.tags,
         )
 
@@ -185,9 +185,9 @@ class ClassicApplication(Application, ClassicMember):
                 told = read_assignment_info(found.user_data, partitions)
         except (CodecError, UserDataError):
             partitions = ()
-        if told.error_code and not self.world.is_calm:
+        if told.error_code and not self.world.faults_disabled:
             why = "a source is missing" if told.error_code == MISSING_SOURCE else "it is to be shut down"
-            self.world.happened(self.name, f"stops: {why}", None)
+            self.world.log_event(self.name, f"stops: {why}", None)
             self.leave()
             self.world.stopped(self)
             return
@@ -212,7 +212,7 @@ class ClassicApplication(Application, ClassicMember):
         self.later(self.beat_ms, self._tick)
         now_ms = self.world.agenda.now_ms
         if self.is_outdated():
-            self.world.happened(self.name, "is started anew with the next topology", None)
+            self.world.log_event(self.name, "is started anew with the next topology", None)
             self.leave()
             self.start()
             return

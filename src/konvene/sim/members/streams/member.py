@@ -120,11 +120,11 @@ class StreamsMember(Application):
         if not self.alive or m is None:
             return
         self._commit()
-        for_good = self.world.for_good()
+        leaves_permanently = self.world.leaves_permanently()
         m.leave(self.world.agenda.now_ms)
         if m.state is State.LEAVING:
             goodbye = m.request(self.world.agenda.now_ms, self._version)
-            if for_good:
+            if leaves_permanently:
                 goodbye = goodbye.replace(member_epoch=LEAVE)
             self.ask(goodbye, self._version, lambda answer: None)
         self.die()
@@ -137,7 +137,7 @@ class StreamsMember(Application):
 
     def _fatal(self, why: object) -> None:
         """An error after which it does not go on by itself. Somebody starts it again, or not."""
-        self.world.happened(self.name, f"stops: {why}", None)
+        self.world.log_event(self.name, f"stops: {why}", None)
         self.die()
         self.world.stopped(self)
 
@@ -178,8 +178,8 @@ class StreamsMember(Application):
         elif m.state is State.FAILED:
             self._fatal(m.error)
             return
-        elif m.shutdown_requested and not self.world.is_calm:
-            self.world.happened(self.name, "shuts down, as somebody asked for", None)
+        elif m.shutdown_requested and not self.world.faults_disabled:
+            self.world.log_event(self.name, "shuts down, as somebody asked for", None)
             self.leave()
             self.world.stopped(self)
             return
@@ -225,7 +225,7 @@ class StreamsMember(Application):
         """Closing tasks takes its time, and may take longer than it is allowed to."""
         options = self.world.options
         most = options["slow.callback"] * options["rebalance.ms"]
-        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.is_calm else 0
+        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
         self.later(takes_ms, self._carried, carrying, told)
 
     def _carried(self, carrying: int, told: tuple[int, int, Assignment]) -> None:
@@ -249,7 +249,7 @@ class StreamsMember(Application):
         if m is None:
             return
         if self.is_outdated():
-            self.world.happened(self.name, "is started anew with the next topology", None)
+            self.world.log_event(self.name, "is started anew with the next topology", None)
             self.leave()
             self.start()
             return
@@ -269,7 +269,7 @@ class StreamsMember(Application):
         tells of what it has itself, as far as it knows them."""
         if self._silent:
             return
-        world, unknown = self.world, self.world.trouble["unknown.ends"]
+        world, unknown = self.world, self.world.conditions["unknown.ends"]
         offsets = dict.fromkeys(self.opened, 0) | dict(world.stores.on_disk(self.process_id, self.group))
         ends = {
             task: world.stores.end((self.group, task))
@@ -282,7 +282,12 @@ class StreamsMember(Application):
         if self.epoch <= 0 or self._committing:
             return
         old, epoch = self.world.options["old.epochs"], self.epoch
-        if old and not self.world.is_calm and self._last_epoch > 0 and self.world.random.random() < old:
+        if (
+            old
+            and not self.world.faults_disabled
+            and self._last_epoch > 0
+            and self.world.random.random() < old
+        ):
             epoch = self._last_epoch
         request = self.commit_request(epoch, self.instance_id)
         if request is not None:
