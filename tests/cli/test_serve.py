@@ -91,7 +91,7 @@ def test_a_group_reads_commits_and_its_past_is_told(broker: Any) -> None:
     assert kinds == [("member-joined", "ann"), ("member-left", "ann")] * 2
     assert told[1]["causes"][0]["reason"] == "konvene consume was ended"
     text = konvene(broker, "groups", "history", "--group", "billing", "--limit", "1").out
-    assert "its words: konvene consume was ended" in text
+    assert "reason: konvene consume was ended" in text
 
 
 def test_what_is_not_there_is_told_as_kafka_would(broker: Any) -> None:

@@ -102,7 +102,7 @@ def test_the_audit_is_told_in_the_order_of_time() -> None:
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines()[1:] == [
         "1           2023-11-14 22:13:32.500  Stable  2.5 s     1         range     ann-1",
-        "    member-joined: ann-1 (client ann at /127.0.0.1) joined; its words: fresh start",
+        "    member-joined: ann-1 (client ann at /127.0.0.1) joined; reason: fresh start",
         "2           2023-11-14 22:13:42.500  Stable  2.5 s     1         range     ann-1",
         "    member-left: bob-1 (client bob at /127.0.0.1) left",
     ]
@@ -240,7 +240,7 @@ def test_the_past_of_a_streams_group_is_inferred_from_kafkas_own_log() -> None:
     assert lines[at + 1 : at + 4] == [
         f"    member-joined: {member['bob']} joined",
         "    tasks moved: 3 active, 3 standby",
-        f"    slow to follow: {member['bob']} was the last to have its assignment, 3.4 s after it was made",
+        f"    slow to converge: {member['bob']} converged last, 3.4 s after the new target assignment",
     ]
     stable = [row for row in rows if row["state"] == "Stable"]
     assert [(row["epoch"], row["tasks_moved"]["standby"]) for row in stable] == [

@@ -27,14 +27,14 @@ ROW = RebalanceValue(
 def test_a_sentence_per_cause_and_one_for_who_was_waited_for() -> None:
     assert sentences(ROW) == [
         "member-joined: billing-3 (client bob at /127.0.0.1) joined; "
-        "its words: rebalance failed due to UnknownMemberIdException",
-        "session-expired: m-4 (client cas at /127.0.0.1) sent no heartbeat for its session timeout",
-        "slow to rejoin: m-2 (client dan at /127.0.0.1) was the last to be back, after 4.1 s",
+        "reason: rebalance failed due to UnknownMemberIdException",
+        "session-expired: m-4 (client cas at /127.0.0.1) sent no heartbeat within its session timeout",
+        "slow to rejoin: m-2 (client dan at /127.0.0.1) rejoined last, after 4.1 s",
     ]
     assert headline(ROW) == "generation 3 is Stable with 3 members after 4.2 s"
     assert describe(ROW.replace(causes=ROW.causes[1:], members=())) == (
         "generation 3 is Stable after 4.2 s: session-expired: m-4 (client cas at /127.0.0.1) "
-        "sent no heartbeat for its session timeout"
+        "sent no heartbeat within its session timeout"
     )
 
 
@@ -49,7 +49,7 @@ def test_causes_without_a_member_are_sentences_too() -> None:
     )  # fmt: skip
     assert describe(row) == (
         "epoch 8 is Empty, inferred: topic-metadata-changed: the group's topics changed (topic orders); "
-        "unknown: the group rebalanced for a reason that the log does not tell; "
+        "unknown: the group rebalanced for a reason that the log does not record; "
         "new-word: no member is named"
     )
     assert describe(row.replace(causes=())) == "epoch 8 is Empty, inferred: no cause is recorded"
@@ -64,14 +64,14 @@ def test_tasks_that_moved_are_counted_by_role() -> None:
         ),
     )  # fmt: skip
     assert sentences(row) == [
-        "member-metadata-changed: m changed what it says of itself",
-        "rebalance-timeout: n did not follow within its rebalance timeout",
+        "member-metadata-changed: m changed its member metadata",
+        "rebalance-timeout: n did not revoke partitions within its rebalance timeout",
         "tasks moved: 2 active, 1 warm-up",
     ]
     assert sentences(row.replace(moved=(0, 0, 0), causes=())) == ["tasks moved: none"]
     assert sentences(row.replace(moved=(), causes=())) == []
     classic = row.replace(group_type="classic", moved=())
-    assert sentences(classic)[1] == "rebalance-timeout: n did not rejoin in time"
+    assert sentences(classic)[1] == "rebalance-timeout: n did not rejoin within its rebalance timeout"
 
 
 def test_what_the_coordinator_adds_to_a_cause_is_not_taken_for_a_clients_words() -> None:
@@ -84,10 +84,10 @@ def test_what_the_coordinator_adds_to_a_cause_is_not_taken_for_a_clients_words()
         ),
     )  # fmt: skip
     assert sentences(row) == [
-        "warmup-caught-up: m has caught up with a task that it warms up (1_0)",
-        "topology-updated: n brought the application's next topology (epoch 0 to 1: + subtopology 2)",
-        "warmup-caught-up: a task that warmed up has caught up",
-        "topology-updated: the application has its next topology",
+        "warmup-caught-up: m has a warm-up task that caught up (1_0)",
+        "topology-updated: n updated the application's topology (epoch 0 to 1: + subtopology 2)",
+        "warmup-caught-up: a warm-up task caught up",
+        "topology-updated: the application's topology was updated",
     ]
 
 
@@ -122,7 +122,7 @@ def test_who_came_last_to_its_assignment_is_named_be_it_new_or_not() -> None:
     assert headline(row) == "epoch 4 is Stable with 4 members after 6.1 s"
     assert sentences(row) == [
         "member-joined: m (client c-m at /h) joined",
-        "slow to follow: m (client c-m at /h) was the last to have its assignment, 4.1 s after it was made",
+        "slow to converge: m (client c-m at /h) converged last, 4.1 s after the new target assignment",
     ]
     assert sentences(row.replace(joined_ms=-1)) == sentences(row)[:1]
     assert sentences(row.replace(members=(member("a", 3_499), member("m", 3_000)))) == sentences(row)[:1]

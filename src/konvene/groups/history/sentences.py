@@ -1,9 +1,9 @@
-"""Rows of the audit as sentences, for the CLI and for log lines alike.
+"""Audit rows as sentences, for the CLI and for log lines.
 
-A classic group rebalances in one go: its row has a start, an end, and members that were waited for in
-between. Groups of other types move in two: a row for each epoch that says why it was raised, and a row once
-all members have what was made of it. The first has no duration and no members, the second tells who came
-last; of a streams group, how many tasks moved as well.
+A classic group rebalances in one step: its row has a start, an end, and the members that it waited for.
+Groups of the other types rebalance in two steps: one row for each epoch bump, with its causes, and one row
+once all members have reached their target assignment. The first row has no duration and no members; the
+second names the member that converged last and, for a streams group, counts the tasks that moved.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from konvene.shard import causes
 __all__ = ["describe", "duration", "headline", "sentences", "word"]
 
 SLOW_MS = 500
-"""A member that comes later than this is named as the one that was waited for."""
+"""A member that takes longer than this is reported as slow."""
 
 ROLES = ("active", "standby", "warm-up")
-"""Of tasks, as a row counts them."""
+"""Task roles, in the order in which a row counts them."""
 
 AT_ONCE = ("Assigning", "Empty")
-"""States that a group of the new protocols comes to with the very record that raises its epoch."""
+"""States that a group of the new protocols reaches with the record that bumps its epoch."""
 
 
 def describe(value: RebalanceValue) -> str:
-    """A rebalance on one line: what came out, and why."""
+    """Return a rebalance on one line: its result and its causes."""
     return f"{headline(value)}: {'; '.join(sentences(value)) or 'no cause is recorded'}"
 
 
 def word(value: RebalanceValue) -> str:
-    """What a group of this type counts: generations or epochs."""
+    """Return what a group of this type counts: generations or epochs."""
     return "generation" if value.group_type == "classic" else "epoch"
 
 
 def headline(value: RebalanceValue) -> str:
-    """What came out, such as `generation 3 is Stable with 2 members after 279 ms`."""
+    """Return the result, such as `generation 3 is Stable with 2 members after 279 ms`."""
     count = len(value.members) + value.members_left_out
     members = f" with {count} member{'' if count == 1 else 's'}" if count else ""
     took = ""
@@ -51,57 +51,53 @@ def _at_once(value: RebalanceValue) -> bool:
 
 
 def sentences(value: RebalanceValue) -> list[str]:
-    """One sentence per cause, one for what moved, and one for the member that was waited for longest."""
-    assigns = value.group_type != "classic"
-    return [*(_sentence(c, assigns) for c in value.causes), *_moved(value), *_waited_for(value)]
+    """Return one sentence per cause, one for the moved tasks, and one for the slowest member."""
+    return [*(_sentence(c, value.group_type) for c in value.causes), *_moved(value), *_waited_for(value)]
 
 
-def _sentence(cause: Cause, assigns: bool) -> str:
-    who = _who(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
-    what = causes.SENTENCES.get(cause.kind, "")
-    if assigns:
-        what = causes.WHERE_IT_ASSIGNS.get(cause.kind, what)
-    if not who:
+def _sentence(cause: Cause, group_type: str) -> str:
+    member = _member_name(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
+    what = causes.predicate(cause.kind, group_type)
+    if not member:
         what = causes.OF_THE_GROUP.get(cause.kind, what)
-    text = f"{cause.kind}: {' '.join(part for part in (who, what) if part) or 'no member is named'}"
+    text = f"{cause.kind}: {' '.join(part for part in (member, what) if part) or 'no member is named'}"
     if cause.topic:
         text += f" (topic {cause.topic})"
     if cause.reason:
-        text += f" ({cause.reason})" if cause.kind in causes.DETAILED else f"; its words: {cause.reason}"
+        text += f" ({cause.reason})" if cause.kind in causes.DETAILED else f"; reason: {cause.reason}"
     return text
 
 
 def _moved(value: RebalanceValue) -> Iterator[str]:
-    """How many tasks members have that they had not, or not in that role."""
-    told = [f"{count} {role}" for role, count in zip(ROLES, value.moved, strict=False) if count]
-    if told:
-        yield f"tasks moved: {', '.join(told)}"
+    """Count the tasks that members gained, or kept in another role."""
+    moved = [f"{count} {role}" for role, count in zip(ROLES, value.moved, strict=False) if count]
+    if moved:
+        yield f"tasks moved: {', '.join(moved)}"
     elif value.moved:
         yield "tasks moved: none"
 
 
 def _waited_for(value: RebalanceValue) -> Iterator[str]:
-    """The member that came last, if it was late."""
     classic = value.group_type == "classic"
-    last, since_ms = _last_to_rejoin(value) if classic else _last_to_follow(value)
+    last, since_ms = _last_to_rejoin(value) if classic else _last_to_converge(value)
     if last is None or last.joined_ms - since_ms < SLOW_MS:
         return
-    who = _who(last.member_id, last.instance_id, last.client_id, last.client_host)
+    member = _member_name(last.member_id, last.instance_id, last.client_id, last.client_host)
     late = duration(last.joined_ms - since_ms)
     if classic:
-        yield f"slow to rejoin: {who} was the last to be back, after {late}"
+        yield f"slow to rejoin: {member} rejoined last, after {late}"
     else:
-        yield f"slow to follow: {who} was the last to have its assignment, {late} after it was made"
+        yield f"slow to converge: {member} converged last, {late} after the new target assignment"
 
 
 def _last_to_rejoin(value: RebalanceValue) -> tuple[RebalancedMember | None, int]:
-    """Of those that were there before: who only just joined was not waited for."""
+    """Return the member that rejoined last; members that have just joined do not count."""
     new = {c.member_id for c in value.causes if c.kind == causes.MEMBER_JOINED}
     return _last([m for m in value.members if m.member_id not in new], value.started_ms)
 
 
-def _last_to_follow(value: RebalanceValue) -> tuple[RebalancedMember | None, int]:
-    """Of all: it gave up late what it had, or waited for one that did. Nothing is late before the target."""
+def _last_to_converge(value: RebalanceValue) -> tuple[RebalancedMember | None, int]:
+    """Return the member that reached its target assignment last, and when the target was computed."""
     return _last(value.members, value.joined_ms)
 
 
@@ -112,7 +108,7 @@ def _last(members: Iterable[RebalancedMember], since_ms: int) -> tuple[Rebalance
     return max(known, key=lambda m: (m.joined_ms, m.member_id)), since_ms
 
 
-def _who(
+def _member_name(
     member_id: str | None, instance_id: str | None, client_id: str | None, client_host: str | None
 ) -> str:
     name = instance_id or member_id or ""
@@ -122,7 +118,7 @@ def _who(
 
 
 def duration(ms: int) -> str:
-    """A time that a person can read: `279 ms`, `4.2 s`, `2 min 3 s`."""
+    """Return a duration for people: `279 ms`, `4.2 s`, `2 min 3 s`."""
     if ms < 1_000:
         return f"{ms} ms"
     if ms < 60_000:

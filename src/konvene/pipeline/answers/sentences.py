@@ -141,12 +141,10 @@ def _cause(cause: Cause, rebalance: Rebalance) -> str:
 
 
 def _plain(kind: str, member: str, rebalance: Rebalance) -> str:
-    if not member or kind not in causes.SENTENCES:
-        return causes.OF_THE_GROUP.get(kind) or f"a member {causes.SENTENCES.get(kind, kind)}"
-    text = causes.SENTENCES.get(kind, kind)
-    if rebalance.group_type != "classic":
-        text = causes.WHERE_IT_ASSIGNS.get(kind, text)
-    return f"{member} {text}"
+    predicate = causes.predicate(kind, rebalance.group_type)
+    if not member or not predicate:
+        return causes.OF_THE_GROUP.get(kind) or f"a member {predicate or kind}"
+    return f"{member} {predicate}"
 
 
 def _either(kinds: tuple[str, ...], member: str) -> str:
