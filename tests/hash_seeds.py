@@ -15,7 +15,7 @@ def told_by_processes(code: str, *hash_seeds: int) -> set[str]:
     return {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": "."},
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": f"src{os.pathsep}."},
             cwd=ROOT,
             check=True,
             capture_output=True,

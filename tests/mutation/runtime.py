@@ -48,7 +48,7 @@ RUNTIME = (
         "runtime/coordinator.py",
         ("G12",),
         "A coordinator fails, and the requests that waited for it hang.",
-        "        for answer in waiting.values():\n            answer.resolve(self._lost)\n",
+        "        for answer in waiting.values():\n            answer.resolve(self._unavailable)\n",
         "",
     ),
     Mutant(
@@ -72,18 +72,18 @@ RUNTIME = (
         "runtime/coordinator.py",
         ("L7",),
         "While a coordinator reads its log clients are sent to look for another one, which there is not.",
-        '            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._lost\n',
-        "            busy = self._lost\n",
+        '            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._unavailable\n',
+        "            busy = self._unavailable\n",
     ),
     Mutant(
         "loaded-without-timers",
         "runtime/coordinator.py",
         ("G11", "L4"),
         "After a restart members that are gone keep their partitions for ever.",
-        "        self._set_timers(outcome.timers)\n        why: tuple[Explained, ...] = ()\n",
+        "        self._set_timers(outcome.timers)\n        why: tuple[ExplainedRebalance, ...] = ()\n",
         "        if waiter is not None or outcome.records:\n"
         "            self._set_timers(outcome.timers)\n"
-        "        why: tuple[Explained, ...] = ()\n",
+        "        why: tuple[ExplainedRebalance, ...] = ()\n",
     ),
     Mutant(
         "appended-during-a-sync",

@@ -30,6 +30,7 @@ from konvene.records.commits import Committed, OffsetCommitted, encode_group_rec
 from konvene.records.coordinator import GROUP_RECORDS, Record
 from konvene.runtime import coordinator as runtime
 from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.ports import Ports
 from konvene.sim.world.compaction import compacted
 from konvene.sim.world.event import all_offsets
 
@@ -38,12 +39,14 @@ def coordinator_on(journal: Any) -> Coordinator:
     return Coordinator(
         "test-0",
         GroupShard,
-        journal,
         GROUP_SPEECH,
-        config=lambda: CONFIG,
-        loop=asyncio.get_running_loop(),
-        wall_clock_ms=lambda: 1000,
-        topics=lambda: TOPICS,
+        Ports(
+            journal=journal,
+            config=lambda: CONFIG,
+            loop=asyncio.get_running_loop(),
+            wall_clock_ms=lambda: 1000,
+            topics=lambda: TOPICS,
+        ),
     )
 
 

@@ -27,8 +27,8 @@ from konvene.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from konvene.records.commits import Committed, OffsetCommitted
-from konvene.runtime.coordinator import RING_AGAIN_MS, Call, Coordinator, Explained
-from konvene.runtime.ports import RecordTooLarge
+from konvene.runtime.coordinator import RING_AGAIN_MS, Call, Coordinator
+from konvene.runtime.ports import ExplainedRebalance, Ports, RecordTooLarge
 from konvene.shard.image import Topic, Topics
 
 TOPICS = Topics([Topic("orders", Uuid(b"o" * 16), 500)])
@@ -85,7 +85,7 @@ class Journal:
             await asyncio.sleep(0)
 
 
-def run(test: Callable[[Journal, Coordinator, list[Explained]], Awaitable[None]]) -> None:
+def run(test: Callable[[Journal, Coordinator, list[ExplainedRebalance]], Awaitable[None]]) -> None:
     """Run a test with a loaded coordinator on a journal."""
 
     async def main() -> None:
@@ -93,13 +93,15 @@ def run(test: Callable[[Journal, Coordinator, list[Explained]], Awaitable[None]]
         coordinator = Coordinator(
             "test-0",
             GroupShard,
-            journal,
             GROUP_SPEECH,
-            config=lambda: CONFIG,
-            loop=asyncio.get_running_loop(),
-            wall_clock_ms=lambda: 1000,
-            topics=lambda: TOPICS,
-            tell=told.append,
+            Ports(
+                journal=journal,
+                config=lambda: CONFIG,
+                loop=asyncio.get_running_loop(),
+                wall_clock_ms=lambda: 1000,
+                topics=lambda: TOPICS,
+                on_rebalance=told.append,
+            ),
         )
         await coordinator.load()
         await test(journal, coordinator, told)
@@ -129,7 +131,7 @@ V9 = Call(api_version=9, client_id="c", client_host="/127.0.0.1", fresh_ids=("1"
 def test_replies_leave_after_the_records_are_durable() -> None:
     """G6. Neither the commit's answer nor a later refusal is told before the sync."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         first = coordinator.submit(commit(), V9)
         refused = coordinator.submit(HeartbeatRequest(group_id="g", member_id="x"), V9)
         assert journal.end_offset == 1
@@ -145,7 +147,7 @@ def test_replies_leave_after_the_records_are_durable() -> None:
 def test_one_sync_serves_all_who_wait() -> None:
     """Group commit: what is appended during a sync waits for the next one, however much it is."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         answers = [coordinator.submit(commit(), V9)]
         await asyncio.sleep(0)
         answers += [coordinator.submit(commit(offset=i), V9) for i in range(50)]
@@ -161,7 +163,7 @@ def test_one_sync_serves_all_who_wait() -> None:
 def test_what_need_only_be_written_waits_for_those_before_it_alone() -> None:
     """It leaves at once where nobody waits, never before those who do, and is on the disk soon after."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         shard: Any = coordinator.core
         decide = GroupShard.handle
 
@@ -189,7 +191,7 @@ def test_what_need_only_be_written_waits_for_those_before_it_alone() -> None:
 def test_a_failed_write_is_told_to_all_and_the_shard_is_loaded_again(where: str) -> None:
     """Everyone who waits hears NOT_COORDINATOR; the state is what the log says; then it serves again."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         good = coordinator.submit(commit(offset=7), V9)
         await journal.finish_sync()
         assert good.done
@@ -228,7 +230,7 @@ def join_request() -> JoinGroupRequest:
 def test_a_timer_whose_outcome_does_not_fit_rings_again() -> None:
     """What the timer is about is still so: a member whose session ended is not in its group for ever."""
 
-    async def main(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def main(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         journal.fail_append = RecordTooLarge("larger than the topic's max.message.bytes")
         assert isinstance(coordinator.core, GroupShard)
         coordinator.core.replay(OffsetCommitted("old", "orders", 0, Committed(1, commit_ms=0, expire_ms=1)))
@@ -247,7 +249,7 @@ def test_a_timer_whose_outcome_does_not_fit_rings_again() -> None:
 def test_an_outcome_that_does_not_fit_is_refused_whole() -> None:
     """Nothing is written, nothing has changed, the client is told."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         too_many = coordinator.submit(commit(partitions=101), V9)
         assert too_many.value is Errors.UNKNOWN_SERVER_ERROR
         assert journal.data == []
@@ -264,7 +266,7 @@ def test_an_outcome_that_does_not_fit_is_refused_whole() -> None:
 def test_busy_and_closed_coordinators_say_so() -> None:
     """COORDINATOR_LOAD_IN_PROGRESS while loading, NOT_COORDINATOR when closed; nobody is left waiting."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         loading = coordinator.load()
         assert coordinator.submit(commit(), V9).value is Errors.COORDINATOR_LOAD_IN_PROGRESS
         await loading
@@ -284,7 +286,7 @@ def test_busy_and_closed_coordinators_say_so() -> None:
 def test_a_decision_that_breaks_harms_only_its_request() -> None:
     """A mistake of ours is answered UNKNOWN_SERVER_ERROR, logged, and the next request is served."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         class Unknown(Struct):
             pass
 
@@ -299,7 +301,7 @@ def test_a_decision_that_breaks_harms_only_its_request() -> None:
 def test_a_timer_can_be_rung_before_its_time() -> None:
     """As if its time were up: an id that was handed out is let go of. What is not armed does not ring."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         asked = coordinator.submit(join_request(), V9)
         await journal.finish_sync()
         handed_out = asked.value
@@ -317,7 +319,7 @@ def test_a_timer_can_be_rung_before_its_time() -> None:
 def test_a_shard_can_be_read_again_while_it_serves() -> None:
     """Who waits is told; for a while it says that it is loading; then all that was written down is there."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[Explained]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
         waits = coordinator.submit(commit(group="kept"), V9)
         coordinator.reload(after_ms=1)
         assert waits.value is Errors.NOT_COORDINATOR

@@ -27,6 +27,7 @@ from konvene.groups.shard import GroupShard
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.offset_fetch import OffsetFetchResponse
 from konvene.runtime.coordinator import Coordinator
+from konvene.runtime.ports import Ports
 from konvene.sim.world.compaction import in_order
 from konvene.sim.world.event import all_offsets
 
@@ -60,12 +61,14 @@ class Play:
         return Coordinator(
             "test-0",
             GroupShard,
-            self.journal,
             GROUP_SPEECH,
-            config=lambda: CONFIG,
-            loop=asyncio.get_running_loop(),
-            wall_clock_ms=lambda: 1000,
-            topics=lambda: TOPICS,
+            Ports(
+                journal=self.journal,
+                config=lambda: CONFIG,
+                loop=asyncio.get_running_loop(),
+                wall_clock_ms=lambda: 1000,
+                topics=lambda: TOPICS,
+            ),
         )
 
     async def play(self, events: list[str]) -> None:

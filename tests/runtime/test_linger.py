@@ -14,6 +14,7 @@ from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
 from konvene.messages.offset_commit import OffsetCommitResponse
 from konvene.runtime.coordinator import LINGER_S, Call, Coordinator
+from konvene.runtime.ports import Ports
 from konvene.shard.contract import Context, Outcome
 
 PATIENT = Call(api_version=9, client_id="patient", client_host="/127.0.0.1")
@@ -68,12 +69,14 @@ def run(test: Callable[[Journal, Coordinator, Alarms], Awaitable[None]]) -> None
         coordinator = Coordinator(
             "test-0",
             Shard,
-            journal,
             GROUP_SPEECH,
-            config=lambda: CONFIG,
-            loop=alarms,  # type: ignore[arg-type]  # The part of it that a coordinator needs.
-            wall_clock_ms=lambda: 1000,
-            topics=lambda: TOPICS,
+            Ports(
+                journal=journal,
+                config=lambda: CONFIG,
+                loop=alarms,
+                wall_clock_ms=lambda: 1000,
+                topics=lambda: TOPICS,
+            ),
         )
         await coordinator.load()
         await test(journal, coordinator, alarms)

@@ -70,7 +70,7 @@ from konvene.records.cluster_log import decode_cluster_record, encode_cluster_re
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.environment import SYSTEM, Environment
 from konvene.runtime.journal import Journal
-from konvene.runtime.ports import RecordSerde, one_by_one
+from konvene.runtime.ports import Ports, RecordSerde, one_by_one
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topics
 
@@ -147,13 +147,15 @@ class Broker:
         self.catalogue = Coordinator(
             CLUSTER_METADATA_TOPIC,
             Catalogue,
-            Journal(self, self._metadata, durable=True),
             CLUSTER_SPEECH,
-            config=lambda: self.config,
-            loop=loop,
-            wall_clock_ms=self.wall_clock_ms,
-            perform=self._perform,
-            lost=Errors.KAFKA_STORAGE_ERROR,
+            Ports(
+                journal=Journal(self, self._metadata, durable=True),
+                config=lambda: self.config,
+                loop=loop,
+                wall_clock_ms=self.wall_clock_ms,
+                perform=self._perform,
+            ),
+            unavailable=Errors.KAFKA_STORAGE_ERROR,
         )
         self._producer_ids = iter(range(0))
 

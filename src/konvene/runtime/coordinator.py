@@ -8,8 +8,8 @@ Where a disk is quick and requests are spread, a sync would serve few of them. S
 wait for the next one may wait a moment (`Outcome.may_wait`), it begins a moment later, or as soon as somebody
 comes who is in a hurry. Who comes while the disk is idle waits for the disk alone.
 
-If an append or a sync fails, all who wait are told so (`lost`; NOT_COORDINATOR, if nothing else is said), the
-shard is dropped and read again from the log: reload rather than rewind.
+If an append or a sync fails, every waiting request is answered with the error `unavailable`, and the
+shard is dropped and loaded again from the log: reload rather than rewind.
 """
 
 from __future__ import annotations
@@ -20,29 +20,24 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from konvene.codec.batches import BatchHeader
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.runtime.deferred import Deferred
-from konvene.runtime.ports import AppendRefused, Journal, Observe, RecordSerde, RecordTooLarge
-from konvene.runtime.timers import Timers
+from konvene.runtime.ports import AppendRefused, ExplainedRebalance, Ports, RecordSerde, RecordTooLarge
+from konvene.runtime.timers import Alarm, Timers
 from konvene.shard.contract import (
-    NO_ASSIGNORS,
-    NO_FEATURES,
     Arm,
     Context,
     Core,
     Disarm,
     Effect,
     Outcome,
-    Rebalance,
     Reply,
 )
 from konvene.shard.errors import Refusal
-from konvene.shard.image import NO_TOPICS, Topics
 
 log = logging.getLogger("konvene.coordinator")
 
@@ -73,14 +68,6 @@ class Call(NamedTuple):
     fresh_producer_id: int = -1
 
 
-class Explained(NamedTuple):
-    """A rebalance with the records that it explains; both -1 where it left none."""
-
-    rebalance: Rebalance
-    base_offset: int
-    last_offset: int
-
-
 class KeepAlive(NamedTuple):
     """What may be done again without deciding it: as long as the shard holds this very value."""
 
@@ -95,11 +82,11 @@ class _Held(NamedTuple):
     offset: int
     replies: tuple[Reply, ...] | tuple[tuple[int, Errors], ...]
     effects: tuple[Effect, ...]
-    why: tuple[Explained, ...]
+    why: tuple[ExplainedRebalance, ...]
     may_wait: bool = False
 
 
-def _by_the_broker_alone(config: Callable[[], Any]) -> Callable[[], GroupConfigs]:
+def _broker_defaults(config: Callable[[], Any]) -> Callable[[], GroupConfigs]:
     """What groups run with that say nothing themselves; made anew where the broker's settings are others."""
     seen: Any = None
     made = GroupConfigs(seen)
@@ -121,52 +108,40 @@ class Coordinator:
         self,
         name: str,
         make_core: Callable[[], Core],
-        journal: Journal,
-        speech: RecordSerde,
+        serde: RecordSerde,
+        ports: Ports,
         *,
-        config: Callable[[], Any],
-        loop: asyncio.AbstractEventLoop,
-        wall_clock_ms: Callable[[], int],
-        topics: Callable[[], Topics] = lambda: NO_TOPICS,
-        group_configs: Callable[[], GroupConfigs] | None = None,
-        assignors: Mapping[str, Any] = NO_ASSIGNORS,
-        task_assignors: Mapping[str, Any] = NO_ASSIGNORS,
-        perform: Callable[[Effect], None] = lambda effect: None,
-        tell: Callable[[Explained], None] = lambda explained: None,
-        observe: Callable[[BatchHeader], Observe | None] = lambda header: None,
-        members: Callable[[], int] = lambda: 0,
-        features: Callable[[], Mapping[str, int]] = lambda: NO_FEATURES,
-        changed: Callable[[Outcome], None] = lambda outcome: None,
-        stopped: Callable[[], None] = lambda: None,
-        lost: Errors = Errors.NOT_COORDINATOR,
+        unavailable: Errors = Errors.NOT_COORDINATOR,
     ) -> None:
+        """`name` appears in log lines; `unavailable` is the error for requests that reach no active shard."""
         self.name = name
         self.core = make_core()
         self.state = "loading"
         self._make_core = make_core
-        self._journal = journal
-        self._speech = speech
-        self._config = config
-        self._loop = loop
-        self._wall_clock_ms = wall_clock_ms
-        self._topics = topics
-        self._group_configs = group_configs or _by_the_broker_alone(config)
-        self._assignors = assignors
-        self._task_assignors = task_assignors
-        self._perform = perform
-        self._tell = tell
-        self._observe = observe
-        self._members = members
-        self._features = features
-        self._changed = changed
-        self._stopped = stopped
-        self._lost = lost
-        self._timers = Timers(loop, self._ring)
+        self._serde = serde
+        self._unavailable = unavailable
+        # The ports are unpacked: they are used for each request.
+        self._journal = ports.journal
+        self._loop = ports.loop
+        self._wall_clock_ms = ports.wall_clock_ms
+        self._config = ports.config
+        self._group_configs = ports.group_configs or _broker_defaults(ports.config)
+        self._topics = ports.topics
+        self._features = ports.features
+        self._member_count = ports.member_count
+        self._assignors = ports.assignors
+        self._task_assignors = ports.task_assignors
+        self._perform = ports.perform
+        self._on_rebalance = ports.on_rebalance
+        self._on_outcome = ports.on_outcome
+        self._on_stop = ports.on_stop
+        self._observe_batch = ports.observe_batch
+        self._timers = Timers(ports.loop, self._ring)
         self._waiting: dict[int, Deferred[Any]] = {}
         self._last_waiter = 0
         self._held: deque[_Held] = deque()
         self._syncing: asyncio.Task[None] | None = None
-        self._lingering: asyncio.TimerHandle | None = None
+        self._lingering: Alarm | None = None
         """When the next sync begins, if nobody is in a hurry."""
         self._loading: asyncio.Task[None] | None = None
 
@@ -189,7 +164,7 @@ class Coordinator:
         """Decide a request. The answer is its response, or the error with which it is refused."""
         answer: Deferred[Any] = Deferred()
         if self.state != "active":
-            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._lost
+            busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._unavailable
             answer.resolve(busy)
             return answer
         self._last_waiter += 1
@@ -198,7 +173,7 @@ class Coordinator:
         context = Context(
             self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
             call.fresh_ids, self._topics(), self._group_configs(), self._assignors, self._task_assignors,
-            members=self._members(), fresh_producer_id=call.fresh_producer_id, features=self._features(),
+            members=self._member_count(), fresh_producer_id=call.fresh_producer_id, features=self._features(),
             end_offset=self._journal.end_offset,
         )  # fmt: skip
         try:
@@ -265,7 +240,7 @@ class Coordinator:
         return Context(
             self._wall_clock_ms(), self._config(), topics=self._topics(),
             group_configs=self._group_configs(), assignors=self._assignors,
-            task_assignors=self._task_assignors, members=self._members(), features=self._features(),
+            task_assignors=self._task_assignors, members=self._member_count(), features=self._features(),
             end_offset=self._journal.end_offset,
         )  # fmt: skip
 
@@ -304,12 +279,12 @@ class Coordinator:
             self.core.replay(TransactionEnded(ending.producer_id, ending.committed))
         for record in outcome.soft_records:
             self.core.replay(record)
-        self._changed(outcome)
+        self._on_outcome(outcome)
         self._set_timers(outcome.timers)
-        why: tuple[Explained, ...] = ()
+        why: tuple[ExplainedRebalance, ...] = ()
         if outcome.why:
             last = end - 1 if outcome.records else -1
-            why = tuple(Explained(r, base if outcome.records else -1, last) for r in outcome.why)
+            why = tuple(ExplainedRebalance(r, base if outcome.records else -1, last) for r in outcome.why)
         held = _Held(end, outcome.replies, outcome.effects, why, outcome.may_wait)
         if outcome.when_written and not self._held:  # Replies leave in their order.
             self._release_when_written(held)
@@ -337,7 +312,7 @@ class Coordinator:
     def _append(self, outcome: Outcome) -> int:
         if outcome.ending is not None:
             return self._journal.append_marker(outcome.ending, self._wall_clock_ms())
-        encode = self._speech.encode
+        encode = self._serde.encode
         pairs = [encode(r) for r in outcome.records]
         return self._journal.append_pairs(pairs, self._wall_clock_ms(), outcome.producer)
 
@@ -391,7 +366,7 @@ class Coordinator:
             if answer is not None:
                 answer.resolve(response)
         for explained in held.why:
-            self._tell(explained)
+            self._on_rebalance(explained)
 
     def _refuse(self, waiter: int, error: Errors) -> None:
         """A refusal is a reply too: it may rest on what is not durable yet."""
@@ -408,7 +383,7 @@ class Coordinator:
     async def _load(self) -> None:
         began = pause = self._loop.time()
         core = self._make_core()
-        read, replay, observe = self._speech.read, core.replay, self._observe
+        read, replay, observe = self._serde.read, core.replay, self._observe_batch
         count = 0
         try:
             for header, batch in self._journal.read_back():
@@ -459,8 +434,8 @@ class Coordinator:
         self._linger_no_more()
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
-            answer.resolve(self._lost)
-        self._stopped()
+            answer.resolve(self._unavailable)
+        self._on_stop()
 
     async def close(self) -> None:
         """Serve no more; what was appended is made durable, who waits is told NOT_COORDINATOR."""

@@ -1,29 +1,41 @@
-"""What a coordinator needs of its log, and how its shard's records stand in it.
+"""The ports of a coordinator: its log, its event loop and clock, its settings, and its observers.
 
-The log of a broker is `runtime.journal`; the simulator and tests have others.
+A `Coordinator` runs a shard and knows nothing of the process around it. `Ports` holds everything that it uses
+from there. The broker wires ports to its partitions and services; the simulator and the tests wire them to
+logs in memory and to virtual time.
+
+A shard's records reach the log through a `RecordSerde`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from konvene.codec.batches import BatchHeader, records
+from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
-from konvene.shard.contract import Ending, Producer
+from konvene.runtime.timers import Alarm, Clock
+from konvene.shard.contract import NO_ASSIGNORS, NO_FEATURES, Effect, Ending, Outcome, Producer, Rebalance
+from konvene.shard.image import NO_TOPICS, Topics
+
+T = TypeVar("T")
 
 Pair = tuple[bytes | None, bytes | None]
+"""Key and value of a record as bytes; a value of None is a tombstone."""
 
-Observe = Callable[[int, int, Any], None]
-"""Is shown each record of a batch that is loaded: offset, timestamp, and what it says."""
+RecordObserver = Callable[[int, int, Any], None]
+"""Called with each record of a batch that is being loaded: offset, timestamp in ms, decoded record."""
 
 
 class RecordTooLarge(Exception):
-    """An outcome that does not fit into one batch of its topic."""
+    """The records of an outcome exceed the largest batch that the topic accepts. Nothing was appended."""
 
 
 class AppendRefused(Exception):
-    """The log does not take what a producer's transaction would write. Nothing was written."""
+    """The log rejected a transactional batch or marker with `error`. Nothing was appended."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -31,48 +43,109 @@ class AppendRefused(Exception):
 
 
 class Journal(Protocol):
-    """The log of a coordinator's partition, as the runtime needs it."""
+    """The log of a coordinator's partition."""
 
     @property
-    def end_offset(self) -> int: ...
+    def end_offset(self) -> int:
+        """Offset of the next record to be appended."""
 
     @property
-    def synced_offset(self) -> int: ...
+    def synced_offset(self) -> int:
+        """Offset up to which (exclusive) the log is durable."""
 
     @property
     def online(self) -> bool:
-        """False once its directory had an I/O error: nothing can be made durable any more."""
+        """False after an I/O error of the log's directory: no append or sync can succeed any more."""
 
     def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
-        """Append one batch, of a producer's transaction if one is named; give the offset behind it.
+        """Append one batch and return its last offset + 1.
 
+        With `producer`, the batch belongs to that producer's transaction.
         Raises `RecordTooLarge`, `AppendRefused`, `OSError` or `LogOffline`."""
 
     def append_marker(self, ending: Ending, now_ms: int) -> int:
-        """Append a transaction marker; give the offset behind it. Raises as `append_pairs`."""
+        """Append a transaction marker and return its offset + 1. Raises as `append_pairs`."""
 
     def write(self) -> None:
-        """What was appended outlives this process from here on. Raises `OSError` or `LogOffline`."""
+        """Pass all buffered batches to the operating system, so that they survive this process.
+
+        Raises `OSError` or `LogOffline`."""
 
     async def sync(self) -> None:
         """Make everything appended so far durable."""
 
     def read_back(self) -> Iterable[tuple[BatchHeader, memoryview]]:
-        """All batches of the log."""
+        """Iterate over all batches of the log, from its start offset."""
 
 
 class RecordSerde(NamedTuple):
-    """How a shard's records stand in its log."""
+    """Encoder and decoder of a shard's records."""
 
     encode: Callable[[Any], Pair]
     read: Callable[[memoryview, BatchHeader], Iterable[tuple[int, int, Any]]]
-    """Offset, timestamp and record of what is in a batch; a record of an unknown type is passed over."""
+    """Decode a batch into (offset, timestamp in ms, record). Records of unknown types are skipped."""
+
+
+class EventLoop(Clock, Protocol):
+    """The part of an asyncio event loop that a coordinator uses."""
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Alarm: ...
+
+    def create_task(self, coro: Coroutine[Any, Any, T], /) -> asyncio.Task[T]: ...
+
+
+class ExplainedRebalance(NamedTuple):
+    """A rebalance and the offsets of the records that carried it out; both -1 where it wrote none."""
+
+    rebalance: Rebalance
+    base_offset: int
+    last_offset: int
+
+
+def _ignore(_: object) -> None:
+    """Default of observers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Everything that a coordinator uses of the process that it runs in.
+
+    Providers without parameters are called once per decision, so that a decision sees current settings.
+    Observers are called on the event loop and must not raise."""
+
+    journal: Journal
+    loop: EventLoop
+    wall_clock_ms: Callable[[], int]
+    config: Callable[[], Any]
+    """The settings of the broker (`BrokerConfig` or a mapping)."""
+    group_configs: Callable[[], GroupConfigs] | None = None
+    """The settings of each group; by default the broker's settings hold for all groups."""
+    topics: Callable[[], Topics] = lambda: NO_TOPICS
+    """The current image of the cluster's topics."""
+    features: Callable[[], Mapping[str, int]] = lambda: NO_FEATURES
+    """Finalized feature levels of the cluster."""
+    member_count: Callable[[], int] = lambda: 0
+    """Number of members in all groups of the broker."""
+    assignors: Mapping[str, Any] = field(default_factory=lambda: NO_ASSIGNORS)
+    """Server-side assignors of consumer and share groups by name."""
+    task_assignors: Mapping[str, Any] = field(default_factory=lambda: NO_ASSIGNORS)
+    """Task assignors of streams groups by name."""
+    perform: Callable[[Effect], None] = _ignore
+    """Performs an effect of a decision, once the decision is durable."""
+    on_rebalance: Callable[[ExplainedRebalance], None] = _ignore
+    """Receives each rebalance with its causes, once it is durable."""
+    on_outcome: Callable[[Outcome], None] = _ignore
+    """Receives each outcome as soon as it is replayed, before it is durable."""
+    on_stop: Callable[[], None] = lambda: None
+    """Called when the coordinator stops serving: it failed, is reloaded or is closed."""
+    observe_batch: Callable[[BatchHeader], RecordObserver | None] = _ignore
+    """Called with the header of each batch that is loaded; returns an observer of its records, or None."""
 
 
 def one_by_one(
     decode: Callable[[Any, Any], Any],
 ) -> Callable[[memoryview, BatchHeader], Iterator[tuple[int, int, Any]]]:
-    """A reader of batches that reads each record by its key and value; None is passed over."""
+    """Return a batch reader that passes each record's key and value to `decode` and skips None."""
 
     def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
         for entry in () if header.is_control else records(batch, header):

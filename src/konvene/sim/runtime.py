@@ -21,7 +21,8 @@ from konvene.groups.shard import GroupShard
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
 from konvene.records.transactional import InTransaction
-from konvene.runtime.coordinator import Call, Explained
+from konvene.runtime.coordinator import Call
+from konvene.runtime.ports import ExplainedRebalance, Ports
 from konvene.shard.contract import NO_ASSIGNORS, Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
@@ -119,7 +120,7 @@ class Shell:
         at_once: bool = True,
         load_ms: Callable[[], int] = lambda: 0,
         observe: Callable[[Event], None] = lambda event: None,
-        tell: Callable[[Explained], None] = lambda explained: None,
+        tell: Callable[[ExplainedRebalance], None] = lambda explained: None,
         perform: Callable[[Effect], None] = lambda effect: None,
     ) -> None:
         self.agenda = agenda
@@ -156,16 +157,18 @@ class Shell:
         self.coordinator = Ringing(
             "sim",
             lambda: cast("Any", _Watched(GroupShard(), self)),
-            cast("Any", self.journal),
             SPEECH,
-            config=config,
-            loop=cast("Any", self._loop),
-            wall_clock_ms=agenda.wall_clock_ms,
-            topics=topics,
-            assignors=OFFERED,
-            task_assignors=task_assignors,
-            perform=perform,
-            tell=tell,
+            Ports(
+                journal=cast("Any", self.journal),
+                config=config,
+                loop=cast("Any", self._loop),
+                wall_clock_ms=agenda.wall_clock_ms,
+                topics=topics,
+                assignors=OFFERED,
+                task_assignors=task_assignors,
+                perform=perform,
+                on_rebalance=tell,
+            ),
         )
         self.coordinator.rang = self.end_event
 

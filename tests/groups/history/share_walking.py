@@ -28,7 +28,8 @@ from konvene.messages.alter_share_group_offsets import (
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.records.audit import RebalanceValue
-from konvene.runtime.coordinator import Call, Explained
+from konvene.runtime.coordinator import Call
+from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import Agenda
@@ -56,7 +57,7 @@ class ShareWalk:
         interval_ms = self.random.choice(("0", "1000"))
         config, _ = BrokerConfig.load(overrides=[("group.share.assignment.interval.ms", interval_ms)])
         self.agenda = Agenda()
-        self.explained: list[Explained] = []
+        self.explained: list[ExplainedRebalance] = []
         self.pending: list[StateToInitialize] = []
         self.sizes = {"a": 2, "b": 3}
         self.made = 0

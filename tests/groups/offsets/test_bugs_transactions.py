@@ -34,6 +34,7 @@ from konvene.groups.classic.group import State
 from konvene.groups.shard import GroupShard
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.ports import Ports
 from konvene.shard.contract import Context, Ending, Producer
 
 NONE = Errors.NONE
@@ -185,9 +186,17 @@ class TransactionalJournal:
 
 async def serving(journal: TransactionalJournal) -> Coordinator:
     coordinator = Coordinator(
-        "test-0", GroupShard, journal, GROUP_SPEECH, config=lambda: CONFIG,
-        loop=asyncio.get_running_loop(), wall_clock_ms=lambda: 1000, topics=lambda: TOPICS,
-    )  # fmt: skip
+        "test-0",
+        GroupShard,
+        GROUP_SPEECH,
+        Ports(
+            journal=journal,
+            config=lambda: CONFIG,
+            loop=asyncio.get_running_loop(),
+            wall_clock_ms=lambda: 1000,
+            topics=lambda: TOPICS,
+        ),
+    )
     await coordinator.load()
     return coordinator
 

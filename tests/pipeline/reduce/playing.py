@@ -11,7 +11,7 @@ from tests.pipeline.reduce.reading import Rows, named
 
 from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.sweeps.simulated_log import audit_rows
-from konvene.runtime.coordinator import Explained
+from konvene.runtime.ports import ExplainedRebalance
 from konvene.sim.world.faults import Options
 from konvene.sim.world.world import MembershipListener, World
 
@@ -22,9 +22,9 @@ NO_FAULTS = ("failover", "deposed", "clock")
 
 class Ear(MembershipListener):
     def __init__(self) -> None:
-        self.told: list[Explained] = []
+        self.told: list[ExplainedRebalance] = []
 
-    def explained(self, explained: Explained) -> None:
+    def explained(self, explained: ExplainedRebalance) -> None:
         self.told.append(explained)
 
 

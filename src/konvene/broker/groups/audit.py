@@ -21,12 +21,12 @@ from konvene.groups.history import History, word
 from konvene.log.errors import LogError
 from konvene.records.audit import RebalanceKey, RebalanceValue, shortened
 from konvene.records.coordinator import AUDIT_RECORDS, Record, decode_record, encode_record
-from konvene.runtime.coordinator import Explained
+from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Rebalance
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.runtime.ports import Observe
+    from konvene.runtime.ports import RecordObserver
 
 log = logging.getLogger("konvene.rebalance")
 
@@ -45,7 +45,7 @@ class Audit:
         self._explained: dict[int, int] | None = None
         self._histories: dict[int, History] = {}
 
-    def tell(self, partition: int, explained: Explained) -> None:
+    def tell(self, partition: int, explained: ExplainedRebalance) -> None:
         """A group has moved: write its row and its line."""
         self._histories.pop(partition, None)  # Its coordinator serves: nothing of it is being loaded.
         group_id, story = explained.rebalance
@@ -80,7 +80,7 @@ class Audit:
 
     # --- after a crash, or where there was no audit ---
 
-    def observe(self, partition: int, header: batches.BatchHeader) -> Observe | None:
+    def observe(self, partition: int, header: batches.BatchHeader) -> RecordObserver | None:
         """A batch is being loaded. What is to be shown its records, if rows are to be derived from them."""
         is_told = self._broker.directory.clean and not self.is_new
         if is_told or not self._broker.config["konvene.audit.enable"]:

@@ -18,6 +18,7 @@ from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators
 from konvene.runtime.journal import Journal
+from konvene.runtime.ports import Ports
 from konvene.shard.contract import Effect, Outcome
 
 if TYPE_CHECKING:
@@ -85,21 +86,25 @@ class GroupCoordinators(Coordinators):
         return Coordinator(
             f"{OFFSETS_TOPIC}-{index}",
             GroupShard if broker.meter is None else broker.meter.make_shard,
-            self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
             GROUP_SPEECH,
-            config=lambda: broker.config,
-            loop=broker.loop,
-            wall_clock_ms=broker.wall_clock_ms,
-            topics=lambda: broker.topics,
-            group_configs=lambda: broker.group_configs,
-            assignors=broker.assignors,
-            task_assignors=broker.task_assignors,
-            perform=lambda effect: self._perform(index, effect),
-            tell=lambda explained: broker.audit.tell(index, explained),
-            observe=lambda header: broker.audit.observe(index, header),
-            members=lambda: self.members,
-            changed=self._changed,
-            stopped=broker.holding.release_all,
+            Ports(
+                journal=self.between(
+                    Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])
+                ),
+                config=lambda: broker.config,
+                loop=broker.loop,
+                wall_clock_ms=broker.wall_clock_ms,
+                topics=lambda: broker.topics,
+                group_configs=lambda: broker.group_configs,
+                assignors=broker.assignors,
+                task_assignors=broker.task_assignors,
+                perform=lambda effect: self._perform(index, effect),
+                on_rebalance=lambda explained: broker.audit.tell(index, explained),
+                observe_batch=lambda header: broker.audit.observe(index, header),
+                member_count=lambda: self.members,
+                on_outcome=self._changed,
+                on_stop=broker.holding.release_all,
+            ),
         )
 
     def _changed(self, outcome: Outcome) -> None:

@@ -30,7 +30,7 @@ from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.journal import Journal
-from konvene.runtime.ports import Pair, RecordSerde
+from konvene.runtime.ports import Pair, Ports, RecordSerde
 from konvene.shard.contract import Effect
 from konvene.share_state.pruning import CUT
 from konvene.share_state.requests import (
@@ -245,13 +245,17 @@ class ShareCoordinators(Coordinators):
         return Coordinator(
             f"{SHARE_STATE_TOPIC}-{index}",
             self._make_shard,
-            self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
             SHARE_STATE_SPEECH,
-            config=lambda: broker.config,
-            loop=broker.loop,
-            wall_clock_ms=broker.wall_clock_ms,
-            topics=lambda: broker.topics,
-            perform=lambda effect: self._perform(index, effect),
+            Ports(
+                journal=self.between(
+                    Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])
+                ),
+                config=lambda: broker.config,
+                loop=broker.loop,
+                wall_clock_ms=broker.wall_clock_ms,
+                topics=lambda: broker.topics,
+                perform=lambda effect: self._perform(index, effect),
+            ),
         )
 
     def _make_shard(self) -> ShareStateShard:

@@ -22,7 +22,7 @@ from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.journal import Journal
-from konvene.runtime.ports import RecordSerde, one_by_one
+from konvene.runtime.ports import Ports, RecordSerde, one_by_one
 from konvene.shard.contract import Effect, Ending
 from konvene.transactions.markers import FETCH_PRODUCER_ID, Markers, MarkersWritten, ProducerIdFetched
 from konvene.transactions.shard import TransactionShard
@@ -77,15 +77,19 @@ class TransactionCoordinators(Coordinators):
         return Coordinator(
             f"{TRANSACTION_TOPIC}-{index}",
             TransactionShard,
-            self.between(Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])),
             TRANSACTION_SPEECH,
-            config=lambda: broker.config,
-            loop=broker.loop,
-            wall_clock_ms=broker.wall_clock_ms,
-            topics=lambda: broker.topics,
-            features=lambda: broker.state.features,
-            perform=lambda effect: self._perform(index, epoch, effect),
-            stopped=lambda: self._stopped(index),
+            Ports(
+                journal=self.between(
+                    Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])
+                ),
+                config=lambda: broker.config,
+                loop=broker.loop,
+                wall_clock_ms=broker.wall_clock_ms,
+                topics=lambda: broker.topics,
+                features=lambda: broker.state.features,
+                perform=lambda effect: self._perform(index, epoch, effect),
+                on_stop=lambda: self._stopped(index),
+            ),
         )
 
     # --- ending ---

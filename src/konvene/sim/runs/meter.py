@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.runtime.coordinator import Explained
+from konvene.runtime.ports import ExplainedRebalance
 from konvene.sim.world.world import MembershipListener
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Meter(MembershipListener):
         self._idle: set[Member] = set()
         self._alive: set[Member] = set()
         self.missing = partitions
-        self.told: list[Explained] = []
+        self.told: list[ExplainedRebalance] = []
         """What the coordinator explained, from the very beginning."""
 
     def clock(self, now_ms: Callable[[], int]) -> None:
@@ -163,7 +163,7 @@ class Meter(MembershipListener):
         elif not timeline or timeline[-1][1] != self.missing:
             timeline.append((at_s, self.missing))
 
-    def explained(self, explained: Explained) -> None:
+    def explained(self, explained: ExplainedRebalance) -> None:
         self.told.append(explained)
         if self._began_ms < 0:
             return

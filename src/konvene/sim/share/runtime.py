@@ -15,6 +15,7 @@ from konvene.errors import Errors
 from konvene.records.coordinator import SHARE_STATE_RECORDS, decode_record
 from konvene.runtime.coordinator import Call
 from konvene.runtime.deferred import Deferred
+from konvene.runtime.ports import Ports
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.image import Topics
 from konvene.share_state.pruning import CUT
@@ -136,13 +137,15 @@ class StateShell:
         self.coordinator = Ringing(
             "share state",
             lambda: cast("Any", _Watched(ShareStateShard(self.updates), self)),
-            cast("Any", self.journal),
             SPEECH,
-            config=config,
-            loop=cast("Any", self._loop),
-            wall_clock_ms=agenda.wall_clock_ms,
-            topics=topics,
-            perform=self._cut,
+            Ports(
+                journal=cast("Any", self.journal),
+                config=config,
+                loop=cast("Any", self._loop),
+                wall_clock_ms=agenda.wall_clock_ms,
+                topics=topics,
+                perform=self._cut,
+            ),
         )
         self.coordinator.rang = self.end_event
 

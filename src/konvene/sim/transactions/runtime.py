@@ -14,7 +14,7 @@ from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
 from konvene.runtime.coordinator import Call
-from konvene.runtime.ports import RecordSerde
+from konvene.runtime.ports import Ports, RecordSerde
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topics
@@ -149,14 +149,16 @@ class TransactionShell:
         self.coordinator = Ringing(
             "transactions",
             lambda: cast("Any", _Watched(TransactionShard(), self)),
-            cast("Any", self.journal),
             SPEECH,
-            config=config,
-            loop=cast("Any", self._loop),
-            wall_clock_ms=agenda.wall_clock_ms,
-            topics=topics,
-            features=features,
-            perform=perform,
+            Ports(
+                journal=cast("Any", self.journal),
+                config=config,
+                loop=cast("Any", self._loop),
+                wall_clock_ms=agenda.wall_clock_ms,
+                topics=topics,
+                features=features,
+                perform=perform,
+            ),
         )
         self.coordinator.rang = self.end_event
 

@@ -19,7 +19,8 @@ from konvene.groups.consumer.work import given_up
 from konvene.groups.group_type import Group
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.classic.changelog_ends import EndsFound
-from konvene.runtime.coordinator import Call, Explained
+from konvene.runtime.coordinator import Call
+from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect, Rebalance
 from konvene.shard.image import Topics
 from konvene.sim.event_queue import Agenda
@@ -204,7 +205,7 @@ class Sandbox:
         self._check(event)
         self._watch(event)
 
-    def _tell(self, explained: Explained) -> None:
+    def _tell(self, explained: ExplainedRebalance) -> None:
         self.why.append(explained.rebalance)
         self.shell.end_event()
         self._stories.append(why_line(explained.rebalance))

@@ -30,7 +30,8 @@ from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from konvene.runtime.coordinator import Call, Explained
+from konvene.runtime.coordinator import Call
+from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import Agenda
@@ -109,7 +110,7 @@ class MembershipListener:
     def owned(self, member: Member, added: int, gone: int) -> None:
         """A member owns so many more and so many less than before."""
 
-    def explained(self, explained: Explained) -> None:
+    def explained(self, explained: ExplainedRebalance) -> None:
         """A rebalance came to its end."""
 
 
