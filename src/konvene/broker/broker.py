@@ -263,13 +263,8 @@ class Broker:
         internal = [n for n in wanted if n in INTERNAL_TOPICS]
         for name in internal:
             await self.create_internal(name)
-        await self._create(
-            [
-                CreatableTopic(name=n, num_partitions=-1, replication_factor=-1)
-                for n in wanted
-                if n not in internal
-            ]
-        )
+        others = [n for n in wanted if n not in internal]
+        await self._create([CreatableTopic(name=n, num_partitions=-1, replication_factor=-1) for n in others])
 
     async def create_internal(self, name: str) -> None:
         """Create a topic that the broker itself needs."""
