@@ -1,12 +1,14 @@
-"""Kafka's error codes: the one vocabulary in which every layer refuses."""
+"""Kafka's error codes, which of them are retriable, and the sentences that its responses carry with them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 
 class Errors(IntEnum):
-    """An error code as it stands on the wire."""
+    """An error code of Kafka's protocol (`org.apache.kafka.common.protocol.Errors`)."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -149,7 +151,7 @@ class Errors(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again."""
+        """Return True if a client may send the same request again."""
         return self in RETRIABLE
 
 
@@ -189,3 +191,26 @@ RETRIABLE = frozenset(
         Errors.SHARE_SESSION_LIMIT_REACHED,
     }
 )
+"""Errors after which a client may send the same request again."""
+
+MESSAGES: Final[Mapping[Errors, str]] = {
+    Errors.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
+    Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    Errors.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
+    Errors.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    Errors.NOT_COORDINATOR: "This is not the correct coordinator.",
+    Errors.INVALID_GROUP_ID: "The group id is invalid.",
+    Errors.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    Errors.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    Errors.UNSUPPORTED_VERSION: "The version of API is not supported.",
+    Errors.INVALID_REQUEST: (
+        "This most likely occurs because of a request being malformed by the client library or the message "
+        "was sent to an incompatible broker. See the broker logs for more details."
+    ),
+    Errors.KAFKA_STORAGE_ERROR: "Disk error when trying to access log file on the disk.",
+    Errors.NON_EMPTY_GROUP: "The group is not empty.",
+    Errors.FENCED_LEADER_EPOCH: "The leader epoch in the request is older than the epoch on the broker.",
+    Errors.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+    Errors.FENCED_STATE_EPOCH: "The coordinator rejected the request because the state epoch did not match.",
+}
+"""Kafka's default sentences, of the errors that are answered with one."""

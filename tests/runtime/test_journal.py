@@ -11,7 +11,7 @@ import pytest
 from tests.broker.running import running
 
 from konvene.broker.storage.partitions import Partition
-from konvene.cluster.names import OFFSETS_TOPIC
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.log.errors import LogOffline
 from konvene.runtime.journal import SMALL_BYTES, TOGETHER_BYTES, Journal
 from konvene.runtime.ports import RecordTooLarge

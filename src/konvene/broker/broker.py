@@ -37,13 +37,6 @@ from konvene.broker.transactions.hanging import end_hanging, has_open
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import FEATURES_CHANGED, SUPPORTED
-from konvene.cluster.names import (
-    CLUSTER_METADATA_TOPIC,
-    INTERNAL_TOPICS,
-    OFFSETS_TOPIC,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_TOPIC,
-)
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.cluster.topics import CREATE_PARTITIONS, DELETE_PARTITIONS
 from konvene.codec.uuid import Uuid
@@ -52,6 +45,13 @@ from konvene.configs.effective import topic_values
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.heartbeat_intervals import RESPONSIVE
+from konvene.internal_topics import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_TOPIC,
+)
 from konvene.log.config import LogConfig
 from konvene.log.directory import LogDirectory, TopicPartition
 from konvene.log.errors import DamagedLog, LogError

@@ -6,15 +6,6 @@ import re
 
 MAX_NAME_LENGTH = 249
 
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTION_TOPIC = "__transaction_state"
-SHARE_STATE_TOPIC = "__share_group_state"
-AUDIT_TOPIC = "__konvene_audit"
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC, AUDIT_TOPIC})
-"""Topics that belong to the broker: Kafka's three and ours. Clients read them and do not write them."""
-
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -12,7 +12,7 @@ from konvene.cluster.topics import (
     partition_records,
 )
 from konvene.codec.schema import Struct
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -62,9 +62,7 @@ def _plan(state: CatalogueState, wanted: CreatePartitionsTopic, node_id: int) ->
     """The topic as it is, if it may grow so."""
     topic = state.topics.get(wanted.name)
     if topic is None:
-        raise ClusterError(
-            Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-        )
+        raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])
     if wanted.count == topic.partitions:
         raise ClusterError(Errors.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
     if wanted.count < topic.partitions:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from konvene.cluster.names import CLUSTER_METADATA_TOPIC, collision_key, what_is_wrong
+from konvene.cluster.names import collision_key, what_is_wrong
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.configs import BrokerConfig, ConfigError
 from konvene.configs.alter import validate_topic
 from konvene.configs.describe import describe_topic
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
+from konvene.internal_topics import CLUSTER_METADATA_TOPIC
 from konvene.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -253,13 +254,11 @@ def _find(state: CatalogueState, wanted: DeleteTopicState) -> TopicState:
             raise ClusterError(Errors.INVALID_REQUEST, "You may not specify both topic name and topic id.")
         found = state.topics.get(wanted.name)
         if found is None:
-            raise ClusterError(
-                Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])
         return found
     if wanted.topic_id == ZERO_UUID:
         raise ClusterError(Errors.INVALID_REQUEST, "Neither topic name nor id were specified.")
     name = state.names.get(wanted.topic_id)
     if name is None:
-        raise ClusterError(Errors.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        raise ClusterError(Errors.UNKNOWN_TOPIC_ID, MESSAGES[Errors.UNKNOWN_TOPIC_ID])
     return state.topics[name]

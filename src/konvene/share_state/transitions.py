@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.share_state.combine import UNKNOWN_OFFSET, combine
 from konvene.share_state.requests import (
@@ -40,13 +40,6 @@ NEGATIVE_STATE_EPOCH = "The state epoch cannot be a negative number."
 WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
 BACKWARDS = "A state batch ends before it begins."
-
-MESSAGES = {
-    Errors.FENCED_LEADER_EPOCH: "The leader epoch in the request is older than the epoch on the broker.",
-    Errors.FENCED_STATE_EPOCH: "The coordinator rejected the request because the state epoch did not match.",
-    Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-}
-"""Kafka's own words for its errors."""
 
 Refused = tuple[Errors, str]
 

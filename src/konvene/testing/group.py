@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.client.consumer.protocol import read_assignment
-from konvene.cluster.names import AUDIT_TOPIC
 from konvene.codec import batches
 from konvene.codec.errors import CodecError
 from konvene.groups.consumer.group import ConsumerGroup, Member
@@ -24,6 +23,7 @@ from konvene.groups.streams.current_assignment import Role
 from konvene.groups.streams.group import Member as StreamsMember
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.topology import sources
+from konvene.internal_topics import AUDIT_TOPIC
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, decode_record
 from konvene.shard.contract import Context

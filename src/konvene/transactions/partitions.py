@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from konvene.codec.hashes import group_partition
 from konvene.errors import Errors
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 FIRST_BETWEEN_BROKERS = 4
 FIRST_THAT_KNOWS_FENCED = 2
-OFFSETS_TOPIC = "__consumer_offsets"
 
 TopicResults = tuple[AddPartitionsToTxnTopicResult, ...]
 

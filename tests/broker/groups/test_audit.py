@@ -11,7 +11,6 @@ import pytest
 from tests.broker.running import running
 
 from konvene.broker.broker import Broker
-from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec import batches
 from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.group import Member
@@ -22,6 +21,7 @@ from konvene.groups.consumer.log import (
     member_record,
     member_tombstones,
 )
+from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.streams_group_heartbeat import (

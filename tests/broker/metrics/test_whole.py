@@ -21,9 +21,9 @@ from konvene.broker.metrics.group_types import STABLE, begins, ends
 from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter
 from konvene.client import Admin, Cluster, Consumer, TopicPartition
-from konvene.cluster.names import AUDIT_TOPIC
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
+from konvene.internal_topics import AUDIT_TOPIC
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,

@@ -14,9 +14,9 @@ from tests.broker.storage.test_disk_faults import write as write_durably
 from konvene.broker.broker import Broker
 from konvene.broker.handlers import find_coordinator, metadata, produce
 from konvene.cli.app import konvene
-from konvene.cluster.names import OFFSETS_TOPIC
 from konvene.codec.batches import build_simple, records
 from konvene.errors import Errors
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.log.disk.memory import MemoryDisk
 from konvene.messages.find_coordinator import FindCoordinatorRequest
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse

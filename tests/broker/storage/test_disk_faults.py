@@ -26,10 +26,10 @@ from konvene.broker.handlers import (
     offset_fetch,
     produce,
 )
-from konvene.cluster.names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from konvene.codec import batches
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
+from konvene.internal_topics import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from konvene.log.directory import Identity, LogDirectory
 from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import LogError

@@ -26,12 +26,12 @@ from tests.groups.offsets.transacting import (
 from konvene.broker.broker import Broker
 from konvene.broker.groups.record_serde import GROUP_SPEECH
 from konvene.broker.handlers import create_topics
-from konvene.cluster.names import OFFSETS_TOPIC
 from konvene.codec import batches as rb
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import State
 from konvene.groups.shard import GroupShard
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.ports import Ports

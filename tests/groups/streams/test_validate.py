@@ -25,6 +25,7 @@ from konvene.groups.streams.validate import (
     named_topics,
     topology_after,
 )
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskIds, TaskOffset
 from konvene.shard.errors import GroupError
@@ -226,9 +227,9 @@ def test_the_errors_are_those_of_the_two_lists() -> None:
 # --- topics ----------------------------------------------------------------------------------------
 
 
-def test_the_brokers_topics_are_the_catalogues() -> None:
-    """Two cores know them, and neither may ask the other."""
-    assert expressions.INTERNAL_TOPICS == names.INTERNAL_TOPICS
+def test_a_topology_may_use_none_of_the_brokers_internal_topics() -> None:
+    own = {"__consumer_offsets", "__transaction_state", "__share_group_state", "__konvene_audit"}
+    assert expressions.INTERNAL_TOPICS == INTERNAL_TOPICS == own
 
 
 @given(

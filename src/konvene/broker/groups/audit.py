@@ -15,9 +15,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from konvene.cluster.names import AUDIT_TOPIC
 from konvene.codec import batches
 from konvene.groups.history import History, word
+from konvene.internal_topics import AUDIT_TOPIC
 from konvene.log.errors import LogError
 from konvene.records.audit import RebalanceKey, RebalanceValue, shortened
 from konvene.records.coordinator import AUDIT_RECORDS, Record, decode_record, encode_record

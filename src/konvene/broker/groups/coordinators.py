@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from konvene.broker.groups.background_work import GroupWork
 from konvene.broker.groups.internal_topic_warnings import TopicRemarks
 from konvene.broker.groups.record_serde import GROUP_SPEECH
-from konvene.cluster.names import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.heartbeat_intervals import RESPONSIVE, told_interval_ms
 from konvene.groups.shard import GroupShard
 from konvene.groups.share.work import TopicsGone
+from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.transaction_requests import ask
-from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.errors import Errors
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

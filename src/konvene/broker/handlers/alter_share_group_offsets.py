@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import WORDS, share_groups_are_on
+from konvene.broker.handlers.group_requests import share_groups_are_on
 from konvene.broker.handlers.share_group_limit import NO_ROOM, has_room
 from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -66,7 +66,7 @@ def _hidden(
                 AlterShareGroupOffsetsResponsePartition(
                     partition_index=p.partition_index,
                     error_code=Errors.TOPIC_AUTHORIZATION_FAILED,
-                    error_message=WORDS[Errors.TOPIC_AUTHORIZATION_FAILED],
+                    error_message=MESSAGES[Errors.TOPIC_AUTHORIZATION_FAILED],
                 )
                 for p in topic.partitions
             ),
@@ -78,4 +78,4 @@ def _hidden(
 
 
 def _refused(error: Errors, why: str | None = None) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(error_code=error, error_message=why or WORDS.get(error))
+    return AlterShareGroupOffsetsResponse(error_code=error, error_message=why or MESSAGES.get(error))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.storage.partitions import Refused
-from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.errors import Errors
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

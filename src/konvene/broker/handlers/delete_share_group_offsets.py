@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import WORDS, share_groups_are_on
+from konvene.broker.handlers.group_requests import share_groups_are_on
 from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
@@ -47,11 +47,13 @@ async def handle(
     if not hidden or answer.error_code:
         return answer
     told = tuple(
-        DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=HIDDEN, error_message=WORDS[HIDDEN])
+        DeleteShareGroupOffsetsResponseTopic(
+            topic_name=name, error_code=HIDDEN, error_message=MESSAGES[HIDDEN]
+        )
         for name in hidden
     )
     return answer.replace(responses=(*told, *answer.responses))
 
 
 def _refused(error: Errors) -> DeleteShareGroupOffsetsResponse:
-    return DeleteShareGroupOffsetsResponse(error_code=error, error_message=WORDS.get(error))
+    return DeleteShareGroupOffsetsResponse(error_code=error, error_message=MESSAGES.get(error))

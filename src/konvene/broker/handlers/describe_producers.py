@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.cluster.names import what_is_wrong
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
 
-NOT_HERE = "This server does not host this topic-partition."
-
 
 def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
     return DescribeProducersResponse(topics=tuple(_topic(broker, topic) for topic in request.topics))
@@ -31,7 +29,7 @@ def _topic(broker: Broker, asked: TopicRequest) -> TopicResponse:
     if why is not None:
         error = Errors.INVALID_TOPIC_EXCEPTION
     elif asked.name not in broker.topics.by_name:
-        error, why = Errors.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE
+        error, why = Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION]
     if error is not Errors.NONE:
         failed = tuple(
             PartitionResponse(partition_index=index, error_code=error, error_message=why)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.cluster.names import CLUSTER_METADATA_TOPIC
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
+from konvene.internal_topics import CLUSTER_METADATA_TOPIC
 from konvene.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -58,7 +58,7 @@ def _not_here(topic: TopicData) -> ResponseTopicData:
             ResponsePartitionData(
                 partition_index=p.partition_index,
                 error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION,
-                error_message="This server does not host this topic-partition.",
+                error_message=MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION],
             )
             for p in topic.partitions
         ),

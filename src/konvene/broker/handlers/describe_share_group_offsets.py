@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import WORDS, share_groups_are_on
+from konvene.broker.handlers.group_requests import share_groups_are_on
 from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
 from konvene.broker.shares import describe_in_flight
 from konvene.codec.uuid import ZERO_UUID
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.groups.share.work import InitializedPartitions
 from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -130,7 +130,7 @@ async def _partition(
     if partition is None:
         error = broker.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
         return DescribeShareGroupOffsetsResponsePartition(
-            partition_index=key.partition, error_code=error, error_message=WORDS.get(error)
+            partition_index=key.partition, error_code=error, error_message=MESSAGES.get(error)
         )
     left = partition.log.end_offset - known.start_offset - known.delivery_complete_count
     return told.replace(lag=left)
@@ -139,7 +139,7 @@ async def _partition(
 def _not_told(
     topic: DescribeShareGroupOffsetsRequestTopic, error: Errors
 ) -> DescribeShareGroupOffsetsResponseTopic:
-    message = WORDS.get(error)
+    message = MESSAGES.get(error)
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=topic.topic_name,
         topic_id=ZERO_UUID,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.authorized_operations import TOPIC_OPERATIONS
-from konvene.cluster.names import INTERNAL_TOPICS, what_is_wrong
+from konvene.cluster.names import what_is_wrong
 from konvene.errors import Errors
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -21,15 +21,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_KEYS = 4
 FIRST_VERSION_WITH_SHARE = 6
 
-MALFORMED = (
-    "This most likely occurs because of a request being malformed by the client library or the message was "
-    "sent to an incompatible broker. See the broker logs for more details."
-)
-MESSAGES = {
-    Errors.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    Errors.INVALID_REQUEST: MALFORMED,
-}
-"""Kafka's own words for its errors."""
+REFUSALS = (Errors.COORDINATOR_NOT_AVAILABLE, Errors.INVALID_REQUEST)
 
 JAVA_BLANKS = "".join(map(chr, range(33)))
 _ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
@@ -89,9 +81,9 @@ def _answer(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Find
     kind = _kind(broker, request.key_type, call)
     if call.api_version >= FIRST_VERSION_WITH_KEYS:
         # Of what goes wrong only a kind that is none is put into words.
-        why = MALFORMED if request.key_type not in (GROUP, TRANSACTION, SHARE) else ""
+        why = MESSAGES[Errors.INVALID_REQUEST] if request.key_type not in (GROUP, TRANSACTION, SHARE) else ""
         found = {
-            error: Coordinator(node_id=-1, port=-1, error_code=error, error_message=why) for error in MESSAGES
+            error: Coordinator(node_id=-1, port=-1, error_code=error, error_message=why) for error in REFUSALS
         }
         found[Errors.NONE] = Coordinator(node_id=broker.node_id, host=host, port=port)
         return FindCoordinatorResponse(

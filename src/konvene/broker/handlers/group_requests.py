@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from konvene.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from konvene.errors import Errors
@@ -32,22 +32,6 @@ def share_groups_are_on(broker: Broker) -> bool:
 
 def _is_on(broker: Broker, protocol: str, feature: str) -> bool:
     return protocol in broker.config["group.coordinator.rebalance.protocols"] and broker.level(feature) >= 1
-
-
-WORDS: Final[Mapping[Errors, str]] = {
-    Errors.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
-    Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-    Errors.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
-    Errors.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    Errors.NOT_COORDINATOR: "This is not the correct coordinator.",
-    Errors.INVALID_GROUP_ID: "The group id is invalid.",
-    Errors.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
-    Errors.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
-    Errors.UNSUPPORTED_VERSION: "The version of API is not supported.",
-    Errors.KAFKA_STORAGE_ERROR: "Disk error when trying to access log file on the disk.",
-    Errors.NON_EMPTY_GROUP: "The group is not empty.",
-}
-"""Kafka's words for errors where its answers have them."""
 
 
 def ask(

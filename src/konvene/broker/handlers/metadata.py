@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from konvene.cluster.names import INTERNAL_TOPICS, what_is_wrong
+from konvene.cluster.names import what_is_wrong
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from konvene.broker.storage.partitions import Partition, Refused, is_transactional, the_batch
 from konvene.broker.transactions import verification
 from konvene.broker.transactions.verification import Generation, Places, Writer
-from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.codec.batches import read_header
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.log.errors import LogError
 from konvene.messages.produce import (
     BatchIndexAndErrorMessage,

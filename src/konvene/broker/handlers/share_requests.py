@@ -9,7 +9,7 @@ from konvene.broker.handlers.group_requests import share_groups_are_on
 from konvene.broker.shares.share_partition import FINE, Told
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
 from konvene.delivery.sessions import Place
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import SharePartitionKey
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LONGEST_MEMBER_ID = 36
 FIRST_VERSION_WITH_RENEW = 2
 
-UNKNOWN: Told = (Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+UNKNOWN: Told = (Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])
 
 MOVED = frozenset((Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH))
 """With these a member is told who leads."""

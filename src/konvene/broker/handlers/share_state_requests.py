@@ -12,9 +12,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.broker.shares.state_coordinators import MESSAGES
 from konvene.codec.uuid import Uuid
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 MANY = 200
 """After so many others have their turn."""
-
-WORDS = MESSAGES | {Errors.NOT_COORDINATOR: "This is not the correct coordinator."}
-"""Kafka's own words for its errors."""
 
 Results = dict[Uuid, dict[int, Any]]
 
@@ -62,6 +58,6 @@ async def ask(
     for topic_id, index, answer in waiting:
         told = await answer
         if isinstance(told, Errors):
-            told = Failed(told, f"Unable to {verb}: {WORDS.get(told, told.name)}")
+            told = Failed(told, f"Unable to {verb}: {MESSAGES.get(told, told.name)}")
         results.setdefault(topic_id, {})[index] = told
     return results

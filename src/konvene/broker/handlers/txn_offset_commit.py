@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from konvene.broker.handlers.group_requests import ask
 from konvene.broker.transactions import verification
 from konvene.broker.transactions.verification import Generation, Places, Writer
-from konvene.cluster.names import OFFSETS_TOPIC
 from konvene.errors import Errors
 from konvene.groups.offsets.transactional import look_up
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from konvene.cluster.names import OFFSETS_TOPIC
 from konvene.errors import Errors
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.log.errors import LogError
 from konvene.messages.write_txn_markers import (
     WritableTxnMarker,

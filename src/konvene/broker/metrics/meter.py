@@ -21,9 +21,9 @@ from konvene.broker.metrics.group_types import KINDS, Moved, begins, counts_in_k
 from konvene.broker.metrics.instruments import Buckets, GroupLabels, Paced, Spans
 from konvene.broker.metrics.placement_costs import Costs
 from konvene.broker.metrics.share_state_shard import CountedShareStates
-from konvene.cluster.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from konvene.codec.schema import Struct
 from konvene.delivery.counts import Counts
+from konvene.internal_topics import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from konvene.records.audit import RebalanceValue
 from konvene.shard.causes import UNKNOWN
 

@@ -19,10 +19,10 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from konvene.cluster.names import SHARE_STATE_TOPIC
 from konvene.codec.batches import BatchHeader, records
 from konvene.codec.uuid import Uuid
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
+from konvene.internal_topics import SHARE_STATE_TOPIC
 from konvene.log.errors import LogError
 from konvene.records.coordinator import SHARE_STATE_RECORDS, Record, decode_record, encode_record
 from konvene.records.share_state import ShareSnapshotKey
@@ -75,13 +75,6 @@ ANSWERS: dict[type, type[Any]] = {
     Delete: Answer,
     ReadSummary: SummaryAnswer,
 }
-
-MESSAGES = {
-    Errors.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
-    Errors.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    Errors.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
-}
-"""Kafka's own words for its errors."""
 
 Request = Initialize | Read | Write | Delete | ReadSummary
 

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from konvene.broker.storage.archive import Archive
 from konvene.broker.storage.partitions import log_config
 from konvene.cluster.catalogue import Catalogue
-from konvene.cluster.names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from konvene.cluster.state import CatalogueState, ResourceType
 from konvene.codec.batches import records
 from konvene.codec.errors import CodecError
 from konvene.configs import BrokerConfig
 from konvene.configs.effective import topic_values
+from konvene.internal_topics import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from konvene.log.cleaner.cleaning import clean
 from konvene.log.cleaner.contract import Progress, Stats, Task
 from konvene.log.cleaner.segment_swap import begin, finish, give_up, remove_deleted, swap

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from konvene.cluster.names import INTERNAL_TOPICS
 from konvene.codec import batches
 from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader, TimestampType
 from konvene.codec.compression import Compression
 from konvene.codec.errors import CodecError
 from konvene.errors import Errors
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.log.config import LONG_MAX, LogConfig
 from konvene.log.errors import LogError
 from konvene.log.errors import Refused as RefusedByLog

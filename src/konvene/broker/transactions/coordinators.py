@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from konvene.cluster.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from konvene.errors import Errors
+from konvene.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from konvene.log.errors import LogError, Refused
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
 from konvene.runtime.coordinator import Call, Coordinator

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from konvene.cluster.names import OFFSETS_TOPIC
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.log.errors import LogError
 from konvene.log.producers import Producer
 from konvene.messages.end_txn import EndTxnRequest

@@ -22,6 +22,7 @@ import click
 
 from konvene.cli.options import Failure, fail, failure_of
 from konvene.cli.output import Progress, note
+from konvene.internal_topics import AUDIT_TOPIC
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Gold, Rebalance
@@ -40,7 +41,6 @@ SPARK_FROM_BYTES = 512 << 20
 """From here on `--engine auto` takes Spark: below, its start takes longer than the work."""
 PROCESSES_FROM_BYTES = 64 << 20
 """From here on all cores are used without Spark, too."""
-AUDIT_TOPIC = "__konvene_audit"
 _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5})*")
 
 

@@ -22,13 +22,11 @@ from konvene.codec.errors import CodecError
 from konvene.codec.hashes import group_partition
 from konvene.errors import Errors
 from konvene.groups.history import History, duration, sentences, word
+from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, decode_record
 
-__all__ = ["AUDIT_TOPIC", "Told", "document", "read_history", "table"]
-
-AUDIT_TOPIC = "__konvene_audit"
-OFFSETS_TOPIC = "__consumer_offsets"
+__all__ = ["Told", "document", "read_history", "table"]
 
 
 class Told(NamedTuple):

@@ -16,6 +16,13 @@ from konvene.codec.errors import CodecError
 from konvene.codec.json import to_json
 from konvene.codec.schema import Struct
 from konvene.codec.varint import read_unsigned_varint
+from konvene.internal_topics import (
+    AUDIT_TOPIC,
+    CLUSTER_METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_TOPIC,
+)
 from konvene.records import control
 from konvene.records.cluster_log import METADATA_RECORDS, decode_cluster_record
 from konvene.records.coordinator import (
@@ -32,10 +39,10 @@ __all__ = ["Decode", "batch_facts", "control_facts", "decoder_of", "record_facts
 Decode = Callable[[Record], dict[str, Any]]
 
 TABLES = {
-    "__consumer_offsets": GROUP_RECORDS,
-    "__share_group_state": SHARE_STATE_RECORDS,
-    "__transaction_state": TRANSACTION_RECORDS,
-    "__konvene_audit": AUDIT_RECORDS,
+    OFFSETS_TOPIC: GROUP_RECORDS,
+    SHARE_STATE_TOPIC: SHARE_STATE_RECORDS,
+    TRANSACTION_TOPIC: TRANSACTION_RECORDS,
+    AUDIT_TOPIC: AUDIT_RECORDS,
 }
 
 CONTROLS: dict[ControlType, type[Struct]] = {
@@ -96,7 +103,7 @@ def record_facts(
 
 def decoder_of(topic: str | None) -> Decode:
     """How the records of a topic are read: those of coordinators by their table, any other as text."""
-    if topic == "__cluster_metadata":
+    if topic == CLUSTER_METADATA_TOPIC:
         return _cluster_record
     table = TABLES.get(topic or "")
     return _plain_record if table is None else lambda record: _coordinator_record(record, table)

@@ -18,6 +18,7 @@ import click
 from konvene.cli.options import fail
 from konvene.cli.output import Progress, note
 from konvene.codec.errors import CodecError
+from konvene.internal_topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from konvene.groups.shard import GroupShard
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from konvene.log.inspect.dump import Folder
     from konvene.shard.contract import Context
 
-__all__ = ["OFFSETS", "Loaded", "context_of", "load"]
-
-OFFSETS = "__consumer_offsets"
+__all__ = ["Loaded", "context_of", "load"]
 
 
 class Loaded(NamedTuple):
@@ -57,9 +56,9 @@ def load(paths: Sequence[str], at_ms: int | None) -> Loaded:
     disk = ReadOnlyDisk()
     try:
         folders = _folders(disk, paths)
-        offsets = [folder for folder in folders if folder.topic in (OFFSETS, None)]
+        offsets = [folder for folder in folders if folder.topic in (OFFSETS_TOPIC, None)]
         if not offsets:
-            raise click.UsageError(f"There is no {OFFSETS} in {', '.join(paths)}.")
+            raise click.UsageError(f"There is no {OFFSETS_TOPIC} in {', '.join(paths)}.")
         return _loaded(_Reader(disk, offsets, at_ms), folders, offsets)
     except NotALog as error:
         raise click.UsageError(f"{error}.") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from konvene.configs.setting import BOOLEAN, INT, LIST, LONG, STRING, Setting
+from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 __all__ = ["KONVENE_ROWS"]
 
@@ -31,7 +32,7 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
             note="They are linked, or copied where files cannot be. While it cannot take them, the logs of "
             "these topics are neither cleaned nor shortened."),
     Setting("konvene.log.archive.topics", LIST,
-            ("__consumer_offsets", "__transaction_state", "__share_group_state", "__konvene_audit"),
+            (OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC, AUDIT_TOPIC),
             "The topics whose finished segments are handed over."),
 
     # Compaction

@@ -13,7 +13,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from konvene.codec.uuid import ZERO_UUID, Uuid
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.leave import share_group
@@ -44,8 +44,6 @@ from konvene.share_state.requests import Delete, Initialize, SharePartitionKey
 
 Groups = MutableMapping[str, Any]
 
-NO_TOPIC = "This server does not host this topic-partition."
-NOT_EMPTY = "The group is not empty."
 NOTHING_TO_DELETE = "There is no offset information to delete."
 
 
@@ -81,7 +79,7 @@ def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Conte
 def _to_alter(groups: Groups, group_id: str) -> ShareGroup:
     group = share_group(groups, group_id) if group_id in groups else ShareGroup(group_id)
     if not group.is_empty:
-        raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)
+        raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])
     return group
 
 
@@ -97,7 +95,9 @@ def _altered_topic(
             answers[index] = AlterShareGroupOffsetsResponsePartition(partition_index=index)
         else:
             answers[index] = AlterShareGroupOffsetsResponsePartition(
-                partition_index=index, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, error_message=NO_TOPIC
+                partition_index=index,
+                error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION,
+                error_message=MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION],
             )
     return AlterShareGroupOffsetsResponseTopic(
         topic_name=topic.topic_name,
@@ -114,7 +114,7 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
     try:
         group = share_group(groups, request.group_id)
         if not group.is_empty:
-            raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)
+            raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])
     except GroupError as refused:
         response = DeleteShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToDelete(response)),))
@@ -125,7 +125,7 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
         known = context.topics.by_name.get(name)
         state = group.state_topics
         if known is None:
-            refused_topics.append(_not_deleted(name, NO_TOPIC))
+            refused_topics.append(_not_deleted(name, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION]))
         elif known.id in state.initialized:
             going[known.id] = state.initialized[known.id]
         elif known.id in state.deleting:
@@ -153,7 +153,7 @@ def begin_deletion(groups: Groups, request: BeginDeletion, context: Context) -> 
     if not isinstance(group, ShareGroup):
         return Outcome((Reply(context.waiter, StateToDelete(request.group_id, ())),))
     if not group.is_empty:
-        raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)
+        raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])
     step = Decision(group, context)
     going = group.state_topics.partitions(group.group_id, context.topics)
     after = group.state_topics.whole_end(context.topics)

@@ -30,8 +30,8 @@ from typing import NamedTuple
 from konvene.errors import Errors
 from konvene.groups.modern.group import LEAVE_STATIC
 from konvene.groups.streams.topology.configure import KAFKA, KIP, Configured
-from konvene.groups.streams.topology.expressions import INTERNAL_TOPICS
 from konvene.groups.streams.topology.topology import Topology, check_sent
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskIds
 from konvene.shard.errors import GroupError

@@ -9,14 +9,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from konvene.internal_topics import AUDIT_TOPIC
 from konvene.pipeline.codec.typed import SilverTable
 from konvene.pipeline.tables import TABLES
 from konvene.records.audit import RebalanceKey
 from konvene.records.coordinator import AUDIT_RECORDS
 
-__all__ = ["AUDIT_TOPIC", "events"]
-
-AUDIT_TOPIC = "__konvene_audit"
+__all__ = ["events"]
 
 _KIND = AUDIT_RECORDS[RebalanceKey.__key__]
 _TABLE = SilverTable(AUDIT_TOPIC, _KIND)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Field, Struct
+from konvene.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from konvene.pipeline.codec import columns, commits, flat
 from konvene.pipeline.codec.batches import HEAD
 from konvene.pipeline.tables import TABLES
@@ -148,9 +149,9 @@ def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.Reco
 
 
 _LOGS = {
-    "__consumer_offsets": GROUP_RECORDS,
-    "__share_group_state": SHARE_STATE_RECORDS,
-    "__transaction_state": TRANSACTION_RECORDS,
+    OFFSETS_TOPIC: GROUP_RECORDS,
+    SHARE_STATE_TOPIC: SHARE_STATE_RECORDS,
+    TRANSACTION_TOPIC: TRANSACTION_RECORDS,
 }
 
 TYPED: dict[tuple[str, int], SilverTable] = {

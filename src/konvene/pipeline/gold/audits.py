@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from konvene.pipeline.codec.audit import AUDIT_TOPIC, events
+from konvene.pipeline.codec.audit import events
 from konvene.pipeline.codec.bronze import located
 from konvene.pipeline.sources.files import Partition
 
-__all__ = ["AUDIT_TOPIC", "audit_rows"]
+__all__ = ["audit_rows"]
 
 _ROWS = 1000
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from konvene.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from konvene.pipeline.engine import Engine
 from konvene.pipeline.gold.worker import GOLD_OF, RULES, Task, make
 from konvene.pipeline.ingest.ingest import Report, run_row
@@ -34,7 +35,6 @@ from konvene.pipeline.warehouse.warehouse import DataFile, Warehouse
 
 __all__ = ["build"]
 
-OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
 _OVERLAPS = "coordinator_record"
 
 
@@ -85,7 +85,11 @@ def build(
 def _tasks(warehouse: Warehouse) -> Iterator[Task]:
     """All that there is to make, and what of."""
     audits = _audits(warehouse)
-    logs = {file.of for file in warehouse.snapshot.files.values() if file.topic in (OFFSETS, SHARE_STATE)}
+    logs = {
+        file.of
+        for file in warehouse.snapshot.files.values()
+        if file.topic in (OFFSETS_TOPIC, SHARE_STATE_TOPIC)
+    }
     for of in sorted(logs):
         covered = Covered.from_json(warehouse.snapshot.ledger.get(f"log:{of}"))
         if not covered.spans:
@@ -96,7 +100,7 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
             return tuple(warehouse.files(table, of.topic, of.partition, cluster=of.cluster, family=family))
 
         home, spans = str(warehouse.path), tuple(covered.spans)
-        if of.topic == SHARE_STATE:
+        if of.topic == SHARE_STATE_TOPIC:
             read = {"share_snapshot": inputs("share_snapshot"), "share_update": inputs("share_update")}
             if any(read.values()):
                 ends = tuple(warehouse.files("log_end", cluster=of.cluster))

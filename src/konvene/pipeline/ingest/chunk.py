@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 
 from konvene.codec.batches import read_header
 from konvene.codec.errors import CodecError
+from konvene.internal_topics import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS, OFFSETS_TOPIC
 from konvene.pipeline.codec.bronze import Decoded, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
-from konvene.pipeline.gold.audits import AUDIT_TOPIC, audit_rows
+from konvene.pipeline.gold.audits import audit_rows
 from konvene.pipeline.ingest.offset_spans import WHOLE, Range, Span, spans_of
 from konvene.pipeline.ingest.splits import Split
 from konvene.pipeline.sources.files import Partition
@@ -35,12 +36,9 @@ from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse.parquet import VERSION, Sink
 from konvene.pipeline.warehouse.warehouse import DataFile, folder_of
 
-__all__ = ["COORDINATORS", "METADATA", "Chunk", "Done", "do"]
+__all__ = ["Chunk", "Done", "do"]
 
-OFFSETS = "__consumer_offsets"
-COORDINATORS = (OFFSETS, "__share_group_state", "__transaction_state")
-METADATA = "__cluster_metadata"
-_READ_WHOLE = (*COORDINATORS, METADATA, AUDIT_TOPIC)
+_READ_WHOLE = (*COORDINATOR_TOPICS, CLUSTER_METADATA_TOPIC, AUDIT_TOPIC)
 _COMMITS = pa.array([0, 1], pa.int16())
 _NAMES = {
     "offset_commit": names_in_commits,
@@ -95,7 +93,7 @@ def do(task: Chunk) -> Done:
         buf = None
     if buf is None:
         return Done(task.of, task.within, None, [], [])
-    if task.of.topic == METADATA:
+    if task.of.topic == CLUSTER_METADATA_TOPIC:
         return Done(task.of, task.within, _all(task.within), [], names_in_metadata(buf, task.of.cluster))
     if task.of.topic not in _READ_WHOLE:
         return _ends(task, buf)
@@ -180,7 +178,7 @@ class _Coordinator:
         if not self._asked("coordinator_record"):
             return
         schema = TABLES["coordinator_record"].schema
-        if self.task.of.topic != OFFSETS:
+        if self.task.of.topic != OFFSETS_TOPIC:
             self._sink("coordinator_record", schema).write(records)
             return
         commits = pc.fill_null(pc.is_in(records.column("key_type"), value_set=_COMMITS), False)

@@ -30,9 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from konvene import __version__
+from konvene.internal_topics import CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.engine import Engine
-from konvene.pipeline.ingest.chunk import COORDINATORS, METADATA, Chunk, do
+from konvene.pipeline.ingest.chunk import Chunk, do
 from konvene.pipeline.ingest.fingerprints import Source, agreeing, looks
 from konvene.pipeline.ingest.offset_spans import Covered, Range, Span, without
 from konvene.pipeline.ingest.splits import TASK_BYTES, Replaced, Split, cut, extent
@@ -165,7 +166,7 @@ class _Ingest:
             jobs += self._new(of, here)
             jobs += self._snapshots(of, copies)
         self._do(jobs)
-        self._fill([s for s in sources if s.of.topic in COORDINATORS])
+        self._fill([s for s in sources if s.of.topic in COORDINATOR_TOPICS])
         return self._commit(started_ms, asked)
 
     def take(self, parts: Sequence[Slice], paths: Sequence[str], cluster: str) -> Report:
@@ -245,7 +246,7 @@ class _Ingest:
         """The newest snapshot of the cluster's metadata: what its log was folded into."""
         newest = max((s for copy in copies for s in copy.snapshots), default=None)
         covered = self._covered(of)
-        if newest is None or of.topic != METADATA or Path(newest.path).name in covered.seen:
+        if newest is None or of.topic != CLUSTER_METADATA_TOPIC or Path(newest.path).name in covered.seen:
             return
         covered.seen = [Path(newest.path).name]
         self.state.changed.add(of)
@@ -378,7 +379,7 @@ class _Ingest:
     def _commit(self, started_ms: int, asked: dict[str, Any]) -> Report:
         state, removed = self.state, list[DataFile]()
         for of in sorted(state.changed):
-            if of.topic in COORDINATORS:
+            if of.topic in COORDINATOR_TOPICS:
                 self._replace("log_span", of, _span_rows(of, state.logs[of]), removed)
         for cluster in sorted({name.cluster for name in state.names}):
             self._names(cluster, removed)

@@ -17,19 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.internal_topics import AUDIT_TOPIC, COORDINATOR_TOPICS
 from konvene.pipeline.codec.bronze import Decoded, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
-from konvene.pipeline.gold.audits import AUDIT_TOPIC, audit_rows
+from konvene.pipeline.gold.audits import audit_rows
 from konvene.pipeline.ingest.splits import Replaced, Split
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.live import in_turn, read_range
 from konvene.pipeline.sources.plan import Slice, Wanted
 from konvene.pipeline.tables import TABLES
 
-__all__ = ["LOGS", "PARTS", "TABLES_OF_LOGS", "Reading", "fetched", "part_of", "reading"]
+__all__ = ["PARTS", "TABLES_OF_LOGS", "Reading", "fetched", "part_of", "reading"]
 
-LOGS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 """The logs whose records are `coordinator_record`."""
 
 _USERS = re.compile(r"(?!__).*")
@@ -144,9 +144,9 @@ PARTS = pa.schema(
 
 def _tables() -> Iterator[Reading]:
     bronze = TABLES["coordinator_record"].schema
-    yield Reading("log_part", PARTS, (*LOGS, AUDIT_TOPIC), _parts, everything=True)
-    yield Reading("coordinator_record", bronze, LOGS, _bronze)
-    yield Reading("quarantine", TABLES["quarantine"].schema, LOGS, _quarantine)
+    yield Reading("log_part", PARTS, (*COORDINATOR_TOPICS, AUDIT_TOPIC), _parts, everything=True)
+    yield Reading("coordinator_record", bronze, COORDINATOR_TOPICS, _bronze)
+    yield Reading("quarantine", TABLES["quarantine"].schema, COORDINATOR_TOPICS, _quarantine)
     yield Reading("audit_event", TABLES["audit_event"].schema, (AUDIT_TOPIC,), _audits)
     yield Reading("log_end", TABLES["log_end"].schema, (), _bronze)
     for (topic, kind), table in TYPED.items():

@@ -37,8 +37,8 @@ from konvene.client.net.settings import ClientSettings
 from konvene.codec.batches import BatchHeader
 from konvene.errors import Errors
 from konvene.pipeline.sources.spool import (
-    COORDINATOR_TOPICS,
     SEGMENT_BYTES,
+    SPOOLED_TOPICS,
     LogWentBack,
     Spool,
     SpoolError,
@@ -46,7 +46,7 @@ from konvene.pipeline.sources.spool import (
 )
 
 __all__ = [
-    "COORDINATOR_TOPICS", "Appended", "LiveReader", "LogWentBack", "SpoolError", "WrongCluster", "ends",
+    "SPOOLED_TOPICS", "Appended", "LiveReader", "LogWentBack", "SpoolError", "WrongCluster", "ends",
     "in_turn", "ranges", "read_range",
 ]  # fmt: skip
 
@@ -73,7 +73,7 @@ class LiveReader:
     """Reads a cluster's coordinator logs into a directory. One at a time has the directory."""
 
     def __init__(
-        self, bootstrap: str, directory: str | Path, *, topics: Sequence[str] = COORDINATOR_TOPICS,
+        self, bootstrap: str, directory: str | Path, *, topics: Sequence[str] = SPOOLED_TOPICS,
         settings: ClientSettings | None = None, segment_bytes: int = SEGMENT_BYTES, log_ends: bool = True,
         connect: Connect | None = None,
     ) -> None:  # fmt: skip

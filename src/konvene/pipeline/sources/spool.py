@@ -24,12 +24,13 @@ from konvene.client.net.cluster import TopicPartition
 from konvene.codec.batches import HEADER_SIZE, BatchHeader, check_sum, read_header
 from konvene.codec.errors import CodecError
 from konvene.codec.uuid import ZERO_UUID, Uuid
+from konvene.internal_topics import AUDIT_TOPIC, COORDINATOR_TOPICS
 from konvene.log.disk.files import Lock, RealDisk, replace
 from konvene.log.index import OffsetIndex
 
-__all__ = ["COORDINATOR_TOPICS", "LogWentBack", "Spool", "SpoolError", "WrongCluster"]
+__all__ = ["SPOOLED_TOPICS", "LogWentBack", "Spool", "SpoolError", "WrongCluster"]
 
-COORDINATOR_TOPICS = ("__consumer_offsets", "__share_group_state", "__transaction_state", "__konvene_audit")
+SPOOLED_TOPICS = (*COORDINATOR_TOPICS, AUDIT_TOPIC)
 """The logs that are read whole, where a cluster has them."""
 
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -53,7 +54,7 @@ class Spool:
     """Use as a context: `with Spool(path) as spool`. One process at a time has it."""
 
     def __init__(
-        self, directory: str | Path, *, topics: Collection[str] = COORDINATOR_TOPICS,
+        self, directory: str | Path, *, topics: Collection[str] = SPOOLED_TOPICS,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:  # fmt: skip
         self.directory = Path(directory)

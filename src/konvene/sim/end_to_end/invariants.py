@@ -24,6 +24,7 @@ from konvene.client.net.cluster import TopicPartition
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.shard import GroupShard
 from konvene.groups.share.group import ShareGroup
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.log.disk.memory import PowerCut
 from konvene.log.errors import LogError
 from konvene.share_state.requests import StateAnswer
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from konvene.sim.machine.loop import Host
 
 __all__ = ["PROMISES", "Promise", "Violation"]
-
-OFFSETS = "__consumer_offsets"
 
 
 class AcknowledgedRecordsStay(Promise):
@@ -244,7 +243,7 @@ class ShardIsItsLog(Promise):
                 continue
             shadow = self._shadows.get(index)
             if shadow is None:
-                shadow = self._shadows[index] = Shadow(disk, f"{DATA}/{OFFSETS}-{index}")
+                shadow = self._shadows[index] = Shadow(disk, f"{DATA}/{OFFSETS_TOPIC}-{index}")
             self._compare(index, live, shadow.catch_up())
 
     def _compare(self, index: int, live: GroupShard, shadow: GroupShard) -> None:

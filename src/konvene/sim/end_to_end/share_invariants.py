@@ -20,10 +20,10 @@ from konvene.broker.shares.share_partition import SharePartitionServer
 from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH
 from konvene.client.net.cluster import TopicPartition
 from konvene.client.share.consumer import ShareRecord
-from konvene.cluster.names import SHARE_STATE_TOPIC
 from konvene.codec.batches import read_end_marker, records
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import Acknowledged, Change, RecordState
+from konvene.internal_topics import SHARE_STATE_TOPIC
 from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
 from konvene.messages.share_fetch import ShareFetchRequest
 from konvene.runtime.journal import Journal

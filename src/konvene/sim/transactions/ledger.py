@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.messages.end_txn import EndTxnRequest
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.records.transactional import InTransaction
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from konvene.sim.transactions.runtime import Event
     from konvene.sim.world.world import World
 
-OFFSETS = "__consumer_offsets"
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -180,7 +180,7 @@ class Ledger:
                 self._is_over(before.producer_id, before.state, (topic, index))
 
     def _is_over(self, producer_id: int, state: TransactionState, place: Place) -> None:
-        if place[0] == OFFSETS:
+        if place[0] == OFFSETS_TOPIC:
             known = self._world.log.producers.by_id.get(producer_id)
             left = known is not None and known.transaction_start is not None
             shell = self._world.shell
@@ -203,9 +203,9 @@ class Ledger:
             request = event.request
             writer = request.transactional_id, batch.producer.producer_id, batch.producer.epoch
             was_open = _was_open(event)
-            self._may_write(writer, (OFFSETS, 0), was_open=was_open)
+            self._may_write(writer, (OFFSETS_TOPIC, 0), was_open=was_open)
             for record in batch.records:
-                self._is_not_over(record.record.committed.metadata, (OFFSETS, 0), was_open=was_open)
+                self._is_not_over(record.record.committed.metadata, (OFFSETS_TOPIC, 0), was_open=was_open)
         elif batch.ending is not None:
             self._ended(event, batch.ending)
 
@@ -222,9 +222,9 @@ class Ledger:
                     commit = record.record
                     found.setdefault((commit.group, commit.topic, commit.partition), commit.committed)
         if found:
-            self._is_decided(ending.producer_id, ending.committed, (OFFSETS, 0))
+            self._is_decided(ending.producer_id, ending.committed, (OFFSETS_TOPIC, 0))
         for key, committed in found.items():
-            self._came_of(committed.metadata, ending.committed, (OFFSETS, 0))
+            self._came_of(committed.metadata, ending.committed, (OFFSETS_TOPIC, 0))
             if ending.committed:
                 self._counts(event, key, committed.metadata, committed.offset)
 
@@ -265,7 +265,7 @@ class Ledger:
         ]
         for index, log in self._node.logs.items():
             left += [f"{p} in output-{index}" for p in sorted(log.producers.by_id) if log.open_of(p)]
-        left += [f"{p} in {OFFSETS}" for p in sorted(self._world.shell.core.pending.by_producer)]
+        left += [f"{p} in {OFFSETS_TOPIC}" for p in sorted(self._world.shell.core.pending.by_producer)]
         return left
 
 

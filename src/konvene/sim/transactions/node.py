@@ -17,6 +17,7 @@ from konvene.codec.batches import read_header
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.log.errors import Refused
 from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from konvene.messages.add_partitions_to_txn import (
@@ -40,7 +41,7 @@ from konvene.shard.image import Topic, Topics
 from konvene.sim.journal import Log, batch_of
 from konvene.sim.members.committer import Committer
 from konvene.sim.transactions.invariants import TransactionPromise, promises
-from konvene.sim.transactions.ledger import OFFSETS, Ledger, Place
+from konvene.sim.transactions.ledger import Ledger, Place
 from konvene.sim.transactions.logs import OutputLog
 from konvene.sim.transactions.runtime import Event, TransactionShell
 from konvene.sim.world import fault_actions
@@ -90,7 +91,7 @@ class Transactions:
         count: int = world.options["output.partitions"]
         self.topics = Topics(
             [Topic(OUTPUT, Uuid(OUTPUT.ljust(16, "-").encode()), count),
-             Topic(OFFSETS, Uuid(OFFSETS[:16].encode()), 1)]
+             Topic(OFFSETS_TOPIC, Uuid(OFFSETS_TOPIC[:16].encode()), 1)]
         )  # fmt: skip
         self.features = {"transaction.version": world.options["transaction.version"]}
         self.logs = {index: OutputLog() for index in range(count)}
@@ -291,7 +292,7 @@ class Transactions:
     def _commit(
         self, client: Process, request: TxnOffsetCommitRequest, version: int, answered: Answered
     ) -> None:
-        world, place = self.world, (OFFSETS, 0)
+        world, place = self.world, (OFFSETS_TOPIC, 0)
         writer = request.transactional_id, request.producer_id, request.producer_epoch
 
         asked_by = client.life, client.connection
@@ -374,7 +375,7 @@ class Carrier:
         if not self.is_wanted or place not in self.missing or attempt != self.tries[place]:
             return
         world = self.world
-        if place[0] == OFFSETS:
+        if place[0] == OFFSETS_TOPIC:
             shell = world.shell
             fault_actions.append_faults(world, shell)
             shell.ask(

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from konvene.broker.metrics.group_types import KINDS
 from konvene.broker.metrics.instruments import Buckets, Paced
-from konvene.cluster.names import SHARE_STATE_TOPIC
 from konvene.errors import Errors
+from konvene.internal_topics import SHARE_STATE_TOPIC
 from konvene.messages import API_KEYS
 from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import BEFORE

@@ -24,15 +24,11 @@ from dataclasses import dataclass
 
 from konvene.groups.consumer import regex
 from konvene.groups.streams.topology.topology import Topology
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.records.streams import CopartitionGroup, StreamsGroupTopologyValue, Subtopology
 from konvene.shard.image import Topics
 
 FIELD = "SourceTopicRegex"
-
-INTERNAL_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__konvene_audit"}
-)
-"""The broker's own topics, which no application may use. The catalogue has the same, and is another core."""
 
 Matches = Mapping[str, Collection[str]]
 """The topics that match, by expression."""

@@ -14,8 +14,8 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.streams.current_assignment import Role, Unit
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA, Configured, configure
-from konvene.groups.streams.topology.expressions import INTERNAL_TOPICS
 from konvene.groups.streams.topology.topology import Topology
+from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.shard.errors import GroupError
 from konvene.sim.invariants.streams.state import LEFT_FOR_A_WHILE, OWES, has, touched, units, was
 from konvene.sim.world.event import Event, Promise

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.groups.streams.group import StreamsGroup
+from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -44,7 +45,7 @@ ODD = (
     Topology(epoch=0, subtopologies=()),
     Topology(epoch=-1, subtopologies=(_READS,)),
     Topology(epoch=0, subtopologies=(_READS, _READS)),
-    Topology(epoch=0, subtopologies=(_READS.replace(source_topics=("__consumer_offsets",)),)),
+    Topology(epoch=0, subtopologies=(_READS.replace(source_topics=(OFFSETS_TOPIC,)),)),
     Topology(epoch=0, subtopologies=(_READS.replace(source_topics=(), source_topic_regex=("o.*",)),)),
     Topology(
         epoch=0,
