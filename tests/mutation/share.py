@@ -219,7 +219,7 @@ WHAT_ADMINISTRATORS_ASK = (
     Mutant(
         "offsets-are-altered-under-members", SHARE + "offsets.py", ("SH7",),
         "The offsets of a group that reads are altered, and its members go on where they were.",
-        "    if not group.is_empty:\n        raise GroupError(Errors.NON_EMPTY_GROUP, NOT_EMPTY)\n    return group\n",
+        "    if not group.is_empty:\n        raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])\n    return group\n",
         "    return group\n",
         level=7,
     ),
