@@ -1,11 +1,15 @@
-# Two commands for a newcomer: `make serve` and `make test`.
+# Two commands for a newcomer: `make serve` and `make test`. Each makes its virtual environment first.
 #
-#   make serve ARGS="--port 9092 --ephemeral"    a broker, in a virtual environment made on the way
-#   make test                                    linters, types, import contracts, all tests
-#   make sim                                     what the simulator runs for every change: 100 seeds a kind of group
-#   make soak SEEDS=0..99999                     as many seeds as you like, on from where it was
+#   make serve ARGS="--port 9092 --ephemeral"    a broker
+#   make test                                    linters, types, and the tests without Java, Spark and a browser
+#   make test-all                                all tests, as CI runs them
+#   make pytest TESTS=tests/groups               one part of the tests
+#   make sim                                     100 seeds of each kind of group
+#   make soak SEEDS=0..99999                     any number of seeds; continues where it stopped
 #   make bench                                   figures, beside those of Apache Kafka
-#   make mutants                                 which of many planted bugs the simulator finds
+#   make mutants                                 plants bugs one at a time; the simulator has to find them
+#   make docs                                    the generated pages under docs/reference
+#   make site                                    the documentation as a site, in site/
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,18 +18,22 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 TESTS ?= tests
 WORKERS ?= 3
+SELECT ?=
 GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams,streams-migration,share,transactional
 SEEDS ?= 0..
 
-.PHONY: serve test check pytest sim soak bench mutants docs clean
+.PHONY: serve test test-all check pytest sim soak bench mutants docs site clean
 
 serve: $(VENV)/.installed
 	$(BIN)/konvene serve $(ARGS)
 
-test: check pytest
+test: check
+	$(MAKE) pytest SELECT="not external"
+
+test-all: check pytest
 
 pytest: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=40 $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=40 -m "$(SELECT)" $(TESTS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -46,16 +54,20 @@ mutants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutation $(ARGS)
 
 docs: $(VENV)/.installed-dev
+	$(BIN)/python -m konvene.cli.reference docs/reference/cli.md
 	$(BIN)/python -m konvene.configs.reference docs/reference/configs.md
 	$(BIN)/python -m konvene.sim.reference docs/reference/simulator.md
 	$(BIN)/python -m konvene.broker.metrics.reference docs/reference/metrics.md
 	$(BIN)/python -m konvene.pipeline.reference docs/reference/tables.md
 
+site: $(VENV)/.installed-dev
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --quiet docs site
+
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "konvene needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (make PYTHON=... chooses another)")'
 	$(PYTHON) -m venv $(VENV)
 
-# Where google-re2 has no wheel, a broker is served without it: fewer regular expressions are understood.
+# Without a wheel of google-re2 the broker runs without it and understands fewer regular expressions.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --only-binary google-re2 --editable '.[re2,metrics]' || $(PIP) --editable '.[metrics]'
 	touch $@
@@ -65,4 +77,4 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	touch $(VENV)/.installed $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

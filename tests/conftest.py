@@ -129,6 +129,9 @@ A file that is missing here costs a little time and nothing else; `--durations` 
 OF_OTHERS = ("against/", "browser/", "docs/", "pipeline/spark/", "test_bench.py", "testing/")
 """Where tests watch programs that are not ours at work, and their time-outs, or what took how long."""
 
+EXTERNAL = ("against/", "browser/", "delivery/beside/", "log/cleaner/beside/", "pipeline/spark/")
+"""Folders whose tests need Java, a browser or Spark; `make test` leaves them to `make test-all`."""
+
 PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, name in enumerate(COMPUTE)}
 """Two that wait, then one that computes."""
 
@@ -147,8 +150,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     last = 2 * len(PLACES)
     items.sort(key=lambda item: PLACES.get(unit(item.path.relative_to(HERE).as_posix()), last))
     for item in items:
-        if item.path.relative_to(HERE).as_posix().startswith(OF_OTHERS):
+        file = item.path.relative_to(HERE).as_posix()
+        if file.startswith(OF_OTHERS):
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if file.startswith(EXTERNAL) or item.get_closest_marker("java"):
+            item.add_marker(pytest.mark.external)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

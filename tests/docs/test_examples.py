@@ -12,7 +12,7 @@ import pytest
 from tests.docs.pages import Block, blocks
 
 MARKED = [block for block in blocks() if block.mark]
-LONGEST_S = 30
+LONGEST_S = 300
 
 
 def run(command: list[str], address: str, folder: Path) -> str:

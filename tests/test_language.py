@@ -1,0 +1,56 @@
+"""Names and docstrings use the field's words (`docs/STYLE.md`): people words are for people, not for data."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+PEOPLE_WORDS = {
+    "told", "tells", "telling", "said", "says", "saying", "heard", "hears", "hearing", "asked", "gone",
+    "whoever", "whom", "nobody", "somebody", "everybody", "anybody", "farewell", "unsaid", "untold",
+}  # fmt: skip
+"""Words that stood for responses, requests, configs and members that left."""
+
+SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "bench").rglob("*.py")])
+
+
+def identifier_words(name: str) -> set[str]:
+    """Return the lower-case words of an identifier in snake_case or CamelCase."""
+    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def names(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each identifier of a module."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            yield token.start[0], token.string
+
+
+def docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each docstring: of modules, classes, functions, fields and constants."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            value = node.value.value
+            if isinstance(value, str):
+                yield node.lineno, value
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_and_docstrings_use_the_fields_words(path: Path) -> None:
+    """A people word in a name or a docstring is an error; the message names the line."""
+    text = path.read_text("utf-8")
+    found = [f"{line}: {name}" for line, name in names(text) if identifier_words(name) & PEOPLE_WORDS]
+    found += [
+        f"{line}: {' '.join(sorted(words))}"
+        for line, docstring in docstrings(text)
+        if (words := set(re.findall(r"[a-z]+", docstring.lower())) & PEOPLE_WORDS)
+    ]
+    assert not found, f"{path.relative_to(ROOT)}: {found}"
