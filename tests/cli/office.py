@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.cli.commands import Said, Serving, call
 
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster
 from konvene.client.net.settings import ClientSettings
 from konvene.client.streams.member import StreamsMember
@@ -66,7 +66,7 @@ class Office:
                         await each.ensure()
                     await asyncio.sleep(0.005)
             for each in members:
-                if leave and each.state is not State.LEFT:
+                if leave and each.state is not MemberState.LEFT:
                     await each.leave()
                 elif each._heartbeats is not None:
                     each._heartbeats.cancel()

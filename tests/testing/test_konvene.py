@@ -10,6 +10,7 @@ import pytest
 from tests.testing.wire import RawMember, committed, talk
 
 from konvene.client import Connection, KafkaError
+from konvene.client.membership.state_machine import MembershipSettings
 from konvene.client.streams.membership import StreamsMembership
 from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
 from konvene.errors import Errors
@@ -139,16 +140,18 @@ def test_a_streams_group_is_told_in_words(konvene: Konvene) -> None:
 
     async def work() -> None:
         ann, bob = (
-            StreamsMembership("g", each, topology, process_id=f"p-{each}", instance_id=f"i-{each}")
+            StreamsMembership(
+                "g", each, topology, MembershipSettings(instance_id=f"i-{each}"), process_id=f"p-{each}"
+            )
             for each in ("ann", "bob")
         )
         connection = await Connection.open("127.0.0.1", konvene.port, client_id="c")
 
         async def beat(member: StreamsMembership) -> None:
-            member.answered(await connection.send(member.request(0), 1), 0)
+            member.handle_response(await connection.send(member.request(0), 1), 0)
 
         def settle(member: StreamsMembership) -> None:
-            assert member.took(member.life, member.turn, member.target)
+            assert member.confirm_owned(member.incarnation, member.target_version, member.target)
 
         async with asyncio.timeout(20):
             while len(ann.target.active) < 3:  # Until the internal topic is there.

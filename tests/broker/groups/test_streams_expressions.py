@@ -15,7 +15,7 @@ from tests.cli.commands import Serving, call
 from konvene.broker.broker import Broker
 from konvene.client.admin.admin import Admin
 from konvene.client.errors import KafkaError
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.client.net.settings import ClientSettings
 from konvene.client.streams.member import StreamsMember
@@ -52,7 +52,7 @@ class Room:
             settings = StreamsMemberSettings(process_id=name, member_id=f"{name}-id")
             member = StreamsMember(cluster, "app", topology, settings=settings)
             yield member
-            if member.state is not State.FAILED:
+            if member.state is not MemberState.FATAL:
                 await member.leave()
 
     async def until(self, member: StreamsMember, done: Callable[[], bool]) -> None:
@@ -186,7 +186,7 @@ def test_an_expression_that_is_none_is_refused(tmp_path: Path) -> None:
             with pytest.raises(KafkaError) as refused:
                 await r.until(a, lambda: False)
             assert refused.value.code == Errors.INVALID_REGULAR_EXPRESSION
-            assert a.state is State.FAILED
+            assert a.state is MemberState.FATAL
 
     run(job)
 

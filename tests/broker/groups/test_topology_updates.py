@@ -13,7 +13,7 @@ from konvene.broker.handlers import streams_group_heartbeat
 from konvene.client.admin.admin import TOPIC
 from konvene.client.admin.group_state import GroupState
 from konvene.client.errors import StreamsInvalidTopologyEpoch, StreamsTopologyFenced
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.streams.member import StreamsMember
 from konvene.client.streams.membership import StatusCode
 from konvene.client.streams.settings import streams_settings
@@ -128,7 +128,7 @@ def test_what_is_refused_says_what_to_do(tmp_path: Path) -> None:
                 member = r.member(name, topology, **with_epoch(epoch))
                 with pytest.raises(error, match=words):
                     await r.until(lambda: False, member)
-                assert member.state is State.FAILED
+                assert member.state is MemberState.FATAL
             assert ann.statuses == ()
 
     asyncio.run(job())
@@ -143,10 +143,10 @@ def test_the_next_topology_is_authorised_as_the_first(tmp_path: Path) -> None:
         await client.topic("lines", 2)
         request = StreamsGroupHeartbeatRequest(
             group_id="app", member_id="m", rebalance_timeout_ms=60_000, process_id="p",
-            topology=WORDS.wire(), active_tasks=(), standby_tasks=(), warmup_tasks=(),
+            topology=WORDS.to_message(), active_tasks=(), standby_tasks=(), warmup_tasks=(),
         )  # fmt: skip
         assert (await client.ask(request, 1)).error_code == Errors.NONE
-        after = request.replace(member_id="n", topology=PAIRS._replace(epoch=1).wire())
+        after = request.replace(member_id="n", topology=PAIRS._replace(epoch=1).to_message())
         asked_about: list[str] = []
 
         async def epoch() -> int:

@@ -13,7 +13,7 @@ from konvene.cli.groups.pending_tasks import of_itself
 from konvene.cli.groups.progress import bar, copies_of, of_group, of_member
 from konvene.cli.groups.streams import DescribedStreams, document
 from konvene.client.admin.streams_groups import StreamsGroupDescription, StreamsMemberDescription
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.streams.membership import UNKNOWN_OFFSET
 from konvene.client.streams.tasks import InternalTopic, Subtopology, Task, Topology
 
@@ -161,7 +161,7 @@ def test_a_live_warm_up_is_shown_under_its_member(tmp_path: Path) -> None:
             ann.report({changelog: 40_000}, {changelog: 40_000})
             bob.report({changelog: 10_000}, {})
             is_told = not bob.membership.offsets or bob.membership._told is not None
-            return bob.assignment.warmup == {changelog} and bob.state is State.STABLE and is_told
+            return bob.assignment.warmup == {changelog} and bob.state is MemberState.STABLE and is_told
 
         office.run("w", topology, "ann", until=has_all)
         office.run("w", topology, "ann", "bob", until=warms_up)

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.commands import call, serving
 from tests.cli.office import LONG_S, SETTINGS, Office, has_all, words
 
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster
 from konvene.client.net.settings import ClientSettings
 from konvene.client.streams.member import StreamsMember
@@ -32,7 +32,7 @@ def working(office: Office) -> Office:
 
     def done(ann: StreamsMember) -> bool:
         ann.report({Task("1", 0): 7}, {Task("1", 0): 9, Task("1", 1): 4})
-        return has_all(ann) and ann.state is State.STABLE
+        return has_all(ann) and ann.state is MemberState.STABLE
 
     office.run(
         "work", words("work", "work-lines"), "ann", until=done,
@@ -191,10 +191,10 @@ def test_who_was_told_to_release_and_has_not_is_named_too(office: Office) -> Non
         async with asyncio.timeout(LONG_S):
             while not has_all(ann):
                 await ann.ensure()
-                await ann.hear(50)
+                await ann.wait_for_response(50)
             await bob.ensure()
             while not ann.rejoin:
-                await ann.hear(50)
+                await ann.wait_for_response(50)
         said = await asyncio.to_thread(office.groups, "describe", "slow", "--members", "--json")
         first, second = said.json[0]["members"]
         assert (first["member_id"], first["state"], len(first["to_release"])) == (

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.commands import serving
 from tests.cli.office import LONG_S, SETTINGS, Office, words
 
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster
 from konvene.client.net.settings import ClientSettings
 from konvene.client.streams.member import StreamsMember
@@ -44,7 +44,7 @@ class Story:
     async def until(self, holds: Callable[[], bool]) -> None:
         """All members work until something is so, and all have what they are to have."""
         async with asyncio.timeout(LONG_S):
-            while not (holds() and all(m.state is State.STABLE for m in self.members)):
+            while not (holds() and all(m.state is MemberState.STABLE for m in self.members)):
                 for each in self.members:
                     await each.ensure()
                 await asyncio.sleep(0.005)

@@ -12,12 +12,12 @@ import pytest
 from konvene.client.consumer.membership import (
     NO_CONSUMER_PROTOCOL,
     NO_REGEX,
-    Membership,
-    State,
-    Topics,
-    Units,
+    ConsumerMembership,
+    Subscription,
 )
 from konvene.client.errors import ConnectionLost, KafkaError, UnsupportedVersion
+from konvene.client.membership.state_machine import MembershipSettings, MemberState
+from konvene.client.membership.topic_partitions import Partitions
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages.consumer_group_heartbeat import (
@@ -28,18 +28,18 @@ from konvene.messages.consumer_group_heartbeat import (
 )
 
 T = Uuid(b"t" * 16)
-NAMES = Topics(("t",))
+NAMES = Subscription(("t",))
 
 
-def units(*partitions: int) -> Units:
+def units(*partitions: int) -> Partitions:
     return frozenset((T, p) for p in partitions)
 
 
 class Talk:
     """A member and its coordinator's lines, with the time; the interval it tells is 5000 ms."""
 
-    def __init__(self, topics: Topics = NAMES, **options: Any) -> None:
-        self.member = Membership("g", "m", topics, **options)
+    def __init__(self, topics: Subscription = NAMES, assignor: str | None = None, **options: Any) -> None:
+        self.member = ConsumerMembership("g", "m", topics, MembershipSettings(**options), assignor=assignor)
         self.now_ms = 0
         self.lines: list[str] = []
 
@@ -57,20 +57,22 @@ class Talk:
             assignment=None if unchanged else Assignment(topic_partitions=rows),
         )  # fmt: skip
         self.lines.append(f"      <- epoch {epoch}, {'unchanged' if unchanged else list(assigned)}")
-        self.member.answered(answer, self.now_ms)
+        self.member.handle_response(answer, self.now_ms)
 
     def refuse(self, error: Errors, message: str | None = None) -> None:
         self.lines.append(f"      <- {error.name}")
         answer = ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
-        self.member.answered(answer, self.now_ms)
+        self.member.handle_response(answer, self.now_ms)
 
     def lose_the_answer(self) -> None:
         self.lines.append("      <- nothing: the connection is lost")
-        self.member.failed(ConnectionLost("the broker went away"), self.now_ms)
+        self.member.handle_failure(ConnectionLost("the broker went away"), self.now_ms)
 
     def take(self, *partitions: int) -> None:
         """The caller gives up and takes over, and holds these then."""
-        assert self.member.took(self.member.life, self.member.turn, units(*partitions))
+        assert self.member.confirm_owned(
+            self.member.incarnation, self.member.target_version, units(*partitions)
+        )
         self.lines.append(f"      .. {self.member.state.value}, holds {list(partitions)}")
 
     def state(self) -> None:
@@ -83,7 +85,7 @@ class Talk:
         self.take(*partitions)
         self.beat()
         self.answer(1, unchanged=True)
-        assert self.member.state is State.STABLE
+        assert self.member.state is MemberState.STABLE
         self.lines.clear()
 
 
@@ -123,7 +125,7 @@ def test_a_member_joins_takes_over_acknowledges_and_then_says_no_more_than_that_
         "      <- epoch 2, unchanged",
         " 5000 -> epoch 2",
     ]
-    assert repr(talk.member) == "<Membership m of g: stable, epoch 2, 2 of 2 partitions>"
+    assert repr(talk.member) == "<ConsumerMembership m of g: stable, epoch 2, 2 of 2 partitions>"
 
 
 def test_what_is_revoked_is_acknowledged_at_once_and_what_was_not_given_up_is_not() -> None:
@@ -158,10 +160,10 @@ def test_a_target_that_changes_while_it_is_reconciled_is_reconciled_next() -> No
     talk.settle(0)
     talk.beat()
     talk.answer(2, 0, 1)
-    turn = talk.member.turn
+    turn = talk.member.target_version
     talk.beat()
     talk.answer(3, 0)
-    assert talk.member.took(talk.member.life, turn, units(0, 1))
+    assert talk.member.confirm_owned(talk.member.incarnation, turn, units(0, 1))
     talk.state()
     talk.beat()
     talk.state()
@@ -265,9 +267,9 @@ def test_a_member_that_was_thrown_out_lets_go_and_joins_anew_under_its_id(error:
     talk.settle(0)
     talk.beat()
     talk.refuse(error)
-    assert (talk.member.state, talk.member.epoch, talk.member.due_ms) == (State.LOST, 0, None)
+    assert (talk.member.state, talk.member.epoch, talk.member.due_ms) == (MemberState.FENCED, 0, None)
     talk.now_ms = 7_000
-    talk.member.released(talk.now_ms)
+    talk.member.rejoin_fenced(talk.now_ms)
     talk.beat()
     talk.answer(9, 0)
     talk.state()
@@ -283,28 +285,28 @@ def test_what_was_taken_over_for_an_earlier_life_counts_no_more() -> None:
     talk.settle(0)
     talk.beat()
     talk.answer(2, 0, 1)
-    life, turn = talk.member.life, talk.member.turn
+    life, turn = talk.member.incarnation, talk.member.target_version
     talk.beat()
     talk.refuse(Errors.FENCED_MEMBER_EPOCH)
-    assert not talk.member.took(life, turn, units(0, 1))
-    talk.member.released(talk.now_ms)
+    assert not talk.member.confirm_owned(life, turn, units(0, 1))
+    talk.member.rejoin_fenced(talk.now_ms)
     talk.beat()
     talk.answer(3, 0, 1)
-    assert not talk.member.took(life, turn, units(0, 1))
-    assert (talk.member.state, talk.member.held) == (State.RECONCILING, frozenset())
+    assert not talk.member.confirm_owned(life, turn, units(0, 1))
+    assert (talk.member.state, talk.member.owned) == (MemberState.RECONCILING, frozenset())
 
 
 def test_a_subscription_that_changes_is_told_at_once_and_alone() -> None:
     talk = Talk()
     talk.settle(0)
     talk.now_ms = 1_000
-    talk.member.subscribe(Topics(("t", "u")))
+    talk.member.subscribe(Subscription(("t", "u")))
     talk.beat()
     talk.answer(2, 0)
-    talk.member.subscribe(Topics(regex="x.*"))
+    talk.member.subscribe(Subscription(regex="x.*"))
     talk.beat()
     talk.answer(3)
-    talk.member.subscribe(Topics(("t",)))
+    talk.member.subscribe(Subscription(("t",)))
     talk.beat()
     talk.answer(4, 0)
     talk.beat()
@@ -320,7 +322,7 @@ def test_a_subscription_that_changes_while_a_heartbeat_is_under_way_waits_for_it
     talk = Talk()
     talk.settle(0)
     talk.beat()
-    talk.member.subscribe(Topics(("u",)))
+    talk.member.subscribe(Subscription(("u",)))
     assert talk.member.due_ms is None
     talk.answer(1, unchanged=True)
     talk.beat()
@@ -328,7 +330,7 @@ def test_a_subscription_that_changes_while_a_heartbeat_is_under_way_waits_for_it
 
 
 def test_an_expression_that_was_taken_back_is_taken_back_again_where_that_was_lost() -> None:
-    talk = Talk(Topics(regex="x.*"))
+    talk = Talk(Subscription(regex="x.*"))
     talk.settle(0)
     talk.member.subscribe(NAMES)
     talk.beat()
@@ -341,7 +343,7 @@ def test_an_expression_that_was_taken_back_is_taken_back_again_where_that_was_lo
 
 
 def test_an_instance_that_is_not_released_is_asked_for_again_but_not_for_ever() -> None:
-    talk = Talk(instance_id="i", unreleased_ms=250)
+    talk = Talk(instance_id="i", unreleased_timeout_ms=250)
     talk.beat()
     talk.refuse(Errors.UNRELEASED_INSTANCE_ID)
     talk.beat()
@@ -353,7 +355,7 @@ def test_an_instance_that_is_not_released_is_asked_for_again_but_not_for_ever() 
         "      <- UNRELEASED_INSTANCE_ID",
         "      <- UNRELEASED_INSTANCE_ID",
         "      <- UNRELEASED_INSTANCE_ID",
-        "      .. failed",
+        "      .. fatal",
     ]
     assert talk.now_ms == 300
     assert str(talk.member.error).endswith("Static member m with instance id i cannot join.")
@@ -366,7 +368,7 @@ def test_members_leave_with_minus_one_and_static_ones_with_minus_two() -> None:
         talk.member.leave(talk.now_ms)
         talk.beat()
         assert talk.lines == [line]
-        assert (talk.member.state, talk.member.due_ms) == (State.LEFT, None)
+        assert (talk.member.state, talk.member.due_ms) == (MemberState.LEFT, None)
 
 
 def test_who_leaves_while_a_heartbeat_is_under_way_does_not_wait_for_it() -> None:
@@ -387,7 +389,7 @@ def test_who_was_never_there_or_is_there_no_more_leaves_without_a_word() -> None
     lost.beat()
     lost.refuse(Errors.UNKNOWN_MEMBER_ID)
     lost.member.leave(0)
-    assert [(t.member.state, t.member.due_ms) for t in (never, lost)] == [(State.LEFT, None)] * 2
+    assert [(t.member.state, t.member.due_ms) for t in (never, lost)] == [(MemberState.LEFT, None)] * 2
 
 
 @pytest.mark.parametrize(
@@ -409,7 +411,7 @@ def test_what_nothing_can_mend_is_told_in_the_words_of_kafka(error: Errors, word
     talk.settle(0)
     talk.beat()
     talk.refuse(error, words)
-    assert (talk.member.state, talk.member.due_ms, talk.member.epoch) == (State.FAILED, None, 0)
+    assert (talk.member.state, talk.member.due_ms, talk.member.epoch) == (MemberState.FATAL, None, 0)
     assert isinstance(talk.member.error, KafkaError)
     assert (talk.member.error.code, talk.member.error.message) == (error, said)
 
@@ -419,13 +421,13 @@ def test_a_topic_that_may_not_be_described_is_told_and_the_member_goes_on() -> N
     talk.settle(0)
     talk.beat()
     talk.refuse(Errors.TOPIC_AUTHORIZATION_FAILED)
-    assert talk.member.complaint is not None
-    assert (talk.member.state, talk.member.due_ms) == (State.STABLE, 5_100)
+    assert talk.member.nonfatal_error is not None
+    assert (talk.member.state, talk.member.due_ms) == (MemberState.STABLE, 5_100)
 
 
 def test_an_expression_that_a_broker_cannot_be_told_is_refused_with_the_words_of_kafka() -> None:
-    regex = Membership("g", "m", Topics(regex="x"))
+    regex = ConsumerMembership("g", "m", Subscription(regex="x"))
     with pytest.raises(UnsupportedVersion) as raised:
         regex.request(0, version=0)
-    regex.failed(raised.value, 0)
-    assert (str(regex.error), regex.state) == (NO_REGEX, State.FAILED)
+    regex.handle_failure(raised.value, 0)
+    assert (str(regex.error), regex.state) == (NO_REGEX, MemberState.FATAL)

@@ -131,7 +131,7 @@ def test_what_a_member_held_that_vanished_goes_to_the_others(tmp_path: Path) -> 
         await room.admin.alter_configs(GROUP_CONFIG, "g", {"consumer.session.timeout.ms": "1000"})
         assert isinstance(ann.member, ConsumerMember)
         for _ in range(2):  # From its next heartbeat on that counts, and one may have been under way.
-            assert await ann.member.hear(LONG_S * 1000)
+            assert await ann.member.wait_for_response(LONG_S * 1000)
         await room.vanish(ann)
         await room.until_shared(bob, each=4)
 

@@ -11,9 +11,10 @@ from tests.client.scripted import HANG_UP, ScriptedBroker
 
 from konvene.client.consumer.classic_member import MemberSettings
 from konvene.client.consumer.consumer import Consumer
-from konvene.client.consumer.membership import NO_CONSUMER_PROTOCOL, State
+from konvene.client.consumer.membership import NO_CONSUMER_PROTOCOL
 from konvene.client.consumer.modern_member import ConsumerMember
 from konvene.client.errors import ClientError, KafkaError, Misconfigured, UnsupportedVersion
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.client.net.settings import ClientSettings
 from konvene.errors import Errors
@@ -122,7 +123,7 @@ def test_a_member_joins_reconciles_and_leaves() -> None:
         await until(lambda: member.assignment == (T0, T1), member)
         assert (member.epoch, member.topics, member.rejoin) == (2, ("t",), False)
         await member.leave("done for today")
-        assert (member.state, member.assignment) == (State.LEFT, ())
+        assert (member.state, member.assignment) == (MemberState.LEFT, ())
         await member.leave()
         with pytest.raises(ClientError, match="has left"):
             await member.ensure()
@@ -140,7 +141,7 @@ def test_partitions_change_hands_only_when_the_caller_comes_by_and_then_it_is_sa
         await until(lambda: member.assignment == (T0, T1), member)
         async with asyncio.timeout(10):
             while not member.rejoin:
-                await member.hear(100)
+                await member.wait_for_response(100)
         assert member.assignment == (T0, T1)
         await member.ensure()
         assert member.assignment == (T0,)
@@ -166,9 +167,9 @@ def test_of_two_targets_the_later_one_counts_also_if_it_comes_while_something_is
         await until(lambda: member.assignment == (T0, T1), member)
 
         async def hears_of_another(partitions: tuple[TopicPartition, ...]) -> None:
-            turn = member.membership.turn
-            while member.membership.turn == turn:
-                assert await member.hear(5_000)
+            turn = member.membership.target_version
+            while member.membership.target_version == turn:
+                assert await member.wait_for_response(5_000)
             slow.append(" ".join(map(str, partitions)))
 
         given_up, member.on_revoked = member.on_revoked, hears_of_another
@@ -419,8 +420,8 @@ def test_who_is_not_in_the_group_commits_nothing() -> None:
     async def job(consumer: Consumer) -> None:
         member = consumer.member
         assert isinstance(member, ConsumerMember)
-        while member.state is not State.LOST:
-            await member.hear(100)
+        while member.state is not MemberState.FENCED:
+            await member.wait_for_response(100)
         with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
             await consumer.commit({T0: 5})
 

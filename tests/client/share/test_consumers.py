@@ -362,10 +362,10 @@ async def test_a_member_that_was_forgotten_comes_back(tmp_path: Path) -> None:
             return not (await r.admin.describe_share_group("g")).members
 
         await until(forgotten)
-        consumer.member._heartbeats = asyncio.ensure_future(consumer.member._keep_alive())
+        consumer.member._heartbeats = asyncio.ensure_future(consumer.member._send_heartbeats())
         consumer.acknowledge(record)
         assert said(await some(consumer)) == [("one", 2)]
-        assert consumer.member.lives == 1
+        assert consumer.member.times_fenced == 1
 
 
 @whole

@@ -71,7 +71,7 @@ class Talk:
         answer = share_fetch.ShareFetchResponse(
             error_code=error, responses=topics, acquisition_lock_timeout_ms=30_000
         )
-        self.machine.answered(node, answer, self.now_ms)
+        self.machine.handle_response(node, answer, self.now_ms)
 
     def reply(self, errors: dict[Unit, int] | None = None, *, node: int = 1, error: int = 0) -> None:
         """To an acknowledgement alone."""
@@ -83,7 +83,7 @@ class Talk:
             for unit, code in (errors or {}).items()
         )
         answer = share_acknowledge.ShareAcknowledgeResponse(error_code=error, responses=topics)
-        self.machine.answered(node, answer, self.now_ms)
+        self.machine.handle_response(node, answer, self.now_ms)
 
     def take(self) -> list[str]:
         return [f"{d.unit[1]}:{d.record.offset} x{d.delivery_count}" for d in self.machine.take()]
@@ -329,7 +329,7 @@ def test_a_broker_that_is_lost_is_asked_again_after_a_pause_and_the_leader_looke
     talk.open(0, 1)
     acks = talk.decide(o0=ACCEPT)
     talk.ask()
-    talk.machine.failed(1, ConnectionLost("gone"), talk.now_ms)
+    talk.machine.handle_failure(1, ConnectionLost("gone"), talk.now_ms)
     assert isinstance(acks[0].error, ConnectionLost)
     assert talk.machine.outdated == {P0}
     late = talk.decide(o1=ACCEPT)
@@ -385,7 +385,7 @@ def test_it_closes_when_a_fetch_that_is_under_way_is_answered() -> None:
     talk.bring(brought(P0, batch(0, 1), (0, 1, 1)))
     assert talk.take() == []
     talk.ask()
-    talk.machine.failed(1, ConnectionLost("gone"), talk.now_ms)
+    talk.machine.handle_failure(1, ConnectionLost("gone"), talk.now_ms)
     assert talk.machine.is_closed
     assert talk.lines == ["1 -> F epoch 0 1-0", "1 -> A epoch -1"]
 
@@ -395,7 +395,7 @@ def test_one_that_was_thrown_out_has_nothing_and_begins_anew() -> None:
     talk.open(0, 1)
     acks = talk.decide(o0=ACCEPT)
     talk.ask()
-    talk.machine.lost(KafkaError(Errors.UNKNOWN_MEMBER_ID))
+    talk.machine.member_lost(KafkaError(Errors.UNKNOWN_MEMBER_ID))
     assert outcome(acks) == ["UNKNOWN_MEMBER_ID"]
     talk.bring(brought(P0, batch(2, 3), (2, 3, 1)))
     assert talk.take() == []

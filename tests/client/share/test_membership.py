@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from konvene.client.errors import ConnectionLost, KafkaError, Misconfigured
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MembershipSettings, MemberState
 from konvene.client.share.membership import NOT_ENABLED, ShareMembership
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -35,7 +35,7 @@ class Talk:
     """A member and its coordinator's lines, with the time; the interval is 5 s."""
 
     def __init__(self, rack: str | None = None) -> None:
-        self.member = ShareMembership("g", "m", ["t", "s", "t"], rack_id=rack)
+        self.member = ShareMembership("g", "m", ["t", "s", "t"], MembershipSettings(rack_id=rack))
         self.now_ms = 0
         self.lines: list[str] = []
 
@@ -52,16 +52,16 @@ class Talk:
             assignment=Assignment(topic_partitions=rows) if assigned else None,
         )  # fmt: skip
         self.lines.append(f"      <- epoch {epoch}, {list(given) if assigned else 'unchanged'}")
-        self.member.answered(answer, self.now_ms)
+        self.member.handle_response(answer, self.now_ms)
 
     def refuse(self, error: Errors) -> None:
         self.lines.append(f"      <- {error.name}")
-        self.member.answered(ShareGroupHeartbeatResponse(error_code=error), self.now_ms)
+        self.member.handle_response(ShareGroupHeartbeatResponse(error_code=error), self.now_ms)
 
     def take(self) -> None:
         m = self.member
-        assert m.took(m.life, m.turn, m.target)
-        self.lines.append(f"      .. {m.state.value}, has {sorted(p for _, p in m.held)}")
+        assert m.confirm_owned(m.incarnation, m.target_version, m.target)
+        self.lines.append(f"      .. {m.state.value}, has {sorted(p for _, p in m.owned)}")
 
 
 def test_it_joins_with_its_topics_and_says_nothing_of_what_it_has() -> None:
@@ -102,7 +102,7 @@ def test_after_a_lost_answer_it_says_again_what_it_reads() -> None:
     talk.answer(1, 0)
     talk.take()
     talk.beat()
-    talk.member.failed(ConnectionLost("the broker went away"), talk.now_ms)
+    talk.member.handle_failure(ConnectionLost("the broker went away"), talk.now_ms)
     talk.beat()
     assert talk.lines[3:] == [" 5000 -> epoch 1", " 5100 -> epoch 1, rack east, topics s,t"]
 
@@ -115,9 +115,9 @@ def test_one_that_is_thrown_out_joins_anew_once_all_was_let_go(error: Errors) ->
     talk.take()
     talk.beat()
     talk.refuse(error)
-    assert talk.member.state is State.LOST
+    assert talk.member.state is MemberState.FENCED
     assert talk.member.due_ms is None
-    talk.member.released(6_000)
+    talk.member.rejoin_fenced(6_000)
     talk.now_ms = 6_000
     talk.beat()
     assert talk.lines[-1] == " 6000 -> epoch 0, topics s,t"
@@ -127,7 +127,7 @@ def test_where_share_groups_are_not_enabled_it_says_so_in_kafkas_words() -> None
     talk = Talk()
     talk.beat()
     talk.refuse(Errors.UNSUPPORTED_VERSION)
-    assert talk.member.state is State.FAILED
+    assert talk.member.state is MemberState.FATAL
     assert isinstance(talk.member.error, KafkaError)
     assert talk.member.error.message == NOT_ENABLED
 
@@ -139,7 +139,7 @@ def test_it_leaves_with_epoch_minus_one() -> None:
     talk.member.leave(talk.now_ms)
     talk.beat()
     assert talk.lines[-1] == "    0 -> epoch -1"
-    assert talk.member.state is State.LEFT
+    assert talk.member.state is MemberState.LEFT
 
 
 @pytest.mark.parametrize("topics", [[], [""], ["t", " "]])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.client.scripted import ScriptedBroker
 
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster
 from konvene.client.net.settings import ClientSettings
 from konvene.client.streams.member import StreamsMember
@@ -68,9 +68,9 @@ def test_of_two_targets_the_later_one_counts_also_if_it_comes_while_something_is
 
     async def life(broker: ScriptedBroker) -> None:
         async def hears_of_another(tasks: Assignment) -> None:
-            turn = member.membership.turn
-            while member.membership.turn == turn:
-                assert await member.hear(5_000)
+            turn = member.membership.target_version
+            while member.membership.target_version == turn:
+                assert await member.wait_for_response(5_000)
             happened.append(("gave up", owned(tasks)))
             member.on_revoked = None
 
@@ -104,13 +104,13 @@ def test_who_has_to_tell_what_it_took_over_does_that_before_it_comes_by_again() 
             member = StreamsMember(cluster, "app", ORDERS, settings=StreamsMemberSettings(process_id="p"))
             m = member.membership
             m.request(0)
-            m.answered(answer(1, 0, 1), 0)
-            assert (m.state, member.rejoin) == (State.RECONCILING, True)
+            m.handle_response(answer(1, 0, 1), 0)
+            assert (m.state, member.rejoin) == (MemberState.RECONCILING, True)
             m.request(5)
-            assert m.took(m.life, m.turn, m.target)
-            m.answered(answer(2, 1), 5)
-            assert (m.state, member.rejoin) == (State.ACKNOWLEDGING, False)
+            assert m.confirm_owned(m.incarnation, m.target_version, m.target)
+            m.handle_response(answer(2, 1), 5)
+            assert (m.state, member.rejoin) == (MemberState.ACKNOWLEDGING, False)
             m.request(5)
-            assert (m.state, member.rejoin) == (State.RECONCILING, True)
+            assert (m.state, member.rejoin) == (MemberState.RECONCILING, True)
 
     asyncio.run(life())

@@ -21,7 +21,7 @@ from konvene.client.errors import (
     UnsupportedVersion,
     raise_for,
 )
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.client.net.settings import ClientSettings
 from konvene.client.streams.member import StreamsMember
@@ -84,13 +84,13 @@ class Room:
         async with asyncio.timeout(LONG_S):
             while not done():
                 for each in awake or tuple(self.members):
-                    if each.state not in (State.LEFT, State.FAILED):
+                    if each.state not in (MemberState.LEFT, MemberState.FATAL):
                         await each.ensure()
                 await asyncio.sleep(0.005)
 
     async def close(self) -> None:
         for member, cluster in zip(self.members, self.clusters, strict=True):
-            if member.state not in (State.LEFT, State.FAILED):
+            if member.state not in (MemberState.LEFT, MemberState.FATAL):
                 await member.leave()
             await cluster.close()
 
@@ -275,7 +275,7 @@ def test_who_was_thrown_out_lets_go_and_joins_anew(tmp_path: Path) -> None:
                     await asyncio.sleep(0.02)
             r.happened.clear()
             ann._heartbeats = None
-            await r.until(lambda: ann.membership.life == 2 and ann.assignment.active == EVERY)
+            await r.until(lambda: ann.membership.incarnation == 2 and ann.assignment.active == EVERY)
             assert [line.split()[1] for line in r.happened] == ["loses", "has"]
 
     asyncio.run(job())
@@ -292,7 +292,7 @@ def test_another_topology_needs_another_epoch(tmp_path: Path) -> None:
             bob = r.member("bob", other)
             with pytest.raises(StreamsInvalidTopologyEpoch):
                 await r.until(lambda: False, bob)
-            assert bob.state is State.FAILED
+            assert bob.state is MemberState.FATAL
 
     asyncio.run(job())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from konvene.client.errors import BadResponse, ConnectionLost, KafkaError, Misconfigured
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MembershipSettings, MemberState
 from konvene.client.net.cluster import TopicPartition
 from konvene.client.streams.membership import (
     NO_STREAMS_PROTOCOL,
@@ -42,7 +42,7 @@ def having(active: str = "", standby: str = "", warmup: str = "") -> Assignment:
 def rows(some: frozenset[Task]) -> tuple[wire.TaskIds, ...]:
     return tuple(
         wire.TaskIds(subtopology_id=t.subtopology, partitions=(t.partition,))
-        for t in sorted(some, key=lambda t: t.place)
+        for t in sorted(some, key=lambda t: t.sort_key)
     )
 
 
@@ -53,7 +53,7 @@ def told(request: StreamsGroupHeartbeatRequest) -> str:
         words.append(f"topology {request.topology.epoch}, process {request.process_id}")
         words.append(f"rebalance {request.rebalance_timeout_ms}")
     if request.active_tasks is not None:
-        own = Assignment.read(request.active_tasks, request.standby_tasks, request.warmup_tasks)
+        own = Assignment.from_message(request.active_tasks, request.standby_tasks, request.warmup_tasks)
         words.append(f"owns {own}")
     for name, offsets in (("at", request.task_offsets), ("ends", request.task_end_offsets)):
         if offsets is not None:
@@ -69,8 +69,12 @@ def told(request: StreamsGroupHeartbeatRequest) -> str:
 class Talk:
     """A member and its coordinator's lines, with the time; the interval is 5 s, that of offsets 60 s."""
 
-    def __init__(self, **options: Any) -> None:
-        self.member = StreamsMembership("g", "m", TOPOLOGY, process_id="p", **options)
+    def __init__(
+        self, endpoint: tuple[str, int] | None = None, tags: dict[str, str] | None = None, **options: Any
+    ) -> None:
+        self.member = StreamsMembership(
+            "g", "m", TOPOLOGY, MembershipSettings(**options), process_id="p", endpoint=endpoint, tags=tags
+        )
         self.now_ms = 0
         self.lines: list[str] = []
         self.last = StreamsGroupHeartbeatRequest()
@@ -90,22 +94,22 @@ class Talk:
             warmup_tasks=parts[2],
         ).replace(**more)  # fmt: skip
         self.lines.append(f"      <- epoch {epoch}, {'unchanged' if given is None else given}")
-        self.member.answered(answer, self.now_ms)
+        self.member.handle_response(answer, self.now_ms)
 
     def refuse(self, error: Errors, message: str | None = None) -> None:
         self.lines.append(f"      <- {error.name}")
         answer = StreamsGroupHeartbeatResponse(error_code=error, error_message=message)
-        self.member.answered(answer, self.now_ms)
+        self.member.handle_response(answer, self.now_ms)
 
     def lose_the_answer(self) -> None:
         self.lines.append("      <- nothing")
-        self.member.failed(ConnectionLost("the broker went away"), self.now_ms)
+        self.member.handle_failure(ConnectionLost("the broker went away"), self.now_ms)
 
     def take(self) -> None:
         """The caller has what it is meant to have."""
         m = self.member
-        assert m.took(m.life, m.turn, m.target)
-        self.lines.append(f"      .. {m.state.value}, has {m.held}")
+        assert m.confirm_owned(m.incarnation, m.target_version, m.target)
+        self.lines.append(f"      .. {m.state.value}, has {m.owned}")
 
     def settle(self, given: Assignment) -> None:
         self.beat()
@@ -113,7 +117,7 @@ class Talk:
         self.take()
         self.beat()
         self.answer(1)
-        assert self.member.state is State.STABLE
+        assert self.member.state is MemberState.STABLE
         self.lines.clear()
 
 
@@ -141,7 +145,7 @@ def test_it_confirms_what_it_gave_up_at_once_and_not_before() -> None:
     talk.settle(having("0_0 0_1"))
     talk.beat()
     talk.answer(1, having("0_0", warmup="0_1"))
-    assert talk.member.state is State.RECONCILING
+    assert talk.member.state is MemberState.RECONCILING
     talk.beat()
     talk.answer(1)
     talk.take()
@@ -224,7 +228,7 @@ def test_a_shutdown_is_asked_for_at_once_and_with_every_heartbeat() -> None:
         "      <- epoch 1, unchanged",
         "    0 -> epoch -1, shutdown",
     ]
-    assert talk.member.state is State.LEFT
+    assert talk.member.state is MemberState.LEFT
 
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
@@ -243,13 +247,17 @@ def test_thrown_out_it_lets_go_and_joins_with_everything(error: Errors) -> None:
     talk.settle(having("0_0"))
     talk.beat()
     talk.refuse(error)
-    assert (talk.member.state, talk.member.due_ms, talk.member.held) == (State.LOST, None, having("0_0"))
-    talk.member.released(talk.now_ms)
+    assert (talk.member.state, talk.member.due_ms, talk.member.owned) == (
+        MemberState.FENCED,
+        None,
+        having("0_0"),
+    )
+    talk.member.rejoin_fenced(talk.now_ms)
     talk.beat()
     assert talk.lines[-1] == (" 5000 -> epoch 0, topology 3, process p, rebalance 300000, owns none")
     assert [(tag.key, tag.value) for tag in talk.last.client_tags or ()] == [("a", "1"), ("b", "2")]
     assert (talk.last.user_endpoint, talk.last.rack_id) == (wire.Endpoint(host="h", port=80), "r")
-    assert talk.last.topology == TOPOLOGY.wire()
+    assert talk.last.topology == TOPOLOGY.to_message()
 
 
 def test_what_nothing_can_help_is_the_end() -> None:
@@ -261,7 +269,7 @@ def test_what_nothing_can_help_is_the_end() -> None:
         talk = Talk()
         talk.beat()
         talk.refuse(error, "no")
-        assert (talk.member.state, talk.member.due_ms) == (State.FAILED, None)
+        assert (talk.member.state, talk.member.due_ms) == (MemberState.FATAL, None)
         assert isinstance(talk.member.error, KafkaError)
         assert talk.member.error.message == words
 
@@ -271,7 +279,7 @@ def test_an_answer_that_cannot_be_is_the_end() -> None:
     talk = Talk()
     talk.beat()
     talk.answer(1, having("7_0"))
-    assert talk.member.state is State.FAILED
+    assert talk.member.state is MemberState.FATAL
     assert str(talk.member.error) == "group g: tasks of subtopologies not known here: 7"
     talk = Talk()
     talk.beat()
@@ -316,11 +324,11 @@ def test_endpoints_of_one_process_add_up_and_are_kept_until_others_come() -> Non
 
 
 def test_an_instance_that_is_still_taken_is_waited_for_a_while() -> None:
-    talk = Talk(instance_id="i", unreleased_ms=1_000)
-    while talk.member.state is State.JOINING:
+    talk = Talk(instance_id="i", unreleased_timeout_ms=1_000)
+    while talk.member.state is MemberState.JOINING:
         talk.beat()
         talk.refuse(Errors.UNRELEASED_INSTANCE_ID)
-    assert talk.member.state is State.FAILED
+    assert talk.member.state is MemberState.FATAL
     assert 1_000 <= talk.now_ms <= 2_000
 
 
@@ -333,7 +341,7 @@ def test_a_topology_is_told_as_java_tells_it() -> None:
             Subtopology("0", ("x",)),
         )
     )  # fmt: skip
-    first, second = topology.wire().subtopologies
+    first, second = topology.to_message().subtopologies
     assert (first.subtopology_id, second.subtopology_id) == ("0", "1")
     assert (second.source_topics, second.repartition_sink_topics) == (("a", "b"), ("s1", "s2"))
     assert [(t.name, t.partitions, t.replication_factor) for t in second.repartition_source_topics] == [
@@ -344,14 +352,14 @@ def test_a_topology_is_told_as_java_tells_it() -> None:
     assert (group.source_topics, group.repartition_source_topics) == ((1,), (1,))
     assert topology.internal_topics == ("c", "r1", "r2")
     with pytest.raises(Misconfigured, match="Source topic not found in subtopology 0: q"):
-        Topology((Subtopology("0", ("x",), copartition_groups=(frozenset({"q"}),)),)).wire()
+        Topology((Subtopology("0", ("x",), copartition_groups=(frozenset({"q"}),)),)).to_message()
 
 
 def test_expressions_are_sent_and_joined_by_their_places() -> None:
     """In order, as all else is; what is said for a name and for an expression is both."""
     told = Subtopology(
         "0", ("x",), copartition_groups=(frozenset({"x", "b.*"}),), source_topic_regex=("b.*", "a.*")
-    ).wire()
+    ).to_message()
     assert (told.source_topics, told.source_topic_regex) == (("x",), ("a.*", "b.*"))
     (group,) = told.copartition_groups
     assert (group.source_topics, group.source_topic_regex) == ((0,), (1,))

@@ -18,7 +18,10 @@ from tests.groups.consumer.room import AUDIT, ORDERS, Room, error, kept, plain, 
 
 from konvene.broker.groups.background_work import resolve
 from konvene.broker.net.authorizer import Operation, Resource
-from konvene.client.consumer.membership import Membership, State, Topics, Units
+from konvene.client.consumer.membership import ConsumerMembership, Subscription
+from konvene.client.membership.state_machine import MembershipSettings
+from konvene.client.membership.state_machine import MemberState as ClientState
+from konvene.client.membership.topic_partitions import Partitions
 from konvene.client.net.connection import Connection
 from konvene.configs import BrokerConfig
 from konvene.configs.alter import validate_group
@@ -231,7 +234,9 @@ class Reader:
 
     def __init__(self, room: Room, name: str, instance_id: str | None = None) -> None:
         self.room = room
-        self.machine = Membership("g", name, Topics(("orders",)), instance_id=instance_id)
+        self.machine = ConsumerMembership(
+            "g", name, Subscription(("orders",)), MembershipSettings(instance_id=instance_id)
+        )
 
     def ask(self) -> ConsumerGroupHeartbeatRequest:
         """The heartbeat that is due, not yet heard by anybody."""
@@ -247,26 +252,28 @@ class Reader:
 
     def beat(self) -> ConsumerGroupHeartbeatResponse:
         answer = self.arrives(self.ask())
-        self.machine.answered(answer, self.room.now_ms)
+        self.machine.handle_response(answer, self.room.now_ms)
         return answer
 
-    def carries_out(self, units: Units | None = None) -> None:
+    def carries_out(self, units: Partitions | None = None) -> None:
         machine = self.machine
-        machine.took(machine.life, machine.turn, machine.target if units is None else units)
+        machine.confirm_owned(
+            machine.incarnation, machine.target_version, machine.target if units is None else units
+        )
 
     def settles(self) -> None:
         """It beats until it has all that it is to have."""
         for _ in range(6):
             self.beat()
             self.carries_out()
-        assert self.machine.state in (State.STABLE, State.ACKNOWLEDGING)
+        assert self.machine.state in (ClientState.STABLE, ClientState.ACKNOWLEDGING)
 
 
 def reader(name: str = "ann", instance_id: str | None = None) -> Reader:
     room = Room()
     found = Reader(room, name, instance_id)
     found.settles()
-    assert len(found.machine.held) == 6
+    assert len(found.machine.owned) == 6
     return found
 
 
@@ -281,8 +288,8 @@ def test_bug_36_a_leave_beside_a_heartbeat_had_an_old_epoch(instance_id: str | N
     assert (farewell.member_epoch, farewell.instance_id) == (epoch, instance_id)
     late = ann.arrives(under_way)
     assert error(ann.arrives(farewell)) is NONE
-    ann.machine.answered(late, ann.room.now_ms)
-    assert (ann.machine.state, ann.machine.due_ms) == (State.LEFT, None)
+    ann.machine.handle_response(late, ann.room.now_ms)
+    assert (ann.machine.state, ann.machine.due_ms) == (ClientState.LEFT, None)
     assert [m.current.epoch for m in ann.room.group.members.values()] == [-2] * (epoch == -2)
 
 
@@ -316,14 +323,14 @@ def test_bug_38_a_part_of_an_assignment_was_lost_while_its_topic_was_not_known()
     it has, goes on meaning to have the rest, and takes it when it learns the name; nobody else gets it."""
     room = Room()
     ann = Reader(room, "ann")
-    ann.machine.subscribe(Topics(("orders", "audit")))
+    ann.machine.subscribe(Subscription(("orders", "audit")))
     ann.beat()
     known = frozenset((ORDERS, p) for p in range(6))
     ann.carries_out(known)
     for _ in range(3):
         assert ann.beat().assignment is None
-    assert ann.machine.state is State.RECONCILING
-    assert ann.machine.target - ann.machine.held == {(AUDIT, 0), (AUDIT, 1)}
+    assert ann.machine.state is ClientState.RECONCILING
+    assert ann.machine.target - ann.machine.owned == {(AUDIT, 0), (AUDIT, 1)}
     bob = Reader(room, "bob")
     bob.beat()
     assert plain(room.member("ann").current.assigned).keys() == {ORDERS, AUDIT}
@@ -332,7 +339,7 @@ def test_bug_38_a_part_of_an_assignment_was_lost_while_its_topic_was_not_known()
     ann.settles()
     bob.settles()
     ann.settles()
-    has = [ann.machine.held, bob.machine.held]
+    has = [ann.machine.owned, bob.machine.owned]
     assert not has[0] & has[1]
     assert has[0] | has[1] == known | {(AUDIT, 0), (AUDIT, 1)}
 
@@ -347,9 +354,9 @@ def test_bug_39_a_member_that_was_fenced_went_on_heartbeating(wrong: Errors) -> 
         answer = ann.arrives(ann.ask())
     else:
         answer = ann.arrives(ann.ask().replace(member_epoch=9))
-    ann.machine.answered(answer, ann.room.now_ms)
-    assert (error(answer), ann.machine.state, ann.machine.due_ms) == (wrong, State.LOST, None)
-    ann.machine.released(ann.room.now_ms)
+    ann.machine.handle_response(answer, ann.room.now_ms)
+    assert (error(answer), ann.machine.state, ann.machine.due_ms) == (wrong, ClientState.FENCED, None)
+    ann.machine.rejoin_fenced(ann.room.now_ms)
     again = ann.ask()
     assert (again.member_epoch, again.topic_partitions) == (0, ())
     assert error(ann.arrives(again)) is NONE
@@ -361,16 +368,16 @@ def test_bug_39_a_member_that_joined_again_carried_out_what_it_was_told_before()
     room = Room()
     ann = Reader(room, "ann")
     ann.beat()
-    life, turn, target = ann.machine.life, ann.machine.turn, ann.machine.target
-    assert ann.machine.state is State.RECONCILING
+    life, turn, target = ann.machine.incarnation, ann.machine.target_version, ann.machine.target
+    assert ann.machine.state is ClientState.RECONCILING
     room.beat("ann", -1)
-    ann.machine.answered(ann.arrives(ann.ask()), room.now_ms)
-    ann.machine.released(room.now_ms)
+    ann.machine.handle_response(ann.arrives(ann.ask()), room.now_ms)
+    ann.machine.rejoin_fenced(room.now_ms)
     ann.beat()
-    assert not ann.machine.took(life, turn, target)
-    assert (ann.machine.held, ann.machine.state) == (frozenset(), State.RECONCILING)
+    assert not ann.machine.confirm_owned(life, turn, target)
+    assert (ann.machine.owned, ann.machine.state) == (frozenset(), ClientState.RECONCILING)
     ann.settles()
-    assert len(ann.machine.held) == 6
+    assert len(ann.machine.owned) == 6
 
 
 # --- 43: topics that are news to some --------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_it_is_seen_when_two_run_a_task() -> None:
     broken.settle()
     first, second = broken.app.threads()
     task = min(first.has.active)
-    second.machine.held = second.has._replace(active=second.has.active | {task})
+    second.machine.owned = second.has._replace(active=second.has.active | {task})
     with pytest.raises(AssertionError, match=f"{task} is active on"):
         broken.check_members()
 

@@ -24,12 +24,12 @@ class Expressing(StreamsMembership):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._wire = self._wire.replace(
+        self._topology_message = self._topology_message.replace(
             subtopologies=tuple(
                 each.replace(
                     source_topics=(), source_topic_regex=tuple(map(SAID.__getitem__, each.source_topics))
                 )
-                for each in self._wire.subtopologies
+                for each in self._topology_message.subtopologies
             )
         )
 

@@ -53,7 +53,7 @@ JOIN: dict[str, Any] = {
 }  # fmt: skip
 AT = TaskOffset(subtopology_id="1", partition=3, offset=17)
 REQUESTS = [
-    *(said(**JOIN | {"topology": without_settings(topology_of(name, "g1").wire())}) for name in NAMES),
+    *(said(**JOIN | {"topology": without_settings(topology_of(name, "g1").to_message())}) for name in NAMES),
     said(**JOIN | {"topology": PLAIN.replace(epoch=5), "rebalance_timeout_ms": 7, "rack_id": "r 1"}),
     said(**JOIN, instance_id="c1", user_endpoint=Endpoint(host="p1", port=80), endpoint_information_epoch=-1),
     said(**JOIN, client_tags=(KeyValue(key="zone", value="a"),), task_offsets=(AT,), task_end_offsets=()),

@@ -213,7 +213,7 @@ def _with_whom(
 
 def _ordered(units: Iterable[Unit]) -> list[Unit]:
     places = {role: i for i, role in enumerate(Role)}
-    return sorted(units, key=lambda unit: (places[unit[0]], unit[1].place))
+    return sorted(units, key=lambda unit: (places[unit[0]], unit[1].sort_key))
 
 
 def spelled(units: Iterable[Unit]) -> str:

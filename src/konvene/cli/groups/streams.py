@@ -235,7 +235,7 @@ def _of_itself(m: StreamsMemberDescription) -> list[str]:
     if m.tags:
         told.append("tags: " + ", ".join(f"{key}={value}" for key, value in sorted(m.tags.items())))
     if m.task_offsets or m.task_end_offsets:
-        tasks = sorted({*m.task_offsets, *m.task_end_offsets}, key=lambda task: task.place)
+        tasks = sorted({*m.task_offsets, *m.task_end_offsets}, key=lambda task: task.sort_key)
         told.append("task offsets: " + ", ".join(_progress(m, task) for task in tasks))
     return told
 

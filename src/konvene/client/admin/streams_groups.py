@@ -241,7 +241,7 @@ def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
     owed = None if notes is None else _owed(notes)
     topology = None
     if found.topology is not None:
-        subtopologies = tuple(map(Subtopology.read, found.topology.subtopologies or ()))
+        subtopologies = tuple(map(Subtopology.from_message, found.topology.subtopologies or ()))
         topology = Topology(subtopologies, found.topology.epoch)
     return StreamsGroupDescription(
         group_id=found.group_id,
@@ -290,7 +290,7 @@ def _member(m: Any, owed: Mapping[str, Assignment] | None) -> StreamsMemberDescr
 
 
 def _assignment(told: Any) -> Assignment:
-    return Assignment.read(told.active_tasks, told.standby_tasks, told.warmup_tasks)
+    return Assignment.from_message(told.active_tasks, told.standby_tasks, told.warmup_tasks)
 
 
 def _notes(found: Any) -> StreamsNotes | None:
@@ -307,7 +307,7 @@ def _notes(found: Any) -> StreamsNotes | None:
 
 def _owed(notes: StreamsNotes) -> dict[str, Assignment]:
     return {
-        note.member_id: Assignment.read(note.owes_active, note.owes_standby, note.owes_warmup)
+        note.member_id: Assignment.from_message(note.owes_active, note.owes_standby, note.owes_warmup)
         for note in notes.members
     }
 

@@ -309,7 +309,7 @@ class Consumer:
         """Whether a member that was told STALE_MEMBER_EPOCH of this epoch has heard from its group since."""
         if error.code != Errors.STALE_MEMBER_EPOCH or not isinstance(self.member, ConsumerMember):
             return False
-        return self.member.epoch != epoch or await self.member.hear(patience.left_ms)
+        return self.member.epoch != epoch or await self.member.wait_for_response(patience.left_ms)
 
     async def _fetch_until_moved(
         self, member: ConsumerMember, wanted: Mapping[TopicPartition, int], timeout_ms: int

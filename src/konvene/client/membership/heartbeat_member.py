@@ -1,32 +1,35 @@
-"""A member that heartbeats: the clock, the connection and the caller's patience around a `Machine`.
+"""Runs a `MembershipMachine` against a cluster: clock, connection, heartbeat task and the caller's wait.
 
-What it says and when is decided by the machine, which is pure. Heartbeats are a task of their own, so that a
-caller who works long stays a member. What they bring waits until the caller comes by: `ensure` gives up,
-takes over and tells of what was lost, so that things change hands only while the caller is not working on a
-record. What there is to give up and take over is for the kinds to say: `consumer_member`, `streams_member`.
+The machine decides what to send and when. Heartbeats run in a task of their own, so that a caller that works
+for long stays a member. An assignment that they bring is applied when the caller calls `ensure`: `ensure`
+releases, takes over and raises errors, so that ownership changes only while the caller processes no record.
+How to release and take over is defined by the group types: `ConsumerMember`, `ShareMember`, `StreamsMember`.
 
-Not here: max.poll.interval.ms, beyond being the rebalance timeout that the coordinator is told.
+max.poll.interval.ms is sent to the coordinator as the rebalance timeout; the client does not enforce it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from konvene.client.errors import ClientError, KafkaError, RequestTimedOut, UnsupportedVersion
-from konvene.client.membership.state_machine import Machine, State
+from konvene.client.membership.state_machine import MembershipMachine, MembershipSettings, MemberState
 from konvene.client.net.cluster import COORDINATOR_MOVED, Cluster
 from konvene.client.net.connection import Connection
+from konvene.client.net.settings import ClientSettings
 from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages import BY_NAME
 
-__all__ = ["HeartbeatMember"]
+__all__ = ["HeartbeatMember", "membership_settings", "new_member_id"]
 
-_LEAVING_MS = 5_000
+_LEAVE_TIMEOUT_MS = 5_000
 
-_GONE_ANYWAY = frozenset(
+_ALREADY_LEFT = frozenset(
     {
         Errors.UNKNOWN_MEMBER_ID,
         Errors.FENCED_MEMBER_EPOCH,
@@ -34,45 +37,62 @@ _GONE_ANYWAY = frozenset(
         Errors.FENCED_INSTANCE_ID,
     }
 )
-"""Answers to a leaving heartbeat of a member that is not there any more."""
+"""Errors of a leave heartbeat that mean that the coordinator does not know the member any more."""
 
-M = TypeVar("M", bound=Machine[Any])
+M = TypeVar("M", bound=MembershipMachine[Any])
+
+
+def new_member_id() -> str:
+    """A random member id in Kafka's base64 form of a UUID."""
+    return str(Uuid(uuid.uuid4().bytes))
+
+
+def membership_settings(
+    client: ClientSettings, *, instance_id: str | None = None, rack_id: str | None = None,
+    rebalance_timeout_ms: int,
+) -> MembershipSettings:  # fmt: skip
+    """Settings of a member, with the retry and API timeouts of its client."""
+    return MembershipSettings(
+        instance_id=instance_id, rack_id=rack_id, rebalance_timeout_ms=rebalance_timeout_ms,
+        retry_backoff_ms=client.retry_backoff_ms, retry_backoff_max_ms=client.retry_backoff_max_ms,
+        unreleased_timeout_ms=client.default_api_timeout_ms,
+    )  # fmt: skip
 
 
 class HeartbeatMember(ABC, Generic[M]):
-    """One member of one group of a coordinator that assigns."""
+    """One member of one group whose coordinator assigns."""
 
     api: str
-    """The name of its heartbeat."""
-    lacking: str
-    """What is said where the cluster does not speak it."""
+    """Name of the heartbeat API, such as `ConsumerGroupHeartbeat`."""
+    unsupported_message: str
+    """Message of the error that is raised if the broker does not support the API."""
 
     def __init__(self, cluster: Cluster, membership: M) -> None:
         self.cluster = cluster
         self.membership = membership
         self._heartbeats: asyncio.Task[None] | None = None
-        self._stirred = asyncio.Event()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
+        self._progress = asyncio.Event()
 
-    # what the kinds say
+    # group types define
 
     async def _prepare(self) -> None:
-        """Before the first heartbeat: nothing, unless a kind has something to ask."""
+        """Hook that runs before the first heartbeat."""
         return
 
     @abstractmethod
     async def _reconcile(self) -> None:
-        """Go from what is held to what was assigned."""
+        """Release and take over until the owned set is the target."""
 
     @abstractmethod
-    async def _lose(self) -> None:
-        """Let go of all, which is another's by now."""
+    async def _release_fenced(self) -> None:
+        """Drop everything: the member was fenced, and other members may own it by now."""
 
     @abstractmethod
-    async def _give_back(self) -> None:
-        """Let go of all, to leave."""
+    async def _release_all(self) -> None:
+        """Revoke everything before the member leaves."""
 
-    # where it stands
+    # state
 
     @property
     def group_id(self) -> str:
@@ -88,110 +108,110 @@ class HeartbeatMember(ABC, Generic[M]):
         return self.membership.epoch
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemberState:
         return self.membership.state
 
     @property
     def rejoin(self) -> bool:
-        """Whether `ensure` has something to do that is new. What it took over has to be told first."""
+        """Whether `ensure` has new work: a target that was not applied, a join, or an error to raise."""
         m = self.membership
-        if m.state is State.RECONCILING:
-            return m.turn != m.held_turn
-        return m.state in (State.JOINING, State.LOST, State.FAILED)
+        if m.state is MemberState.RECONCILING:
+            return m.target_version != m.owned_version
+        return m.state in (MemberState.JOINING, MemberState.FENCED, MemberState.FATAL)
 
-    # staying
+    # heartbeats
 
     async def ensure(self) -> None:
-        """Be a member, and hold what the group gave: joins, gives up, takes over.
+        """Join if needed, then apply the current assignment: revoke, take over, acknowledge.
 
-        Raises `ClientError` for what time cannot mend, such as UNSUPPORTED_ASSIGNOR."""
+        Waits for the join for up to the rebalance timeout. Raises `ClientError` if the member cannot join,
+        such as UNSUPPORTED_ASSIGNOR, or has failed."""
         m = self.membership
         if self._heartbeats is None:
-            if m.state is State.LEFT:
+            if m.state is MemberState.LEFT:
                 raise ClientError(f"this member of group {self.group_id} has left")
             await self._prepare()
-            self._heartbeats = asyncio.ensure_future(self._keep_alive())
-            self._heartbeats.add_done_callback(lambda _: self._tell())
-        patience = self.cluster.patience(m.rebalance_timeout_ms)
+            self._heartbeats = asyncio.ensure_future(self._send_heartbeats())
+            self._heartbeats.add_done_callback(lambda _: self._notify())
+        patience = self.cluster.patience(m.settings.rebalance_timeout_ms)
         while True:
-            await self._tell_errors()
-            if m.state is State.LOST:
-                await self._lose()
-                m.released(self._now_ms())
-                self._stirred.set()
-            elif m.state is not State.JOINING:
+            await self._raise_errors()
+            if m.state is MemberState.FENCED:
+                await self._release_fenced()
+                m.rejoin_fenced(self._now_ms())
+                self._wakeup.set()
+            elif m.state is not MemberState.JOINING:
                 break
             elif not patience.left_ms:
                 raise m.error or RequestTimedOut(f"group {self.group_id} did not answer the member")
-            await self.hear(patience.left_ms)
+            await self.wait_for_response(patience.left_ms)
         await self._reconcile()
 
     async def idle(self, timeout_ms: int) -> None:
-        """Wait until `ensure` has something to do, or the time is over."""
+        """Wait until `ensure` has new work, for at most `timeout_ms`."""
         patience = self.cluster.patience(timeout_ms)
         while not self.rejoin and patience.left_ms:
-            await self.hear(patience.left_ms)
+            await self.wait_for_response(patience.left_ms)
 
-    async def hear(self, timeout_ms: int) -> bool:
-        """Wait for the coordinator's next answer, or error; False where none came in this time."""
-        news = self._news
+    async def wait_for_response(self, timeout_ms: int) -> bool:
+        """Wait for the next heartbeat to be answered or to fail; False after `timeout_ms`."""
+        progress = self._progress
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await news.wait()
+                await progress.wait()
         except TimeoutError:
             return False
         return True
 
-    async def _keep_alive(self) -> None:
-        """Every heartbeat, when it is due."""
+    async def _send_heartbeats(self) -> None:
+        """Send each heartbeat when it is due, until the member has failed or left."""
         m = self.membership
-        while m.state not in (State.FAILED, State.LEFT):
-            self._stirred.clear()
+        while m.state not in (MemberState.FATAL, MemberState.LEFT):
+            self._wakeup.clear()
             due_ms = m.due_ms
             wait_ms = None if due_ms is None else due_ms - self._now_ms()
             if wait_ms is not None and wait_ms <= 0:
                 await self._heartbeat()
-                self._tell()
+                self._notify()
                 continue
             try:
                 async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
-                    await self._stirred.wait()
+                    await self._wakeup.wait()
             except TimeoutError:
                 continue
 
     async def _heartbeat(self) -> None:
-        """One heartbeat; whatever comes of it is for the machine to judge."""
         m = self.membership
         try:
             connection = await self.cluster.coordinator(self.group_id, lane=self)
             if not connection.speaks(self._key):
-                raise UnsupportedVersion(self.lacking)
+                raise UnsupportedVersion(self.unsupported_message)
             version = connection.version_of(self._key)
-            answer = await connection.send(m.request(self._now_ms(), version), version)
+            response = await connection.send(m.request(self._now_ms(), version), version)
         except ClientError as error:
             self.cluster.forget_coordinator(self.group_id)
-            m.failed(error, self._now_ms())
+            m.handle_failure(error, self._now_ms())
             return
-        if answer.error_code in COORDINATOR_MOVED - {Errors.COORDINATOR_LOAD_IN_PROGRESS}:
+        if response.error_code in COORDINATOR_MOVED - {Errors.COORDINATOR_LOAD_IN_PROGRESS}:
             self.cluster.forget_coordinator(self.group_id)
-        m.answered(answer, self._now_ms())
+        m.handle_response(response, self._now_ms())
 
-    def _tell(self) -> None:
-        """Wake all who wait to hear something."""
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+    def _notify(self) -> None:
+        """Wake all callers of `wait_for_response`."""
+        progress, self._progress = self._progress, asyncio.Event()
+        progress.set()
 
-    async def _tell_errors(self) -> None:
+    async def _raise_errors(self) -> None:
         m = self.membership
-        if m.state is State.FAILED:
+        if m.state is MemberState.FATAL:
             assert m.error is not None
-            await self._lose()
+            await self._release_fenced()
             raise m.error
-        if m.complaint is not None:
-            complaint, m.complaint = m.complaint, None
-            raise complaint
+        if m.nonfatal_error is not None:
+            error, m.nonfatal_error = m.nonfatal_error, None
+            raise error
         if self._heartbeats is not None and self._heartbeats.done():
-            self._heartbeats.result()  # It ends by itself for a mistake of ours only: let that be seen.
+            self._heartbeats.result()  # The task ends by itself only on a bug of ours: raise it.
 
     def _now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
@@ -203,34 +223,36 @@ class HeartbeatMember(ABC, Generic[M]):
     # leaving
 
     async def leave(self, reason: str = "") -> None:
-        """Give everything up and leave; a static member says that it will be back.
+        """Revoke everything and leave the group; a static member leaves temporarily (epoch -2).
 
-        There is no place for a `reason` in this protocol: it is taken because classic members have one."""
+        `reason` is ignored: these heartbeats have no field for it. Raises `KafkaError` if the coordinator
+        rejects the leave, unless it does not know the member any more."""
         m = self.membership
-        if m.state is State.LEFT:
+        if m.state is MemberState.LEFT:
             return
-        await self._give_back()
+        await self._release_all()
         m.leave(self._now_ms())
         task, self._heartbeats = self._heartbeats, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         try:
-            if m.state is State.LEAVING:
-                await self._say_goodbye()
+            if m.state is MemberState.LEAVING:
+                await self._send_leave()
         finally:
             self.cluster.release(self)
 
-    async def _say_goodbye(self) -> None:
-        """Behind a heartbeat that may still be under way, on the same connection."""
-        goodbye = self.membership.request(self._now_ms(), 0)
+    async def _send_leave(self) -> None:
+        """Send the leave heartbeat, on the same connection as a heartbeat that may still be in flight."""
+        request = self.membership.request(self._now_ms(), 0)
 
-        def speak(connection: Connection) -> tuple[Struct, int]:
-            return goodbye, connection.version_of(self._key)
+        def versioned(connection: Connection) -> tuple[Struct, int]:
+            return request, connection.version_of(self._key)
 
-        answer = await self.cluster.ask_coordinator(
-            self.group_id, speak, lambda a: a.error_code, timeout_ms=_LEAVING_MS,
-            answer_timeout_ms=_LEAVING_MS, lane=self,
+        response = await self.cluster.ask_coordinator(
+            self.group_id, versioned, lambda r: r.error_code, timeout_ms=_LEAVE_TIMEOUT_MS,
+            answer_timeout_ms=_LEAVE_TIMEOUT_MS, lane=self,
         )  # fmt: skip
-        if answer.error_code and answer.error_code not in _GONE_ANYWAY:
-            raise KafkaError(answer.error_code, answer.error_message, about=f"leaving group {self.group_id}")
+        if response.error_code and response.error_code not in _ALREADY_LEFT:
+            message = response.error_message
+            raise KafkaError(response.error_code, message, about=f"leaving group {self.group_id}")

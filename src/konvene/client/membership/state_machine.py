@@ -1,263 +1,287 @@
-"""What members of consumer groups and of streams groups have in common: a pure state machine.
+"""State machine of a member whose coordinator assigns: what consumer, share and streams groups have in
+common.
 
-It decides when a heartbeat is due, and what an answer or an error changes. What a heartbeat carries, and
-what a member holds, is said by the kinds: `membership` and `streams_membership`. It never waits, sends or
-calls anybody: `heartbeat_member` does that, with the time in hand, and so can a simulator. Times are in
-milliseconds, on any clock that only goes forward.
+The machine decides when a heartbeat is due and how a response or an error changes the member. The group types
+add the fields of their heartbeats and the kind of assignment: `client.consumer.membership`,
+`client.share.membership` and `client.streams.membership`. The machine is pure: it never waits, sends or calls
+back. `heartbeat_member` runs it against a cluster, and the simulator runs it on a virtual clock. Times are
+milliseconds of any monotonic clock.
 
 | State | Its next heartbeat | It ends when |
 | --- | --- | --- |
-| JOINING | at once, whole, with epoch 0 | an answer without an error makes it a member |
-| STABLE | after the interval that it was told | a target comes, or it is thrown out, or leaves |
-| RECONCILING | after the interval | the caller has given up and taken over: `took` |
-| ACKNOWLEDGING | at once: what it holds has changed | that heartbeat is made |
-| LOST | none: the coordinator does not know it | the caller has let go of all: `released`; then JOINING |
-| FAILED | none, ever: `error` says why | |
-| LEAVING | at once, with epoch -1, or -2 for a static member | that heartbeat is made; then LEFT |
-| LEFT | none, ever | |
+| JOINING | at once, with all fields and epoch 0 | a response without an error makes it a member |
+| STABLE | after the heartbeat interval | a new target arrives, or it is fenced, or leaves |
+| RECONCILING | after the heartbeat interval | the caller has revoked and taken over: `confirm_owned` |
+| ACKNOWLEDGING | at once, as its owned set has changed | that heartbeat is sent |
+| FENCED | none: the coordinator rejects it | the caller has released all: `rejoin_fenced`; then JOINING |
+| FATAL | none; `error` is the reason | |
+| LEAVING | at once, with epoch -1, or -2 for a static member | that heartbeat is sent; then LEFT |
+| LEFT | none | |
 
-What was told before is left out, except after an error: whether that heartbeat was carried out is not known,
-and only a whole one is answered with the whole assignment. One heartbeat is under way at a time.
+A heartbeat leaves out the fields that an earlier one carried. After an error it carries all of them again,
+because the coordinator may not have processed the failed one, and only a full heartbeat is answered with the
+full assignment. At most one heartbeat is in flight.
 
-Otherwise than Java's member, one that is refused UNRELEASED_INSTANCE_ID tries again for a while: who
-is started again before its former self has left needs no more than patience.
+Unlike Java's member, one that is rejected with UNRELEASED_INSTANCE_ID retries until `unreleased_timeout_ms`:
+a static member that restarts before its previous incarnation has left then joins without help.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from konvene.client.errors import ClientError, KafkaError
 from konvene.errors import Errors
 
-__all__ = ["JOIN_EPOCH", "Machine", "State"]
+__all__ = ["JOIN_EPOCH", "MemberState", "MembershipMachine", "MembershipSettings"]
 
-JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH = 0, -1, -2
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
-Held = TypeVar("Held")
+Owned = TypeVar("Owned")
 
 
-class State(Enum):
+class MembershipSettings(NamedTuple):
+    """Settings that members of all group types share."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    unreleased_timeout_ms: int = 60_000
+    """How long a join that is rejected with UNRELEASED_INSTANCE_ID is retried."""
+
+
+class MemberState(Enum):
     JOINING = "joining"
     STABLE = "stable"
     RECONCILING = "reconciling"
     ACKNOWLEDGING = "acknowledging"
-    LOST = "lost"
-    FAILED = "failed"
+    FENCED = "fenced"
+    FATAL = "fatal"
     LEAVING = "leaving"
     LEFT = "left"
 
 
-class Then(Enum):
-    """What follows from an error code in an answer; every other code is FAIL."""
+class ErrorAction(Enum):
+    """What the member does after an error code in a heartbeat response."""
 
-    AGAIN = "the same, after a pause"
-    AGAIN_FOR_A_WHILE = "the same, after a pause, but not for ever"
-    TELL = "the same, after a pause; the caller is told once"
-    LOSE = "everything is lost; join anew"
-    FAIL = "nothing can help"
+    RETRY = "retry with backoff"
+    RETRY_WITH_TIMEOUT = "retry with backoff until the timeout, then fail"
+    RETRY_AND_RAISE = "retry with backoff, and raise the error to the caller once"
+    FENCE = "drop the assignment and join with epoch 0"
+    FAIL = "stop"
 
 
-AFTER: dict[int, Then] = {
-    Errors.COORDINATOR_NOT_AVAILABLE: Then.AGAIN,
-    Errors.COORDINATOR_LOAD_IN_PROGRESS: Then.AGAIN,
-    Errors.NOT_COORDINATOR: Then.AGAIN,
-    Errors.UNRELEASED_INSTANCE_ID: Then.AGAIN_FOR_A_WHILE,
-    Errors.TOPIC_AUTHORIZATION_FAILED: Then.TELL,
-    Errors.FENCED_MEMBER_EPOCH: Then.LOSE,
-    Errors.UNKNOWN_MEMBER_ID: Then.LOSE,
+ERROR_ACTIONS: dict[int, ErrorAction] = {
+    Errors.COORDINATOR_NOT_AVAILABLE: ErrorAction.RETRY,
+    Errors.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.RETRY,
+    Errors.NOT_COORDINATOR: ErrorAction.RETRY,
+    Errors.UNRELEASED_INSTANCE_ID: ErrorAction.RETRY_WITH_TIMEOUT,
+    Errors.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RETRY_AND_RAISE,
+    Errors.FENCED_MEMBER_EPOCH: ErrorAction.FENCE,
+    Errors.UNKNOWN_MEMBER_ID: ErrorAction.FENCE,
 }
+"""Actions by error code; every other code means FAIL."""
 
-_SILENT = frozenset({State.LOST, State.FAILED, State.LEFT})
-_GOING = frozenset({State.LEAVING, *_SILENT})
+_SILENT = frozenset({MemberState.FENCED, MemberState.FATAL, MemberState.LEFT})
+_IGNORES_RESPONSES = frozenset({MemberState.LEAVING, *_SILENT})
 
 
-class Machine(ABC, Generic[Held]):
-    """One member of one group. `member_id` is the member's own to choose, and stays through all its lives."""
+class MembershipMachine(ABC, Generic[Owned]):
+    """One member of one group. The client chooses `member_id` and keeps it when the member rejoins."""
 
-    def __init__(
-        self, group_id: str, member_id: str, nothing: Held, *, instance_id: str | None,
-        rebalance_timeout_ms: int, retry_backoff_ms: int, retry_backoff_max_ms: int, unreleased_ms: int,
-    ) -> None:  # fmt: skip
-        """`nothing` is what is held where nothing is."""
+    error_messages: ClassVar[Mapping[int, str]] = {}
+    """Messages of Kafka's client that replace the coordinator's message, by error code."""
+    acknowledges_assignment: ClassVar[bool] = True
+    """Whether the coordinator waits for a heartbeat that confirms the owned set."""
+
+    def __init__(self, group_id: str, member_id: str, empty: Owned, settings: MembershipSettings) -> None:
         self.group_id = group_id
         self.member_id = member_id
-        self.instance_id = instance_id
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.retry_backoff_ms = retry_backoff_ms
-        self.retry_backoff_max_ms = retry_backoff_max_ms
-        self.unreleased_ms = unreleased_ms
-        """How long UNRELEASED_INSTANCE_ID is borne."""
+        self.settings = settings
 
         self.epoch = JOIN_EPOCH
-        self.life = 1
-        """How often it has joined as if it had never been there."""
-        self.target: Held = nothing
-        self.held: Held = nothing
-        """What it has taken over and not given up."""
-        self.turn = self.held_turn = 0
-        """The number of the target, and of the one that `held` was taken from."""
-        self.interval_ms = 0
+        self.incarnation = 1
+        """How many times it has joined with epoch 0."""
+        self.target: Owned = empty
+        """The assignment of the last response that carried one."""
+        self.owned: Owned = empty
+        """What the caller has taken over and not released."""
+        self.target_version = self.owned_version = 0
+        """Number of the target, and of the target that `owned` was taken from."""
+        self.heartbeat_interval_ms = 0
         self.error: ClientError | None = None
-        """Why it FAILED; in JOINING, why it is not in yet."""
-        self.complaint: KafkaError | None = None
-        """An error that the caller should hear of, though the member goes on."""
+        """The error of a FATAL member; of a JOINING one, the reason of its last failed attempt."""
+        self.nonfatal_error: KafkaError | None = None
+        """An error to raise to the caller once, though the member goes on."""
 
-        self._nothing = nothing
-        self._phase = State.JOINING
-        self._asked = self._in_flight = False
+        self._empty = empty
+        self._phase = MemberState.JOINING
+        self._was_sent = self._in_flight = False
         self._sent_ms = self._not_before_ms = 0
+        self._sent_owned_version: int | None = None
+        """Version of the owned set that the last heartbeat carried; None if all fields must be sent again."""
         self._failures = 0
         self._unreleased_since_ms: int | None = None
 
-    # what the kinds say
+    # group types define
 
     @property
     @abstractmethod
-    def _told_turn(self) -> int | None:
-        """The turn that the coordinator heard of; None where it is to be told all anew."""
+    def _has_unsent_changes(self) -> bool:
+        """Whether a field other than the owned set has changed since the last heartbeat."""
+
+    @abstractmethod
+    def _leave_request(self, epoch: int) -> Any:
+        """The heartbeat that leaves the group."""
+
+    @abstractmethod
+    def _heartbeat_request(self, version: int) -> Any:
+        """The next heartbeat of a member that stays: all fields, or those that changed since the last one."""
+
+    @abstractmethod
+    def _read_response(self, response: Any) -> Owned | None:
+        """Read a response without an error; return its target assignment, or None if it has none."""
+
+    def _error_message(self, code: int, message: str | None) -> str | None:
+        """The message of an error: that of Kafka's client if it has its own, else the coordinator's."""
+        if code == Errors.GROUP_AUTHORIZATION_FAILED:
+            return f"Not authorized to access group: {self.group_id}"
+        return self.error_messages.get(code, message)
+
+    # state
 
     @property
-    @abstractmethod
-    def _all_is_told(self) -> bool:
-        """Whether there is nothing that should not wait for the interval."""
-
-    @abstractmethod
-    def _forget_told(self) -> None:
-        """Tell all anew with the next heartbeat."""
-
-    @abstractmethod
-    def _farewell(self, epoch: int) -> Any:
-        """The heartbeat that leaves."""
-
-    @abstractmethod
-    def _whole(self, version: int) -> Any:
-        """Any other heartbeat, with what the coordinator does not know yet. Notes what was told."""
-
-    @abstractmethod
-    def _heard(self, answer: Any) -> Held | None:
-        """What an answer without an error says beside epoch and interval; the target, where it has one."""
-
-    @abstractmethod
-    def _words(self, code: int, message: str | None) -> str | None:
-        """What Kafka's client makes of a code, where it does not pass on the coordinator's own words."""
-
-    # where it stands
-
-    @property
-    def state(self) -> State:
-        """Where it stands; between STABLE, RECONCILING and ACKNOWLEDGING what it holds decides."""
-        if self._phase is not State.STABLE:
+    def state(self) -> MemberState:
+        """The state; the owned set decides between STABLE, RECONCILING and ACKNOWLEDGING."""
+        if self._phase is not MemberState.STABLE:
             return self._phase
-        told = self._told_turn
-        if told is not None and told != self.held_turn:
-            return State.ACKNOWLEDGING
-        if (self.turn, self.target) != (self.held_turn, self.held):
-            return State.RECONCILING
-        return State.STABLE
+        if not self._is_acknowledged and self._sent_owned_version is not None:
+            return MemberState.ACKNOWLEDGING
+        if (self.target_version, self.target) != (self.owned_version, self.owned):
+            return MemberState.RECONCILING
+        return MemberState.STABLE
 
     @property
     def due_ms(self) -> int | None:
-        """When the next heartbeat is due; None while one is under way, or where there will be none."""
+        """When the next heartbeat is due; None while one is in flight, or if there will be none."""
         if self._in_flight or self._phase in _SILENT:
             return None
-        if self._phase is State.STABLE and self._all_is_told:
-            return max(self._not_before_ms, self._sent_ms + self.interval_ms)
+        if self._phase is MemberState.STABLE and self._is_up_to_date:
+            return max(self._not_before_ms, self._sent_ms + self.heartbeat_interval_ms)
         return self._not_before_ms
 
-    # what the caller does
+    @property
+    def _is_acknowledged(self) -> bool:
+        return not self.acknowledges_assignment or self._sent_owned_version == self.owned_version
 
-    def took(self, life: int, turn: int, held: Held) -> bool:
-        """The caller holds exactly this now, out of the target of this turn, and nothing else.
+    @property
+    def _is_up_to_date(self) -> bool:
+        """Whether nothing has to be sent before the heartbeat interval is over."""
+        return self._sent_owned_version is not None and self._is_acknowledged and not self._has_unsent_changes
 
-        False where it is too late: the member was thrown out or has left since."""
-        if self._phase is not State.STABLE or life != self.life:
+    # calls of the application
+
+    def confirm_owned(self, incarnation: int, target_version: int, owned: Owned) -> bool:
+        """Record that the caller owns exactly `owned`, taken from the target of this version.
+
+        Returns False if it is too late: the member was fenced or has left since."""
+        if self._phase is not MemberState.STABLE or incarnation != self.incarnation:
             return False
-        self.held, self.held_turn = held, turn
+        self.owned, self.owned_version = owned, target_version
         return True
 
-    def released(self, now_ms: int) -> None:
-        """The caller has let go of what was lost; the member joins anew."""
-        if self._phase is State.LOST:
-            self._phase = State.JOINING
-            self.life += 1
-            self.target = self.held = self._nothing
-            self.held_turn = self.turn
+    def rejoin_fenced(self, now_ms: int) -> None:
+        """Join with epoch 0, now that the caller has released what a FENCED member owned."""
+        if self._phase is MemberState.FENCED:
+            self._phase = MemberState.JOINING
+            self.incarnation += 1
+            self.target = self.owned = self._empty
+            self.owned_version = self.target_version
             self._not_before_ms = now_ms
 
     def leave(self, now_ms: int) -> None:
-        """Leave, where there is something to leave. An answer that is still under way counts no more."""
-        there = self._asked and self._phase not in _SILENT
-        self._phase = State.LEAVING if there else State.LEFT
+        """Leave the group, or stop if the coordinator does not know the member.
+
+        A response that is still in flight is ignored."""
+        is_known = self._was_sent and self._phase not in _SILENT
+        self._phase = MemberState.LEAVING if is_known else MemberState.LEFT
         self._in_flight = False
         self._not_before_ms = now_ms
 
     # heartbeats
 
     def request(self, now_ms: int, version: int) -> Any:
-        """The heartbeat to send now. Raises `UnsupportedVersion` where the version cannot say it."""
-        self._sent_ms, self._in_flight, self._asked = now_ms, True, True
-        if self._phase is State.LEAVING:
-            self._phase = State.LEFT
-            return self._farewell(LEAVE_FOR_A_WHILE_EPOCH if self.instance_id else LEAVE_EPOCH)
-        return self._whole(version)
+        """The heartbeat to send now. Raises `UnsupportedVersion` if a field does not exist in `version`."""
+        self._sent_ms, self._in_flight, self._was_sent = now_ms, True, True
+        if self._phase is MemberState.LEAVING:
+            self._phase = MemberState.LEFT
+            return self._leave_request(STATIC_LEAVE_EPOCH if self.settings.instance_id else LEAVE_EPOCH)
+        request = self._heartbeat_request(version)
+        self._sent_owned_version = self.owned_version
+        return request
 
-    def answered(self, answer: Any, now_ms: int) -> None:
-        """What the coordinator said."""
+    def handle_response(self, response: Any, now_ms: int) -> None:
+        """Process the response to the heartbeat in flight."""
         self._in_flight = False
-        if self._phase in _GOING:
+        if self._phase in _IGNORES_RESPONSES:
             return
-        if answer.error_code:
-            self._refused(answer.error_code, answer.error_message, now_ms)
+        if response.error_code:
+            self._handle_error(response.error_code, response.error_message, now_ms)
             return
         self._failures, self._not_before_ms = 0, now_ms
         self._unreleased_since_ms = self.error = None
-        self.interval_ms = answer.heartbeat_interval_ms
-        if answer.member_epoch < 0:
+        self.heartbeat_interval_ms = response.heartbeat_interval_ms
+        if response.member_epoch < 0:
             return
-        self.member_id = answer.member_id or self.member_id
-        self.epoch = answer.member_epoch
-        joined, self._phase = self._phase is State.JOINING, State.STABLE
-        target = self._heard(answer)
+        self.member_id = response.member_id or self.member_id
+        self.epoch = response.member_epoch
+        joined, self._phase = self._phase is MemberState.JOINING, MemberState.STABLE
+        target = self._read_response(response)
         if target is not None and (joined or target != self.target):
-            self.turn += 1
+            self.target_version += 1
             self.target = target
 
-    def failed(self, error: ClientError, now_ms: int) -> None:
-        """No answer came, or none that could be understood."""
+    def handle_failure(self, error: ClientError, now_ms: int) -> None:
+        """Process a heartbeat that got no response, or none that could be decoded."""
         self._in_flight = False
-        if self._phase in _GOING:
+        if self._phase in _IGNORES_RESPONSES:
             return
         if error.retriable:
-            self._again(error, now_ms)
+            self._retry(error, now_ms)
         else:
             self._fail(error)
 
-    def _refused(self, code: int, message: str | None, now_ms: int) -> None:
-        error = KafkaError(code, self._words(code, message), about=f"group {self.group_id}")
-        then = AFTER.get(code, Then.FAIL)
-        if then is Then.AGAIN_FOR_A_WHILE:
+    def _handle_error(self, code: int, message: str | None, now_ms: int) -> None:
+        error = KafkaError(code, self._error_message(code, message), about=f"group {self.group_id}")
+        action = ERROR_ACTIONS.get(code, ErrorAction.FAIL)
+        if action is ErrorAction.RETRY_WITH_TIMEOUT:
             if self._unreleased_since_ms is None:
                 self._unreleased_since_ms = now_ms
-            then = Then.AGAIN if now_ms - self._unreleased_since_ms < self.unreleased_ms else Then.FAIL
-        if then is Then.LOSE:
-            self._phase, self.epoch = State.LOST, JOIN_EPOCH
-            self._forget_told()
+            is_over = now_ms - self._unreleased_since_ms >= self.settings.unreleased_timeout_ms
+            action = ErrorAction.FAIL if is_over else ErrorAction.RETRY
+        if action is ErrorAction.FENCE:
+            self._phase, self.epoch = MemberState.FENCED, JOIN_EPOCH
+            self._sent_owned_version = None
             self._failures, self.error = 0, error
-        elif then is Then.FAIL:
+        elif action is ErrorAction.FAIL:
             self._fail(error)
         else:
-            self.complaint = error if then is Then.TELL else self.complaint
-            self._again(error, now_ms)
+            if action is ErrorAction.RETRY_AND_RAISE:
+                self.nonfatal_error = error
+            self._retry(error, now_ms)
 
-    def _again(self, error: ClientError, now_ms: int) -> None:
-        pause = min(self.retry_backoff_ms << min(self._failures, 20), self.retry_backoff_max_ms)
+    def _retry(self, error: ClientError, now_ms: int) -> None:
+        settings = self.settings
+        backoff_ms = min(settings.retry_backoff_ms << min(self._failures, 20), settings.retry_backoff_max_ms)
         self._failures += 1
-        self._forget_told()
+        self._sent_owned_version = None
         self.error = error
-        self._not_before_ms = now_ms + pause
+        self._not_before_ms = now_ms + backoff_ms
 
     def _fail(self, error: ClientError) -> None:
-        self._phase, self.epoch, self.error = State.FAILED, JOIN_EPOCH, error
+        self._phase, self.epoch, self.error = MemberState.FATAL, JOIN_EPOCH, error

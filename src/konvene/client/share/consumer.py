@@ -27,7 +27,7 @@ from konvene.client.errors import (
     UnsupportedVersion,
     WokenUp,
 )
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster, Patience, TopicPartition
 from konvene.client.share.fetch_machine import (
     Acknowledgement,
@@ -266,7 +266,7 @@ class ShareConsumer:
 
     async def _is_member(self, member: ShareMember, patience: Patience) -> bool:
         """Join where that has to be, for as long as there is time; it goes on when the caller comes back."""
-        if self._joining is None and member.state not in (State.JOINING, State.LOST):
+        if self._joining is None and member.state not in (MemberState.JOINING, MemberState.FENCED):
             await member.ensure()
             return True
         if self._joining is None:
@@ -281,10 +281,10 @@ class ShareConsumer:
 
     async def _follow(self, member: ShareMember, machine: ShareMachine) -> None:
         """Fetch what the member is assigned, from whoever leads it now."""
-        if member.lives != self._lives:
-            self._lives = member.lives
-            machine.lost(KafkaError(Errors.UNKNOWN_MEMBER_ID, about=f"group {self.group_id}"))
-        units = {unit: tp for tp, unit in member.units.items()}
+        if member.times_fenced != self._lives:
+            self._lives = member.times_fenced
+            machine.member_lost(KafkaError(Errors.UNKNOWN_MEMBER_ID, about=f"group {self.group_id}"))
+        units = {unit: tp for tp, unit in member.partitions.items()}
         if machine.leaders.keys() == units.keys() and not machine.outdated:
             return
         for unit in machine.outdated:
@@ -330,9 +330,9 @@ class ShareConsumer:
             wait_ms = self.terms.max_wait_ms + connection.request_timeout_ms
             answer = await connection.send(request, version, timeout_ms=wait_ms)
         except ClientError as error:
-            machine.failed(node_id, error, self._now_ms())
+            machine.handle_failure(node_id, error, self._now_ms())
         else:
-            machine.answered(node_id, answer, self._now_ms())
+            machine.handle_response(node_id, answer, self._now_ms())
         self._ask(fetching=False)
         self._tell()
 

@@ -6,7 +6,7 @@ calls anybody: `share_consumer` does that, and so can a simulator:
 
     machine.assign({unit: node})          who leads what the member was assigned
     for node, request in machine.requests(now_ms, fetching=True): ...
-    machine.answered(node, answer, now_ms)    or machine.failed(node, error, now_ms)
+    machine.handle_response(node, answer, now_ms)    or machine.handle_failure(node, error, now_ms)
     for delivered in machine.take(): machine.acknowledge(delivered.unit, delivered.record.offset, ACCEPT)
     machine.queue(now_ms + patience)      what was decided is to be told
     machine.close(), machine.requests(...) until machine.is_closed
@@ -200,7 +200,7 @@ class ShareMachine:
             self._node(ack.node).waiting.append(ack)
         return list(made.values())
 
-    def lost(self, error: ClientError) -> None:
+    def member_lost(self, error: ClientError) -> None:
         """The group does not know the member any more: its sessions are over, its records are others'."""
         for node in self._nodes.values():
             for ack in (*node.flight, *node.waiting):
@@ -311,7 +311,7 @@ class ShareMachine:
 
     # answers
 
-    def answered(self, node_id: int, answer: Any, now_ms: int) -> None:
+    def handle_response(self, node_id: int, answer: Any, now_ms: int) -> None:
         """What the broker said to the request that was under way."""
         node = self._nodes[node_id]
         is_fetch, flight = node.busy is ShareFetchRequest, node.flight
@@ -335,7 +335,7 @@ class ShareMachine:
                 for row in topic.partitions:
                     self._receive(node_id, (Uuid(topic.topic_id), row.partition_index), row, now_ms)
 
-    def failed(self, node_id: int, error: ClientError, now_ms: int) -> None:
+    def handle_failure(self, node_id: int, error: ClientError, now_ms: int) -> None:
         """No answer came, or none that could be understood."""
         node = self._nodes[node_id]
         flight, node.busy, node.flight, node.is_stale = node.flight, None, [], False

@@ -1,12 +1,12 @@
-"""A member of a streams group (KIP-1071): it joins with a topology, heartbeats, runs tasks and leaves.
+"""A member of a streams group (KIP-1071): joins with a topology, heartbeats, reconciles its tasks and leaves.
 
-What it says and when is decided by `streams_membership`, which is pure; the clock and the connection are in
-`heartbeat_member`. Here tasks change hands while the caller is in `ensure`: first it gives up (a task that
-only changes its role is given up in the old one), then it is told all that it has now, as Java's client
-tells its listener; what it gave up is confirmed by its next heartbeat. The caller runs the tasks, and says
-with `report` how far they have come.
+`StreamsMembership` decides what the heartbeats carry; `HeartbeatMember` sends them. Tasks change hands while
+the caller is in `ensure`: first `on_revoked` is called with the tasks to release (a task that changes its
+role is released in the old role), then `on_assigned` with all tasks that the member has, as Java's client
+calls its listener. The next heartbeat confirms the revocation. The caller runs the tasks and reports their
+progress with `report`.
 
-This is the protocol alone. It creates no topics (the coordinator does), and runs and restores nothing.
+This is the protocol only. It creates no topics (the coordinator does), and runs and restores nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable
 
-from konvene.client.membership.heartbeat_member import HeartbeatMember
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.heartbeat_member import HeartbeatMember, membership_settings, new_member_id
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster
 from konvene.client.streams.membership import (
     NO_STREAMS_PROTOCOL,
@@ -26,7 +26,6 @@ from konvene.client.streams.membership import (
 )
 from konvene.client.streams.settings import StreamsMemberSettings
 from konvene.client.streams.tasks import Assignment, Topology
-from konvene.codec.uuid import Uuid
 
 __all__ = ["StreamsMember"]
 
@@ -34,33 +33,35 @@ TasksCallback = Callable[[Assignment], Awaitable[None]]
 
 
 class StreamsMember(HeartbeatMember[StreamsMembership]):
-    """One member of the streams group `group_id`, which is the application's id.
+    """A member of the streams group `group_id`, which is the application id.
 
-    `on_assigned` hears all that it has from now on, `on_revoked` and `on_lost` what it has no more. The
-    topology's epoch is that of the settings, if they have one."""
+    `on_assigned` is called with all tasks that the member has, `on_revoked` and `on_lost` with the tasks that
+    it releases or has lost; all three run within `ensure` and `leave`. A topology epoch in `settings` takes
+    precedence over the topology's own. `ensure` raises `KafkaError` if the group rejects the member, such as
+    `StreamsInvalidTopology` or `StreamsTopologyFenced`."""
 
     api = "StreamsGroupHeartbeat"
-    lacking = NO_STREAMS_PROTOCOL
+    unsupported_message = NO_STREAMS_PROTOCOL
 
     def __init__(
         self, cluster: Cluster, group_id: str, topology: Topology, *,
         settings: StreamsMemberSettings | None = None, on_assigned: TasksCallback | None = None,
         on_revoked: TasksCallback | None = None, on_lost: TasksCallback | None = None,
     ) -> None:  # fmt: skip
-        self.settings = settings or StreamsMemberSettings()
+        self.settings = s = settings or StreamsMemberSettings()
         self.on_assigned, self.on_revoked, self.on_lost = on_assigned, on_revoked, on_lost
-        s, times = self.settings, cluster.settings
         membership = StreamsMembership(
-            group_id, s.member_id or str(Uuid(uuid.uuid4().bytes)),
+            group_id, s.member_id or new_member_id(),
             topology._replace(epoch=s.topology_epoch or topology.epoch),
-            process_id=s.process_id or str(uuid.uuid4()), instance_id=s.group_instance_id,
-            rack_id=s.client_rack, endpoint=s.application_server, tags=s.client_tags,
-            rebalance_timeout_ms=s.rebalance_timeout_ms, retry_backoff_ms=times.retry_backoff_ms,
-            retry_backoff_max_ms=times.retry_backoff_max_ms, unreleased_ms=times.default_api_timeout_ms,
+            membership_settings(
+                cluster.settings, instance_id=s.group_instance_id, rack_id=s.client_rack,
+                rebalance_timeout_ms=s.rebalance_timeout_ms,
+            ),
+            process_id=s.process_id or str(uuid.uuid4()), endpoint=s.application_server, tags=s.client_tags,
         )  # fmt: skip
         super().__init__(cluster, membership)
         self.assignment = Assignment()
-        """What the caller has: it changes only within `ensure` and `leave`."""
+        """The tasks that the caller owns. They change within `ensure` and `leave` only."""
 
     def __repr__(self) -> str:
         m = self.membership
@@ -69,68 +70,70 @@ class StreamsMember(HeartbeatMember[StreamsMembership]):
             f"has {self.assignment}>"
         )
 
-    # what it knows
-
     @property
     def statuses(self) -> tuple[Status, ...]:
-        """What the coordinator had to tell with its last answer."""
+        """The statuses of the group, as of the last heartbeat response."""
         return self.membership.statuses
 
     @property
     def is_ready(self) -> bool:
-        """Whether the group can run: its topics are there, and its members were waited for."""
+        """Whether the group can assign tasks: its topics exist and its initial delay is over."""
         return self.membership.is_ready
 
     @property
     def shutdown_requested(self) -> bool:
-        """Whether some member wants all of the application to shut down."""
+        """Whether a member has requested the shutdown of the application."""
         return self.membership.shutdown_requested
 
     @property
     def endpoints(self) -> dict[tuple[str, int], EndpointPartitions]:
-        """Which partitions' state is to be asked for where."""
+        """The partitions whose state can be queried, by host and port."""
         return self.membership.endpoints
 
-    # what it says
-
     def report(self, offsets: Offsets, end_offsets: Offsets) -> None:
-        """How far its tasks have come, and how far there is to go; dormant ones on its disk too. Who reports
-        before it joins, if only that there is nothing, is given copies to warm up before their tasks."""
+        """Report the progress of tasks, dormant ones on disk included, and the end offsets of their
+        changelogs.
+
+        A member that reports before it joins, even an empty mapping, gets warm-ups before the tasks that it
+        would have to restore."""
         self.membership.report(offsets, end_offsets)
 
     def request_shutdown(self) -> None:
-        """Have all members of the application shut down."""
+        """Request the shutdown of all members of the application."""
         self.membership.request_shutdown()
-        self._stirred.set()
+        self._wakeup.set()
 
-    # reconciling
+    # reconciliation
 
     async def _reconcile(self) -> None:
         m = self.membership
-        while m.state is State.RECONCILING:
-            life, turn, target = m.life, m.turn, m.target
-            await self._let_go(self.assignment - target, self.on_revoked)
-            if m.life != life or m.state not in (State.RECONCILING, State.ACKNOWLEDGING):
+        while m.state is MemberState.RECONCILING:
+            incarnation, version, target = m.incarnation, m.target_version, m.target
+            await self._release(self.assignment - target, self.on_revoked)
+            if m.incarnation != incarnation or m.state not in (
+                MemberState.RECONCILING,
+                MemberState.ACKNOWLEDGING,
+            ):
                 return
-            if m.turn != turn:
-                continue  # There is another target by now: what was granted by this one may be another's.
+            if m.target_version != version:
+                continue  # A newer target has arrived: this one's tasks may be assigned to others by now.
             if self.assignment != target:
                 self.assignment = target
                 if self.on_assigned is not None:
                     await self.on_assigned(target)
-            m.took(life, turn, target)
-            self._stirred.set()
+            m.confirm_owned(incarnation, version, target)
+            self._wakeup.set()
 
-    async def _let_go(self, gone: Assignment, callback: TasksCallback | None) -> None:
-        """The caller hears of it while it still has the tasks, so that it can commit."""
-        if not gone:
+    async def _release(self, tasks: Assignment, callback: TasksCallback | None) -> None:
+        """Release tasks. The callback runs while the caller still owns them, so that it can commit."""
+        if not tasks:
             return
         if callback is not None:
-            await callback(gone)
-        self.assignment = self.assignment - gone
+            await callback(tasks)
+        self.assignment = self.assignment - tasks
 
-    async def _lose(self) -> None:
-        await self._let_go(self.assignment, self.on_lost)
+    async def _release_fenced(self) -> None:
+        await self._release(self.assignment, self.on_lost)
 
-    async def _give_back(self) -> None:
-        await self._let_go(self.assignment, self.on_revoked if self.epoch > 0 else self.on_lost)
+    async def _release_all(self) -> None:
+        await self._release(self.assignment, self.on_revoked if self.epoch > 0 else self.on_lost)

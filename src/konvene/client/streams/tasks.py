@@ -1,9 +1,9 @@
-"""The nouns of streams groups (KIP-1071) as clients know them: tasks in three roles, and topologies.
+"""Tasks, task assignments and topologies of streams groups (KIP-1071), as clients use them.
 
-A task is a subtopology and a partition, written `0_1` as Kafka Streams does. A topology is what an
-application tells its group: which topics each subtopology reads, writes and keeps its state in. All are
-values; `wire` gives what a heartbeat carries, sorted as Java's client sorts it, so that two clients with the
-same topology say the same.
+A task is a partition of a subtopology, written `0_1` as in Kafka Streams. A topology tells the group which
+topics each subtopology reads and writes, and where it keeps its state. All types are values. `to_message`
+returns the form that a heartbeat carries, sorted as Java's client sorts it, so that two clients with the same
+topology send the same bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Assignment", "InternalTopic", "Role", "Subtopology", "Task", "Topolo
 
 
 class Role(Enum):
-    """What a member does with a task."""
+    """The role of a task: processing, or keeping a copy of its state."""
 
     ACTIVE = "active"
     STANDBY = "standby"
@@ -27,6 +27,8 @@ class Role(Enum):
 
 
 class Task(NamedTuple):
+    """One partition of a subtopology."""
+
     subtopology: str
     partition: int
 
@@ -34,8 +36,8 @@ class Task(NamedTuple):
         return f"{self.subtopology}_{self.partition}"
 
     @property
-    def place(self) -> tuple[bool, int, str, int]:
-        """Sorts: subtopologies are numbers nearly always, and 10 comes after 9."""
+    def sort_key(self) -> tuple[bool, int, str, int]:
+        """Key that sorts subtopologies numerically if their names are numbers, as they nearly always are."""
         name = self.subtopology
         number = int(name) if name.isascii() and name.isdigit() else -1
         return number < 0, number, name, self.partition
@@ -45,7 +47,7 @@ Tasks = frozenset[Task]
 
 
 class Assignment(NamedTuple):
-    """Tasks in three roles. With `-`, role by role, and with `bool`, whether there is any."""
+    """Tasks by role. `-` subtracts role by role; `bool` is whether there is any task."""
 
     active: Tasks = frozenset()
     standby: Tasks = frozenset()
@@ -61,7 +63,8 @@ class Assignment(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            "; ".join(f"{role.value} {_spelled(self.of(role))}" for role in Role if self.of(role)) or "none"
+            "; ".join(f"{role.value} {_format_tasks(self.of(role))}" for role in Role if self.of(role))
+            or "none"
         )
 
     def of(self, role: Role) -> Tasks:
@@ -69,67 +72,68 @@ class Assignment(NamedTuple):
         return tasks
 
     def units(self) -> Iterator[tuple[Role, Task]]:
-        """Every task with its role, in order."""
+        """Yield every task with its role, in order."""
         for role in Role:
-            for task in sorted(self.of(role), key=lambda t: t.place):
+            for task in sorted(self.of(role), key=lambda t: t.sort_key):
                 yield role, task
 
     @classmethod
-    def read(cls, active: Any, standby: Any, warmup: Any) -> Assignment:
-        """From the rows of a heartbeat's answer, or of a description."""
-        return cls(*(_read(rows) for rows in (active, standby, warmup)))
+    def from_message(cls, active: Any, standby: Any, warmup: Any) -> Assignment:
+        """The assignment in the task rows of a heartbeat response or of a group description."""
+        return cls(*(_tasks(rows) for rows in (active, standby, warmup)))
 
 
 def by_subtopology(tasks: Iterable[Task]) -> dict[str, tuple[int, ...]]:
-    """Partitions by subtopology, both in order."""
+    """Partitions by subtopology, both sorted."""
     found: dict[str, tuple[int, ...]] = {}
-    for task in sorted(tasks, key=lambda t: t.place):
+    for task in sorted(tasks, key=lambda t: t.sort_key):
         found[task.subtopology] = (*found.get(task.subtopology, ()), task.partition)
     return found
 
 
-def rows(tasks: Iterable[Task]) -> tuple[messages.TaskIds, ...]:
-    """What a heartbeat carries."""
+def task_ids(tasks: Iterable[Task]) -> tuple[messages.TaskIds, ...]:
+    """The task rows of a heartbeat request."""
     return tuple(
         messages.TaskIds(subtopology_id=name, partitions=partitions)
         for name, partitions in by_subtopology(tasks).items()
     )
 
 
-def _read(told: Any) -> Tasks:
-    return frozenset(Task(row.subtopology_id, p) for row in told or () for p in row.partitions)
+def _tasks(rows: Any) -> Tasks:
+    return frozenset(Task(row.subtopology_id, p) for row in rows or () for p in row.partitions)
 
 
-def _spelled(tasks: Tasks) -> str:
-    return ",".join(map(str, sorted(tasks, key=lambda t: t.place)))
+def _format_tasks(tasks: Tasks) -> str:
+    return ",".join(map(str, sorted(tasks, key=lambda t: t.sort_key)))
 
 
 # topologies -----------------------------------------------------------------------------------
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the coordinator makes for the application. 0 leaves a number to it."""
+    """A topic that the coordinator creates for the application. 0 leaves the number to the coordinator."""
 
     name: str
     partitions: int = 0
     replication_factor: int = 0
     configs: Mapping[str, str] = {}
 
-    def wire(self) -> messages.TopicInfo:
+    def to_message(self) -> messages.TopicInfo:
         return messages.TopicInfo(
             name=self.name, partitions=self.partitions, replication_factor=self.replication_factor,
             topic_configs=tuple(messages.KeyValue(key=k, value=v) for k, v in sorted(self.configs.items())),
         )  # fmt: skip
 
     @classmethod
-    def read(cls, told: Any) -> InternalTopic:
-        configs = {each.key: each.value for each in told.topic_configs}
-        return cls(told.name, told.partitions, told.replication_factor, configs)
+    def from_message(cls, row: Any) -> InternalTopic:
+        configs = {each.key: each.value for each in row.topic_configs}
+        return cls(row.name, row.partitions, row.replication_factor, configs)
 
 
 class Subtopology(NamedTuple):
-    """A part of a topology that shares no state with others. Each of its tasks reads one partition of each
-    of its source topics."""
+    """A part of a topology that shares no state with other parts.
+
+    Each of its tasks reads one partition of each of its source topics."""
 
     subtopology_id: str
     source_topics: tuple[str, ...] = ()
@@ -137,19 +141,21 @@ class Subtopology(NamedTuple):
     state_changelog_topics: tuple[InternalTopic, ...] = ()
     repartition_source_topics: tuple[InternalTopic, ...] = ()
     copartition_groups: tuple[frozenset[str], ...] = ()
-    """Names of sources, and expressions, that must have the same number of partitions; no description tells
-    of them."""
+    """Sets of source topics or expressions that must have the same number of partitions. Group descriptions
+    do not contain them."""
     source_topic_regex: tuple[str, ...] = ()
-    """Expressions of RE2 for sources, whole names. Apache Kafka refuses them; a broker of ours with
-    `konvene.streams.mode` = `kip` does not. A description tells what they match among the sources."""
+    """RE2 expressions that match whole names of source topics. Apache Kafka rejects them; konvene accepts
+    them with `konvene.streams.mode` = `kip`. Group descriptions list the topics that they match as
+    sources."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Everything that its tasks read: topics of users, and what other subtopologies write."""
+        """All topics that its tasks read: source topics and repartition topics."""
         return (*self.source_topics, *(topic.name for topic in self.repartition_source_topics))
 
-    def wire(self) -> messages.Subtopology:
-        """Raises `Misconfigured` where a copartition group names what is no source."""
+    def to_message(self) -> messages.Subtopology:
+        """The form of a heartbeat. Raises `Misconfigured` if a copartition group names a topic that is not a
+        source."""
         sources = tuple(sorted(self.source_topics))
         expressions = tuple(sorted(self.source_topic_regex))
         repartitioned = tuple(sorted(self.repartition_source_topics, key=_name))
@@ -169,38 +175,41 @@ class Subtopology(NamedTuple):
         return messages.Subtopology(
             subtopology_id=self.subtopology_id, source_topics=sources, source_topic_regex=expressions,
             repartition_sink_topics=tuple(sorted(self.repartition_sink_topics)),
-            state_changelog_topics=tuple(each.wire() for each in changelogs),
-            repartition_source_topics=tuple(each.wire() for each in repartitioned),
+            state_changelog_topics=tuple(each.to_message() for each in changelogs),
+            repartition_source_topics=tuple(each.to_message() for each in repartitioned),
             copartition_groups=tuple(groups),
         )  # fmt: skip
 
     @classmethod
-    def read(cls, told: Any) -> Subtopology:
+    def from_message(cls, row: Any) -> Subtopology:
         return cls(
-            told.subtopology_id, tuple(told.source_topics), tuple(told.repartition_sink_topics),
-            tuple(map(InternalTopic.read, told.state_changelog_topics)),
-            tuple(map(InternalTopic.read, told.repartition_source_topics)),
+            row.subtopology_id, tuple(row.source_topics), tuple(row.repartition_sink_topics),
+            tuple(map(InternalTopic.from_message, row.state_changelog_topics)),
+            tuple(map(InternalTopic.from_message, row.repartition_source_topics)),
         )  # fmt: skip
 
 
 class Topology(NamedTuple):
-    """All of an application. Its epoch is the application's to raise when the topology is another one."""
+    """The topology of an application. The application raises `epoch` whenever it changes the topology."""
 
     subtopologies: tuple[Subtopology, ...]
     epoch: int = 0
 
-    def wire(self) -> messages.Topology:
-        found = tuple(each.wire() for each in sorted(self.subtopologies, key=lambda s: s.subtopology_id))
-        return messages.Topology(epoch=self.epoch, subtopologies=found)
+    def to_message(self) -> messages.Topology:
+        subtopologies = tuple(
+            each.to_message() for each in sorted(self.subtopologies, key=lambda s: s.subtopology_id)
+        )
+        return messages.Topology(epoch=self.epoch, subtopologies=subtopologies)
 
     @property
     def source_topics(self) -> tuple[str, ...]:
-        """The topics of users that it reads: the application's input."""
+        """Input topics of the application."""
         return tuple(sorted({name for each in self.subtopologies for name in each.source_topics}))
 
     @property
     def internal_topics(self) -> tuple[str, ...]:
-        """What is made for the application. A table's source topic may be its changelog, too: it is none."""
+        """Topics that the coordinator creates. A table's source topic that is also its changelog is not
+        one."""
         made = {
             topic.name
             for each in self.subtopologies

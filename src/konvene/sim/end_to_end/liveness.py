@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from konvene.client.admin.admin import Admin
 from konvene.client.consumer.classic_member import State as MemberState
 from konvene.client.errors import ClientError
-from konvene.client.membership.state_machine import State as SharerState
+from konvene.client.membership.state_machine import MemberState as ShareMemberState
 from konvene.client.net.cluster import Cluster
 from konvene.client.net.settings import ClientSettings
 from konvene.groups.classic.group import ClassicGroup, State
@@ -174,7 +174,7 @@ class Calm:
         for client in self.run_.clients.values():
             if client.spec.group == name:
                 member = None if client.sharer is None else client.sharer.member
-                if member is None or member.state is not SharerState.STABLE:
+                if member is None or member.state is not ShareMemberState.STABLE:
                     return False
                 ours.add(member.member_id)
         return ours == set(group.members)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from konvene.client.errors import ConnectionLost
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.streams.membership import StreamsMembership
 from konvene.client.streams.tasks import Assignment, InternalTopic, Subtopology, Task, Topology
 
@@ -47,7 +47,7 @@ class Thread:
 
     @property
     def has(self) -> Assignment:
-        return self.machine.held
+        return self.machine.owned
 
 
 @dataclass(eq=False, slots=True)
@@ -165,16 +165,16 @@ class Application:
         """An answer, or None where none came; the active tasks that the member takes over."""
         machine, had = thread.machine, thread.has.active
         if answer is None:
-            machine.failed(ConnectionLost("the coordinator is gone"), now_ms)
+            machine.handle_failure(ConnectionLost("the coordinator is gone"), now_ms)
             return set()
-        machine.answered(answer, now_ms)
-        if machine.state is State.FAILED:
+        machine.handle_response(answer, now_ms)
+        if machine.state is MemberState.FATAL:
             raise AssertionError(f"{thread.name} fails: {machine.error}")
-        if machine.state is State.LOST:
-            machine.released(now_ms)
+        if machine.state is MemberState.FENCED:
+            machine.rejoin_fenced(now_ms)
             thread.running.clear()
             return set()
-        machine.took(machine.life, machine.turn, machine.target)
+        machine.confirm_owned(machine.incarnation, machine.target_version, machine.target)
         thread.running &= thread.has.active
         return set(thread.has.active - had)
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MemberState
 from konvene.client.streams.tasks import Assignment, Task
 from konvene.groups.streams.group import FIRST_EPOCH, StreamsGroup
 from konvene.groups.streams.group import State as GroupState
@@ -167,7 +167,7 @@ class Run:
         threads = list(self.app.threads())
         if {thread.name for thread in threads} != group.members.keys():
             return False
-        if any(t.machine.state is not State.STABLE or t.has.warmup for t in threads):
+        if any(t.machine.state is not MemberState.STABLE or t.has.warmup for t in threads):
             return False
         most = self.limits[What.LAG]
         return all(self.app.lag(t.process, task) <= most for t in threads for task in t.has.standby)
@@ -199,7 +199,7 @@ class Run:
     def beat(self, thread: Thread, *, lost: bool = False) -> None:
         """A heartbeat, and another one at once where the client would not wait with what it has to say."""
         self._beat(thread, lost=lost)
-        if thread.machine.state is State.ACKNOWLEDGING:
+        if thread.machine.state is MemberState.ACKNOWLEDGING:
             self._beat(thread)
 
     def _beat(self, thread: Thread, *, lost: bool = False) -> None:

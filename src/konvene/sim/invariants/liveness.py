@@ -336,7 +336,7 @@ def _classic_applications_stable(world: World, group: ClassicGroup, members: lis
     if not all(m.settled and m.member_id in group.members and m.epoch == group.generation for m in members):
         return False
     owned = [tp for member in members for tp in member.owned]
-    sent = [member.topology.wire() for member in members if isinstance(member, Application)]
+    sent = [member.topology.to_message() for member in members if isinstance(member, Application)]
     counts = dict(world.partition_counts())
     found = [configure(Topology.from_request(each), counts) for each in dict.fromkeys(sent)]
     if len(owned) != len(set(owned)):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from konvene.client.errors import ConnectionLost
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MembershipSettings, MemberState
 from konvene.client.share.fetch_machine import AcknowledgeType, Delivered, FetchTerms, ShareMachine
 from konvene.client.share.membership import ShareMembership
 from konvene.errors import Errors
@@ -52,7 +52,7 @@ class ShareMember(Member):
 
     @property
     def settled(self) -> bool:
-        return self.machine is not None and self.machine.state is State.STABLE
+        return self.machine is not None and self.machine.state is MemberState.STABLE
 
     @property
     def epoch(self) -> int:
@@ -72,8 +72,10 @@ class ShareMember(Member):
             self.change_subscription()
         member_id = f"{self.name}.{self.life}"
         self.machine = ShareMembership(
-            self.group, member_id, self.topics, rack_id=random.choice([None, "a", "b"]),
-            retry_backoff_ms=RETRY_BACKOFF_MS,
+            self.group, member_id, self.topics,
+            MembershipSettings(
+                rack_id=random.choice([None, "a", "b"]), retry_backoff_ms=RETRY_BACKOFF_MS
+            ),
         )  # fmt: skip
         terms = FetchTerms(
             max_wait_ms=random.choice([300, 2_000, 4_000]),
@@ -101,7 +103,7 @@ class ShareMember(Member):
             for _, request in share.requests(now_ms, fetching=False):
                 self.ask(request, VERSION, lambda answer: None)
         m.leave(now_ms)
-        if m.state is State.LEAVING:
+        if m.state is MemberState.LEAVING:
             self.ask(m.request(now_ms, 1), 1, lambda answer: None)
         self.die()
 
@@ -134,23 +136,23 @@ class ShareMember(Member):
             return
         now_ms = self.world.agenda.now_ms
         if answer is None:
-            m.failed(ConnectionLost("nothing was heard"), now_ms)
+            m.handle_failure(ConnectionLost("nothing was heard"), now_ms)
         else:
             if isinstance(answer, Errors):
                 answer = ShareGroupHeartbeatResponse(error_code=answer)
-            m.answered(answer, now_ms)
-        if m.state is State.LOST:
+            m.handle_response(answer, now_ms)
+        if m.state is MemberState.FENCED:
             self.held = []
-            self.share.lost(ConnectionLost("thrown out"))
-            m.released(now_ms)
-        elif m.state is State.FAILED:
+            self.share.member_lost(ConnectionLost("thrown out"))
+            m.rejoin_fenced(now_ms)
+        elif m.state is MemberState.FATAL:
             self.world.log_event(self.name, f"stops: {m.error}", None)
             self.die()
             self.world.stopped(self)
             return
-        if m.state is State.RECONCILING:
-            m.took(m.life, m.turn, m.target)
-        self.share.assign(dict.fromkeys(m.held, NODE))
+        if m.state is MemberState.RECONCILING:
+            m.confirm_owned(m.incarnation, m.target_version, m.target)
+        self.share.assign(dict.fromkeys(m.owned, NODE))
         self._fetch()
         self._plan()
 
@@ -173,9 +175,9 @@ class ShareMember(Member):
         if share is not self.share:
             return
         if answer is None or isinstance(answer, Errors):
-            share.failed(node, ConnectionLost("nothing was heard"), self.world.agenda.now_ms)
+            share.handle_failure(node, ConnectionLost("nothing was heard"), self.world.agenda.now_ms)
         else:
-            share.answered(node, answer, self.world.agenda.now_ms)
+            share.handle_response(node, answer, self.world.agenda.now_ms)
         self._work()
         self._fetch()
 

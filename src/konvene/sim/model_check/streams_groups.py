@@ -83,7 +83,7 @@ TOPOLOGY = Topology(
         Subtopology("0", ("orders",), state_changelog_topics=(InternalTopic(CHANGELOG),)),
         Subtopology("1", ("audit",)),
     )
-).wire()
+).to_message()
 PROCESSES = 2
 REBALANCE_TIMEOUT_MS = 30_000
 

@@ -180,7 +180,7 @@ class InternalTopics:
         """By group, where its internal topics are not as its sources are."""
         for group in self._groups():
             for epoch in range(self.deployed.get(group, 0) + 1):
-                sent = topology_of(self._world.options["topology"], group, epoch).wire()
+                sent = topology_of(self._world.options["topology"], group, epoch).to_message()
                 found = configure(Topology.from_request(sent), dict(self._world.partition_counts()))
                 if found.failure and found.failure.status is Status.INCORRECTLY_PARTITIONED_TOPICS:
                     yield group, self._internal(group)

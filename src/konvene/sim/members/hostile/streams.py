@@ -105,10 +105,12 @@ class HostileStreams(HostileClassic):
         random = self.world.random
         mine = topology_of(self.world.options["topology"], self.group)
         if random.random() < 0.6:
-            return mine.wire()
+            return mine.to_message()
         other = topology_of(random.choice(NAMES), self.group)
         epoch = random.choice([0, 1, 5])
-        return random.choice([mine._replace(epoch=epoch).wire(), other._replace(epoch=epoch).wire(), *ODD])
+        return random.choice(
+            [mine._replace(epoch=epoch).to_message(), other._replace(epoch=epoch).to_message(), *ODD]
+        )
 
     def _process(self) -> str:
         known = [m.process_id for m in self._streams().members.values()]
@@ -169,7 +171,7 @@ class HostileStreams(HostileClassic):
             member_id=self.name,
             member_epoch=0,
             rebalance_timeout_ms=self.world.random.choice([1_000, 10_000]),
-            topology=topology_of(self.world.options["topology"], self.group).wire(),
+            topology=topology_of(self.world.options["topology"], self.group).to_message(),
             active_tasks=(),
             standby_tasks=(),
             warmup_tasks=(),

@@ -107,7 +107,7 @@ class Application(Member):
         """What is processed is in the task's state, and in its changelog."""
         before = dict(self.positions)
         self.read()
-        for task in sorted(self.running, key=lambda t: t.place):
+        for task in sorted(self.running, key=lambda t: t.sort_key):
             if task.subtopology in self.stateful:
                 tps = [(topic, task.partition) for topic in self.reads[task.subtopology]]
                 count = sum(max(0, self.positions.get(tp, 0) - before.get(tp, 0)) for tp in tps)

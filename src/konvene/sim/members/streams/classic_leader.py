@@ -54,7 +54,7 @@ def lead(
     world: World, application: Application, members: Mapping[str, Led], standbys: int
 ) -> dict[str, AssignmentInfo]:
     """What each member is told, in the latest version that all of them know."""
-    topology = Topology.from_request(application.wire())
+    topology = Topology.from_request(application.to_message())
     configured = _with_topics(world, topology)
     version = min(each.info.version for each in members.values())
     error = SHUTDOWN if any(each.info.error_code == SHUTDOWN for each in members.values()) else 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.client.errors import ConnectionLost
-from konvene.client.membership.state_machine import State
+from konvene.client.membership.state_machine import MembershipSettings, MemberState
 from konvene.client.streams.membership import StreamsMembership
 from konvene.client.streams.tasks import Assignment, Task
 from konvene.errors import Errors
@@ -69,7 +69,7 @@ class StreamsMember(Application):
     def settled(self) -> bool:
         """In, with all that it was told to have, restored."""
         m = self.machine
-        return m is not None and m.state is State.STABLE and not self._busy and self.is_restored
+        return m is not None and m.state is MemberState.STABLE and not self._busy and self.is_restored
 
     @property
     def epoch(self) -> int:
@@ -99,10 +99,11 @@ class StreamsMember(Application):
         timeout_ms = options["rebalance.ms"] * (random.choice([1, 1, 2]) if options["varied"] else 1)
         self.machine = StreamsMembership(
             self.group, f"{self.name}.{self.life}", self.topology, process_id=self.process_id,
-            instance_id=self.instance_id, endpoint=endpoint,
-            tags={"zone": random.choice("ab")} if options["varied"] else {},
-            rebalance_timeout_ms=timeout_ms, retry_backoff_ms=RETRY_BACKOFF_MS,
-            unreleased_ms=100 * options["session.ms"],
+            endpoint=endpoint, tags={"zone": random.choice("ab")} if options["varied"] else {},
+            settings=MembershipSettings(
+                instance_id=self.instance_id, rebalance_timeout_ms=timeout_ms,
+                retry_backoff_ms=RETRY_BACKOFF_MS, unreleased_timeout_ms=100 * options["session.ms"],
+            ),
         )  # fmt: skip
         self._ticked_ms = self.world.agenda.now_ms
         self._report(self.machine)
@@ -122,7 +123,7 @@ class StreamsMember(Application):
         self._commit()
         leaves_permanently = self.world.leaves_permanently()
         m.leave(self.world.agenda.now_ms)
-        if m.state is State.LEAVING:
+        if m.state is MemberState.LEAVING:
             goodbye = m.request(self.world.agenda.now_ms, self._version)
             if leaves_permanently:
                 goodbye = goodbye.replace(member_epoch=LEAVE)
@@ -165,17 +166,17 @@ class StreamsMember(Application):
         now_ms, before = self.world.agenda.now_ms, m.epoch
         self._says_tasks = False
         if answer is None:
-            m.failed(ConnectionLost("nothing was heard"), now_ms)
+            m.handle_failure(ConnectionLost("nothing was heard"), now_ms)
         else:
             if isinstance(answer, Errors):
                 answer = StreamsGroupHeartbeatResponse(error_code=answer)
-            m.answered(answer, now_ms)
+            m.handle_response(answer, now_ms)
         self._unheard = answer is None or bool(getattr(answer, "error_code", 0))
         if m.epoch != before:
             self._last_epoch = before
-        if m.state is State.LOST:
+        if m.state is MemberState.FENCED:
             self._lose(m)
-        elif m.state is State.FAILED:
+        elif m.state is MemberState.FATAL:
             self._fatal(m.error)
             return
         elif m.shutdown_requested and not self.world.faults_disabled:
@@ -192,14 +193,14 @@ class StreamsMember(Application):
         self._carrying += 1
         self.have(NO_TASKS)
         self.forget_all()
-        m.released(self.world.agenda.now_ms)
+        m.rejoin_fenced(self.world.agenda.now_ms)
 
     # --- carrying out an assignment ---
 
     def _carry_out(self) -> None:
         """The next step towards what it was told to have: give up first, then take."""
         m = self.machine
-        if m is None or self._busy or m.state is not State.RECONCILING:
+        if m is None or self._busy or m.state is not MemberState.RECONCILING:
             return
         gone = self.tasks - m.target
         if not gone and not self._may_take():
@@ -207,9 +208,9 @@ class StreamsMember(Application):
         self._busy = True
         self._carrying += 1
         if gone.active:
-            self._give_up(self._carrying, (m.life, m.turn, m.target))
+            self._give_up(self._carrying, (m.incarnation, m.target_version, m.target))
         else:
-            self._carried(self._carrying, (m.life, m.turn, m.target))
+            self._carried(self._carrying, (m.incarnation, m.target_version, m.target))
 
     def _may_take(self) -> bool:
         return not (self._says_tasks or self._unheard)
@@ -234,8 +235,8 @@ class StreamsMember(Application):
             return
         self._busy = False
         life, turn, target = told
-        has = target if self._may_take() and turn == m.turn else _common(self.tasks, target)
-        if m.took(life, turn, has):
+        has = target if self._may_take() and turn == m.target_version else _common(self.tasks, target)
+        if m.confirm_owned(life, turn, has):
             self.have(has)
         self._carry_out()
         self._plan()
@@ -273,7 +274,7 @@ class StreamsMember(Application):
         offsets = dict.fromkeys(self.opened, 0) | dict(world.stores.on_disk(self.process_id, self.group))
         ends = {
             task: world.stores.end((self.group, task))
-            for task in sorted(self.opened, key=lambda t: t.place)
+            for task in sorted(self.opened, key=lambda t: t.sort_key)
             if not unknown or world.random.random() >= unknown
         }
         m.report(offsets, ends)
