@@ -101,14 +101,14 @@ EPOCHS = (
     _row(
         "topics-that-changed-are-not-seen", "groups/streams/topology/resolution.py", ("T13", "T10", "KAFKA-19521"),
         "A source that was deleted, or has grown, is not seen before members come or go.",
-        "    if before is not None and step.soft.seen is context.topics and not replaced:\n",
+        "    if before is not None and decision.soft.seen is context.topics and not replaced:\n",
         "    if before is not None and not replaced:\n",
     ),
     _row(
         "state-rests-on-heartbeats", "groups/streams/topology/resolution.py", ("T10", "KAFKA-19661"),
         "That the topology was found ready is not in the log, and the group is NotReady after a restart.",
-        "        step.validated_topology_epoch = topology.epoch if configured.is_ready else -1\n",
-        "        step.validated_topology_epoch = before\n",
+        "        decision.validated_topology_epoch = topology.epoch if configured.is_ready else -1\n",
+        "        decision.validated_topology_epoch = before\n",
     ),
     _row(
         "empty-streams-group-is-assigning", "groups/streams/leave.py", ("M9", "KAFKA-20442"),

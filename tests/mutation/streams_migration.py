@@ -139,7 +139,7 @@ STREAMS_MIGRATION = (
     _row(
         "syncs-before-topics-are-known", "groups/streams/classic/members.py",
         "A coordinator that has just begun tells tasks whose partitions it does not know.",
-        "    if is_behind or configured is None or not configured.is_known:\n",
+        "    if is_behind or configured is None or not configured.is_resolved:\n",
         "    if is_behind:\n",
     ),
 )  # fmt: skip

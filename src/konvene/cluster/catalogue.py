@@ -52,10 +52,10 @@ class Catalogue:
         if apply is not None:
             apply(self.state, record)
 
-    def same_again(self, request: Struct, context: Context) -> None:
+    def cacheable(self, request: Struct, context: Context) -> None:
         """Nothing that the catalogue is asked is asked again and again."""
 
-    def holds(self, value: object) -> bool:
+    def is_current(self, value: object) -> bool:
         return False
 
     def load(self, context: Context) -> Outcome:

@@ -49,7 +49,7 @@ from konvene.groups.share.decision import Decision as ShareStep
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.handlers import HANDLERS as SHARE_HANDLERS
 from konvene.groups.share.handlers import known as share_group
-from konvene.groups.share.heartbeat import same_again as share_again
+from konvene.groups.share.heartbeat import cacheable as share_again
 from konvene.groups.share.targets import computed as share_computed
 from konvene.groups.streams import heartbeat as streams_heartbeat
 from konvene.groups.streams import leave as streams_leave
@@ -62,9 +62,9 @@ from konvene.groups.streams.describe import described as streams_group_described
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.targets import computed as tasks_computed
 from konvene.groups.streams.topology import descriptions
-from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, not_created
-from konvene.groups.streams.topology.resolution import refresh_due
-from konvene.groups.streams.topology.resolution import resolved as streams_resolved
+from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, record_creation_failure
+from konvene.groups.streams.topology.resolution import apply_resolution as streams_resolved
+from konvene.groups.streams.topology.resolution import refresh_expressions
 from konvene.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -138,12 +138,12 @@ class GroupShard:
         else:
             apply(self, record)
 
-    def same_again(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+    def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
         """Heartbeats of members that have what they are meant to have; see `shard.contract`."""
         again = SAME_AGAIN.get(type(request))
         return again(self, request, context) if again is not None else None
 
-    def holds(self, value: object) -> bool:
+    def is_current(self, value: object) -> bool:
         """Any change to a classic group makes a new value of it, so the same value is the same group."""
         if isinstance(value, CachedHeartbeat):
             return value.holds(self.groups)
@@ -330,7 +330,7 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
     StreamsGroupTopologyDescriptionUpdateRequest: lambda shard, request, context: descriptions.update(
         shard.groups, request, context
     ),
-    TopicsNotCreated: lambda shard, news, context: not_created(
+    TopicsNotCreated: lambda shard, news, context: record_creation_failure(
         _streams_group(shard, news.group_id), news, context
     ),
     EndsFound: lambda shard, news, context: ends_found(
@@ -361,14 +361,14 @@ SAME_AGAIN: dict[
     type, Callable[[GroupShard, Any, Context], tuple[object, tuple[Arm | Disarm, ...]] | None]
 ] = {
     HeartbeatRequest: lambda shard, request, context: (
-        streams_classic.same_again(group, request, context)
+        streams_classic.cacheable(group, request, context)
         if (group := _streams_group(shard, request.group_id)) is not None
-        else classic_heartbeat.same_again(_classic_group(shard, request.group_id), request)
+        else classic_heartbeat.cacheable(_classic_group(shard, request.group_id), request)
     ),
-    ConsumerGroupHeartbeatRequest: lambda shard, request, context: consumer_heartbeat.same_again(
+    ConsumerGroupHeartbeatRequest: lambda shard, request, context: consumer_heartbeat.cacheable(
         _consumer_group(shard, request.group_id), request, context
     ),
-    StreamsGroupHeartbeatRequest: lambda shard, request, context: streams_heartbeat.same_again(
+    StreamsGroupHeartbeatRequest: lambda shard, request, context: streams_heartbeat.cacheable(
         _streams_group(shard, request.group_id), request, context
     ),
     ShareGroupHeartbeatRequest: lambda shard, request, context: share_again(
@@ -406,7 +406,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
     "initial-delay": lambda shard, group, context: streams_leave.delay_ended(
         shard.groups.get(group), context
     ),
-    "expressions": lambda shard, group, context: refresh_due(shard.groups.get(group), context),
+    "expressions": lambda shard, group, context: refresh_expressions(shard.groups.get(group), context),
     "rejoin": _timed_out(consumer_leave.rejoin_timed_out, streams_leave.rejoin_timed_out),
     "resync": _timed_out(consumer_leave.resync_timed_out, streams_leave.resync_timed_out),
     "join": lambda shard, group, context: expiry.join_timed_out(_classic_group(shard, group), context),

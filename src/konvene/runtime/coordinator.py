@@ -206,12 +206,12 @@ class Coordinator:
 
     def keeps_alive(self, request: Struct) -> KeepAlive | None:
         """For a request that was just accepted: what would follow from it again, if it is always the same."""
-        same = self.core.same_again(request, self._nobody_asks())
+        same = self.core.cacheable(request, self._nobody_asks())
         return None if same is None else KeepAlive(self.core, *same)
 
     def holds(self, known: KeepAlive) -> bool:
         """Whether what a request rested on is as it was."""
-        return self.state == "active" and known.core is self.core and self.core.holds(known.value)
+        return self.state == "active" and known.core is self.core and self.core.is_current(known.value)
 
     def keep_alive(self, known: KeepAlive, *, before: bool = False) -> bool:
         """Do again what followed from a request; False where it has to be decided anew.

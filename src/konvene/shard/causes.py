@@ -46,7 +46,7 @@ OFFSETS_ALTERED = "offsets-altered"
 """The start offsets of an empty share group were altered."""
 GROUP_TOO_LARGE = "group-too-large"
 """A coordinator that loads a group finds more members than `group.max.size` allows."""
-MEMBER_GONE = "member-gone"
+MEMBER_DEPARTED = "member-gone"
 """Inferred rows only: the log shows that a member departed, but not how."""
 UNKNOWN = "unknown"
 """Inferred rows only."""
@@ -73,18 +73,18 @@ SENTENCES = {
     TOPOLOGY_UPDATED: "updated the application's topology",
     WARMUP_CAUGHT_UP: "has a warm-up task that caught up",
     REMOVED_BY_ADMIN: "was removed by an administrator",
-    MEMBER_GONE: "left, or was removed",
+    MEMBER_DEPARTED: "left, or was removed",
     UNKNOWN: "triggered it for a reason that the log does not record",
 }
 """The predicate that follows a member's name in a sentence; `{protocol}` is the group's type."""
 
-WHERE_IT_ASSIGNS = {
+SERVER_SIDE_SENTENCES = {
     MEMBER_METADATA_CHANGED: "changed its member metadata",
     REBALANCE_TIMEOUT: "did not revoke partitions within its rebalance timeout",
 }
 """Predicates that differ where the coordinator assigns, that is in all groups but classic ones."""
 
-OF_THE_GROUP = {
+GROUP_SENTENCES = {
     TOPIC_METADATA_CHANGED: "the group's topics changed",
     REGEX_REFRESHED: "subscription regexes of the group now match other topics",
     UPGRADED: "the group was upgraded from the classic protocol",
@@ -102,7 +102,7 @@ OF_THE_GROUP = {
 }
 """Sentences for causes that name no member."""
 
-DETAILED = frozenset((TOPOLOGY_UPDATED, WARMUP_CAUGHT_UP))
+WITH_COORDINATOR_DETAIL = frozenset((TOPOLOGY_UPDATED, WARMUP_CAUGHT_UP))
 """Kinds whose `reason` is written by the coordinator (a task, a difference), not by the client."""
 
 
@@ -110,5 +110,5 @@ def predicate(kind: str, group_type: str) -> str:
     """Return what follows a member's name in a sentence about this cause; empty for unknown kinds."""
     text = SENTENCES.get(kind, "")
     if group_type != "classic":
-        text = WHERE_IT_ASSIGNS.get(kind, text)
+        text = SERVER_SIDE_SENTENCES.get(kind, text)
     return text.replace("{protocol}", group_type)

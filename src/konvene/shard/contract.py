@@ -1,19 +1,20 @@
-"""The nouns of the contract between a pure core and the shell that runs it.
+"""The types of the contract between a pure core and the shell that runs it.
 
-The shell's laws, which `runtime.coordinator` keeps and every other runner must:
+The rules of the shell, which `runtime.coordinator` and every other runner must keep:
 
-1. An outcome's records are one atomic batch. They are appended, replayed, and only when they are durable do
-   its replies leave. A reply of an outcome without records waits for what was appended before it.
-   An outcome may say that it is enough for it to be written (`Outcome.when_written`).
-2. If the append fails, every waiter is told NOT_COORDINATOR, the shard is dropped and loaded again.
-3. Soft records are replayed after the records and never appended: what a restart may forget.
-4. An outcome that is larger than a batch may be is refused whole, and the state is as it was.
-5. Timers are told by key and distance; arming a key again moves it, unless it says that it does not. One key
+1. The records of an outcome are one atomic batch. They are appended and replayed, and the replies leave only
+   once the records are durable. A reply of an outcome without records waits for what was appended before it.
+   `Outcome.when_written` relaxes "durable" to "written".
+2. If the append fails, all waiting requests are answered with NOT_COORDINATOR, the shard is dropped and
+   loaded again.
+3. Soft records are replayed after the records and never appended: a restart may lose them.
+4. An outcome that is larger than the maximum batch is rejected as a whole, and the state stays as it was.
+5. Timers are given by key and delay. Arming a key again moves its timer, except with `unless_armed`. One key
    has one timer.
-6. Effects are work for somebody else, done once the records are durable and before the replies leave.
-7. Records on behalf of a producer are a batch of its open transaction; each is replayed as `InTransaction`.
-   The end of one is a marker of its own, replayed as `TransactionEnded`. The log may refuse either, for the
-   epoch of the producer or of its coordinator: the waiter is told, and nothing has changed.
+6. Effects are work for other components, started once the records are durable and before the replies leave.
+7. Records with a producer are a batch of its open transaction; each is replayed as `InTransaction`. A
+   transaction ends with a marker of its own, replayed as `TransactionEnded`. The log may reject either one
+   for a stale producer or coordinator epoch: the request is answered with that error, and nothing changes.
 """
 
 from __future__ import annotations
@@ -28,21 +29,23 @@ from konvene.records.coordinator import Record
 from konvene.shard.image import NO_TOPICS, Topics
 
 Waiter = int
-"""The number of a request that waits for its answer."""
+"""Correlation number of a request that waits for its response."""
 
 
 class GroupConfigs(Protocol):
-    """What each group runs with (`configs.group_configs`): a value, made anew when settings change."""
+    """Effective configs of all groups (`configs.group_configs`): a value, replaced when configs change."""
 
     def of(self, group_id: str) -> Mapping[str, Any]:
-        """The group's settings by Kafka's names, such as `consumer.session.timeout.ms`."""
+        """Return the group's configs by Kafka's names, such as `consumer.session.timeout.ms`."""
 
 
-class _Unsaid:
-    """Where nobody says what groups run with, nobody may ask."""
+class _NoGroupConfigs:
+    """The default of a context without group configs: reading any is an error."""
 
     def of(self, group_id: str) -> Mapping[str, Any]:
-        raise LookupError(f"this context does not say what group {group_id!r} runs with")
+        raise LookupError(
+            f"this context has no configs for group {group_id!r}; pass group_configs to Context"
+        )
 
 
 NO_ASSIGNORS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -50,46 +53,46 @@ NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Context(NamedTuple):
-    """What a decision may not invent. Values only."""
+    """The inputs of a decision that a pure core cannot produce itself. Values only, no callables."""
 
     now_ms: int
-    """The wall clock, for what is written down. Timers are told as distances instead."""
+    """The wall clock, for timestamps in records. Timers are given as delays instead."""
     config: Any
-    """The broker's settings by Kafka's names, such as `config["group.max.size"]` (`configs.BrokerConfig`)."""
+    """The broker's configs by Kafka's names, such as `config["group.max.size"]` (`configs.BrokerConfig`)."""
     waiter: Waiter = 0
     api_version: int = 0
     client_id: str = ""
     client_host: str = ""
     fresh_ids: tuple[str, ...] = ()
-    """Random ids, as many as the request could need."""
+    """Random ids, as many as the request can need."""
     topics: Topics = NO_TOPICS
-    group_configs: GroupConfigs = _Unsaid()
+    group_configs: GroupConfigs = _NoGroupConfigs()
     assignors: Mapping[str, Any] = NO_ASSIGNORS
-    """The server-side assignors on offer by name (`groups.assignors.Assignor`), the default first."""
+    """The available server-side assignors by name (`groups.assignors.Assignor`), the default first."""
     task_assignors: Mapping[str, Any] = NO_ASSIGNORS
-    """The same for streams groups (`groups.assignors.tasks.contract.TaskAssignor`)."""
+    """The available task assignors of streams groups (`groups.assignors.tasks.contract.TaskAssignor`)."""
     principal: str = "User:ANONYMOUS"
-    """On whose behalf, as Kafka writes it. Nobody has another name yet."""
+    """The principal of the request, as Kafka writes it. Always anonymous: there is no authentication yet."""
     members: int = 0
-    """How many there are in all groups of the broker, or were a moment ago."""
+    """Number of members in all groups of the broker, possibly some moments old."""
     fresh_producer_id: int = -1
-    """A producer id that nobody has, where the request may need one; -1 where none was fetched."""
+    """An unused producer id if the request can need one; -1 if none was allocated."""
     features: Mapping[str, int] = NO_FEATURES
-    """The levels of the cluster's features."""
+    """The finalized levels of the cluster's features."""
     end_offset: int = 0
-    """Where the log ends: the offset of the first record that is written now."""
+    """End offset of the log: the offset that the next record will have."""
 
 
 class Reply(NamedTuple):
-    """An answer to a request that waits."""
+    """The response to a waiting request."""
 
     waiter: Waiter
     response: Any
-    """A response as it goes over the wire, or a value of the core's own where the broker itself asks."""
+    """A response message, or a value of the core's own if the request came from the broker itself."""
 
 
 class Arm(NamedTuple):
-    """Start a timer. One that runs is moved, or left alone where it is to be armed `unless_armed`."""
+    """Start a timer. A running one is moved, or left alone with `unless_armed`."""
 
     key: Hashable
     after_ms: int
@@ -97,45 +100,45 @@ class Arm(NamedTuple):
 
 
 class Disarm(NamedTuple):
-    """Stop a timer if it runs."""
+    """Stop a timer if it is running."""
 
     key: Hashable
 
 
 class Effect(NamedTuple):
-    """Work for the shell: a verb of the core's own and what it is about."""
+    """Work for the shell: a verb that the core defines, and its subject."""
 
     verb: str
     subject: Any
 
 
 class Rebalance(NamedTuple):
-    """Why a group's epoch or generation moved. The shell fills in the offsets that it explains."""
+    """The cause of a new epoch or generation of a group. The shell adds the offsets that it explains."""
 
     group_id: str
     story: RebalanceValue
 
 
 class Producer(NamedTuple):
-    """Who has a transaction open: the id and the epoch."""
+    """The producer of an open transaction: its id and epoch."""
 
     producer_id: int
     epoch: int
 
 
 class Ending(NamedTuple):
-    """The end of a producer's transaction in one partition, as its marker says it."""
+    """The end of a producer's transaction in one partition, as written in its end-transaction marker."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     committed: bool
     transaction_version: int = 0
-    """From 2 on the marker carries the producer's next epoch."""
+    """From version 2 on the marker carries the producer's next epoch."""
 
 
 class Outcome(NamedTuple):
-    """What a core decided."""
+    """The result of a decision."""
 
     replies: tuple[Reply, ...] = ()
     records: tuple[Any, ...] = ()
@@ -144,14 +147,14 @@ class Outcome(NamedTuple):
     effects: tuple[Effect, ...] = ()
     why: tuple[Rebalance, ...] = ()
     producer: Producer | None = None
-    """On whose behalf the records are written: they count when its transaction is committed."""
+    """The transactional producer of the records: they take effect when its transaction commits."""
     ending: Ending | None = None
-    """A marker, which goes without records."""
+    """An end-transaction marker, which is written without records."""
     when_written: bool = False
-    """Its replies leave when it is written, and a kill takes nothing back; a power cut may. For what rests on
-    no more than that itself, or what a restart finds out again."""
+    """Send the replies as soon as the batch is written: it survives a kill of the process, but maybe not a
+    power failure. For outcomes that nothing depends on, or that a restart recomputes."""
     may_wait: bool = False
-    """Nobody acts on it: it may be made durable, and its replies may leave, some milliseconds later."""
+    """Nothing waits for the effect of this outcome: its fsync and replies may be delayed by milliseconds."""
 
 
 NOTHING = Outcome()
@@ -161,23 +164,25 @@ class Core(Protocol):
     """A shard and its four functions, as a runner sees them."""
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        """Decide a request. Raises `Refusal`, and then nothing has changed."""
+        """Decide a request. Raises `Refusal` if it is rejected; the state is unchanged then."""
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Decide what follows from a timer that ran out."""
+        """Decide the expiry of a timer."""
 
     def replay(self, record: Any) -> None:
-        """Take a record, durable or soft, into the state."""
+        """Apply a record, durable or soft, to the state."""
 
     def load(self, context: Context) -> Outcome:
-        """What follows from the log just replayed: timers mostly."""
+        """Return what follows from the log just replayed, mostly timers to arm."""
 
-    def same_again(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """For a request that was accepted and changed nothing: a value and timers, such that as long as the
-        shard holds this very value, the same request has the same answer and only sets these timers."""
+    def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+        """Return how to answer repetitions of a request that was accepted and changed nothing, or None.
 
-    def holds(self, value: object) -> bool:
-        """Whether that value is still what the shard has."""
+        The result is a value and timers: as long as `is_current(value)`, the same request has the same
+        response and only arms these timers."""
+
+    def is_current(self, value: object) -> bool:
+        """Return whether the shard's state still is the one that `cacheable` returned this value for."""
 
 
 __all__ = [

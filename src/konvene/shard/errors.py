@@ -1,9 +1,8 @@
-"""How a core refuses: by raising, and only while nothing has changed.
+"""How a core rejects a request: by raising, and only while nothing has changed.
 
-A refusal knows its wire code; the handler that called the core answers with it. An error with
-consequences (a heartbeat that is answered REBALANCE_IN_PROGRESS still keeps its session alive) is no
-refusal but an outcome whose reply carries the code.
-"""
+A refusal carries its wire error code; the handler that called the core sends it as the response. An error
+with consequences (a heartbeat answered with REBALANCE_IN_PROGRESS still extends its session) is not a refusal
+but an outcome whose reply carries the code."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from konvene.errors import Errors
 
 
 class Refusal(Exception):
-    """A request that is refused as a whole, leaving no trace."""
+    """A request that is rejected as a whole and leaves the state unchanged."""
 
     def __init__(self, error: Errors, message: str | None = None) -> None:
         super().__init__(message or error.name)
@@ -20,12 +19,12 @@ class Refusal(Exception):
 
 
 class GroupError(Refusal):
-    """Refused by a group coordinator."""
+    """A request rejected by a group coordinator."""
 
 
 class TransactionError(Refusal):
-    """Refused by a transaction coordinator."""
+    """A request rejected by a transaction coordinator."""
 
 
 class ClusterError(Refusal):
-    """Refused by the catalogue of topics, configs and features."""
+    """A request rejected by the catalogue of topics, configs and features."""

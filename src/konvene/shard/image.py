@@ -1,7 +1,6 @@
-"""What a coordinator may know of topics: names, ids, partitions and their racks. A value; a change makes a
-new one.
+"""An immutable image of the topics: names, ids, partitions and their racks. A change makes a new value.
 
-While nothing changes it is the same object: whoever remembers it sees by identity whether anything did.
+While nothing changes the image is the same object, so comparing by identity detects any change.
 """
 
 from __future__ import annotations
@@ -14,31 +13,31 @@ from konvene.codec.uuid import Uuid
 
 
 class Topic(NamedTuple):
-    """A topic as the catalogue has it."""
+    """A topic of the catalogue."""
 
     name: str
     id: Uuid
     partitions: int
     racks: tuple[tuple[str, ...], ...] = ()
-    """For each partition the racks of its replicas, of those that have one; empty where none has."""
+    """The racks of each partition's replicas, replicas without a rack left out; empty if none has one."""
 
     @property
     def rack_sets(self) -> tuple[frozenset[str], ...]:
-        """The same without an order; empty where no replica has a rack. Equal racks are one set."""
+        """Return `racks` as sets; empty if no replica has a rack. Equal racks share one set."""
         return _rack_sets(self.racks) if any(self.racks) else ()
 
 
 @lru_cache(maxsize=1_000)
 def _rack_sets(racks: tuple[tuple[str, ...], ...]) -> tuple[frozenset[str], ...]:
-    known: dict[tuple[str, ...], frozenset[str]] = {}
-    return tuple(known.setdefault(each, frozenset(each)) for each in racks)
+    sets: dict[tuple[str, ...], frozenset[str]] = {}
+    return tuple(sets.setdefault(replica_racks, frozenset(replica_racks)) for replica_racks in racks)
 
 
 class Topics:
     """All topics, by name and by id.
 
-    `version`: how many topics had ever been made, also before the broker was last started. Partitions that
-    are added and topics that are deleted make another value, of the same version."""
+    `version` counts the topics ever created, across restarts of the broker. Added partitions and deleted
+    topics make another value of the same version."""
 
     __slots__ = ("by_id", "by_name", "version")
 
@@ -51,6 +50,7 @@ class Topics:
         return f"Topics({len(self.by_name)})"
 
     def has(self, name: str, partition: int) -> bool:
+        """Return whether the topic exists and has this partition."""
         topic = self.by_name.get(name)
         return topic is not None and 0 <= partition < topic.partitions
 

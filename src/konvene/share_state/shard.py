@@ -63,11 +63,11 @@ class ShareStateShard:
         """After a restart: go on with keeping the log short."""
         return pruning.begin(self, context)
 
-    def same_again(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+    def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
         """Nothing is asked again and again; see `shard.contract`."""
         return None
 
-    def holds(self, value: object) -> bool:
+    def is_current(self, value: object) -> bool:
         """Nobody has a value to ask for."""
         return False
 

@@ -73,11 +73,11 @@ class TransactionShard:
         effects = tuple(markers(t) for t in self.transactions.values() if t.is_ending)
         return Outcome(timers=(armed(TIMED_OUT, context), armed(EXPIRED, context)), effects=effects)
 
-    def same_again(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
+    def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
         """Nothing is asked again and again; see `shard.contract`."""
         return None
 
-    def holds(self, value: object) -> bool:
+    def is_current(self, value: object) -> bool:
         """Nobody has a value to ask for."""
         return False
 

@@ -69,7 +69,7 @@ async def join(client: Asking, request: StreamsGroupHeartbeatRequest) -> None:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was said since it was asked last."""
-    found = [r.getMessage() for r in caplog.records if "the topology says" in r.getMessage()]
+    found = [r.getMessage() for r in caplog.records if "the topology requires" in r.getMessage()]
     caplog.clear()
     return found
 
@@ -82,9 +82,9 @@ def test_what_differs_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
         wanted = (("cleanup.policy", "compact"), ("retention.ms", "5"))
         await join(client, joins(*wanted, replicas=3))
         assert said(caplog) == [
-            f"group g: Topic {CHANGELOG} has replication factor 1; the topology says 3",
-            f"group g: Topic {CHANGELOG} has cleanup.policy=delete; the topology says compact",
-            f"group g: Topic {CHANGELOG} has retention.ms=604800000; the topology says 5",
+            f"group g: Topic {CHANGELOG} has replication factor 1; the topology requires 3",
+            f"group g: Topic {CHANGELOG} has cleanup.policy=delete; the topology requires compact",
+            f"group g: Topic {CHANGELOG} has retention.ms=604800000; the topology requires 5",
         ]
         await join(client, joins(*wanted, member="n", replicas=3))
         await client.topic("others")
@@ -92,7 +92,7 @@ def test_what_differs_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
         assert said(caplog) == []
         await join(client, joins(("cleanup.policy", "compact"), group="h"))
         assert said(caplog) == [
-            f"group h: Topic {CHANGELOG} has cleanup.policy=delete; the topology says compact"
+            f"group h: Topic {CHANGELOG} has cleanup.policy=delete; the topology requires compact"
         ]
 
     told(tmp_path, story, AT_ONCE)
@@ -124,7 +124,7 @@ def test_what_is_altered_is_said_when_it_is_altered(tmp_path: Path, caplog: pyte
         for _ in range(2):
             await alter(client, "cleanup.policy", "delete")
             assert said(caplog) == [
-                f"group g: Topic {CHANGELOG} has cleanup.policy=delete; the topology says compact"
+                f"group g: Topic {CHANGELOG} has cleanup.policy=delete; the topology requires compact"
             ]
             await alter(client, "retention.ms", "7")
             assert said(caplog) == []

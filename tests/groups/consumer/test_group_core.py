@@ -73,7 +73,7 @@ def says(member_id: str = "ann", epoch: int = 2, **more: Any) -> ConsumerGroupHe
 
 
 def again(room: Room, request: ConsumerGroupHeartbeatRequest) -> Any:
-    return room.shard.same_again(request, room.context())
+    return room.shard.cacheable(request, room.context())
 
 
 def test_a_settled_members_heartbeat_is_the_same_again() -> None:
@@ -84,7 +84,7 @@ def test_a_settled_members_heartbeat_is_the_same_again() -> None:
     assert same is not None
     room.ask(says(), 1, "ann")
     assert (room.last.records, room.last.soft_records, room.last.timers) == ((), (), same[1])
-    assert room.shard.holds(same[0])
+    assert room.shard.is_current(same[0])
 
 
 CHANGES = {
@@ -110,7 +110,7 @@ def test_a_remembered_heartbeat_holds_until_something_changes(change: str) -> No
     room.stable("ann")
     same = again(room, says())
     CHANGES[change](room)
-    assert not room.shard.holds(same[0])
+    assert not room.shard.is_current(same[0])
 
 
 def test_a_remembered_heartbeat_holds_as_long_as_nothing_does() -> None:
@@ -122,7 +122,7 @@ def test_a_remembered_heartbeat_holds_as_long_as_nothing_does() -> None:
     room.beat("cid", group_id="h")
     room.advance(30_000)
     room.beat("ann", 3)
-    assert room.shard.holds(same[0])
+    assert room.shard.is_current(same[0])
 
 
 @pytest.mark.parametrize(

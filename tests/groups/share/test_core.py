@@ -323,13 +323,13 @@ def test_a_heartbeat_that_says_nothing_new_writes_nothing() -> None:
     room.beat("m")
     assert not room.last.records
     request = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=room.share.epoch)
-    settled = room.shard.same_again(request, room.context())
+    settled = room.shard.cacheable(request, room.context())
     assert settled is not None
-    assert room.shard.holds(settled[0])
+    assert room.shard.is_current(settled[0])
     room.topics = topics(orders=7)
     room.beat("m")
-    assert not room.shard.holds(settled[0])
-    assert room.shard.same_again(request, room.context()) is None
+    assert not room.shard.is_current(settled[0])
+    assert room.shard.cacheable(request, room.context()) is None
 
 
 # --- administrators --------------------------------------------------------------------------------

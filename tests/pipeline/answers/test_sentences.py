@@ -137,7 +137,7 @@ def test_every_cause_has_words(kind: str) -> None:
     """None is shown as the word that stands in the log."""
     nobody = dict.fromkeys(("member_id", "instance_id", "client_id", "client_host"))
     with_member, without = sentence(row(cause(kind))), sentence(row(cause(kind, **nobody)))
-    spoken = kind in causes.SENTENCES or kind in causes.OF_THE_GROUP
+    spoken = kind in causes.SENTENCES or kind in causes.GROUP_SENTENCES
     assert spoken and f") {kind}:" not in with_member and not without.lower().startswith(f"{kind}:")
 
 

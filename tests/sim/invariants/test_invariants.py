@@ -216,7 +216,7 @@ def loses_what_was_durable(m: Patch) -> None:
 
 
 def says_the_same_again(m: Patch) -> None:
-    m.setattr(GroupShard, "same_again", lambda shard, request, context: ("anything", (Arm(("session",), 1),)))
+    m.setattr(GroupShard, "cacheable", lambda shard, request, context: ("anything", (Arm(("session",), 1),)))
 
 
 def tells_another_offset(m: Patch) -> None:

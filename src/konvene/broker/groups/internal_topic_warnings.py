@@ -20,7 +20,12 @@ from konvene.configs.effective import topic_values
 from konvene.configs.topic import TOPIC
 from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.groups.streams.group import SoftState
-from konvene.groups.streams.topology.configure import Configured, Existing, InternalTopic, remarks
+from konvene.groups.streams.topology.configure import (
+    ConfiguredTopology,
+    ExistingTopic,
+    InternalTopic,
+    config_warnings,
+)
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -40,7 +45,7 @@ class TopicRemarks:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._seen: dict[str, Configured] = {}
+        self._seen: dict[str, ConfiguredTopology] = {}
         self._said: dict[str, tuple[str, ...]] = {}
 
     def __repr__(self) -> str:
@@ -60,7 +65,7 @@ class TopicRemarks:
             if topic is None or topic in configured.internal_topics:
                 self._look_at(group_id, configured)
 
-    def _look_at(self, group_id: str, configured: Configured) -> None:
+    def _look_at(self, group_id: str, configured: ConfiguredTopology) -> None:
         if len(self._seen) >= REMEMBERED_GROUPS and group_id not in self._seen:
             self._seen.clear()
             self._said.clear()
@@ -72,14 +77,14 @@ class TopicRemarks:
             if name in there
         }
         before = self._said.pop(group_id, ())
-        found = remarks(configured, existing)
+        found = config_warnings(configured, existing)
         if found:
             self._said[group_id] = found
         for remark in found:
             if remark not in before:
                 log.warning("group %s: %s", group_id, remark)
 
-    def _existing(self, wanted: InternalTopic) -> Existing:
+    def _existing(self, wanted: InternalTopic) -> ExistingTopic:
         """The topic as it is. A value that the topology writes in other words is told in its words."""
         told = self._broker.settings_of(ResourceType.TOPIC, wanted.name)
         values = topic_values(self._broker.config, told)
@@ -93,4 +98,4 @@ class TopicRemarks:
             except ConfigError:
                 is_same = False
             configs[name] = text if is_same else row.render(values[name]) or ""
-        return Existing(REPLICAS, configs)
+        return ExistingTopic(REPLICAS, configs)

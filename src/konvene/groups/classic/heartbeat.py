@@ -28,7 +28,7 @@ def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Co
     )
 
 
-def same_again(
+def cacheable(
     group: ClassicGroup | None, request: HeartbeatRequest
 ) -> tuple[ClassicGroup, tuple[Arm | Disarm, ...]] | None:
     """What an accepted heartbeat rests on, and the timer that it moves; None for one to be refused."""

@@ -76,7 +76,7 @@ def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) ->
     instances = {m.group_instance_id for m in before.values() if m.group_instance_id is not None}
     returned = {m.group_instance_id for m in after.values()} & instances
     found = [
-        _cause(causes.MEMBER_GONE, m)
+        _cause(causes.MEMBER_DEPARTED, m)
         for m in before.values()
         if m.member_id not in after and m.group_instance_id not in returned
     ]

@@ -135,7 +135,7 @@ class ConsumerHistory(HandedOver[ConsumerGroup, _Memory]):
     def _why(self, group: ConsumerGroup, memory: _Memory, value: Any, at: At) -> list[Cause]:
         """What the batch says before the new epoch, and who waited for that."""
         gone, new, changed = _changes(group, memory)
-        found = [cause_of(causes.MEMBER_GONE, m, at) for m in gone]
+        found = [cause_of(causes.MEMBER_DEPARTED, m, at) for m in gone]
         found += [cause_of(kind, m, at) for kind, m in new + changed if m.member_id not in memory.held]
         resolved = [name for name, old in memory.regexes.items() if old is None and name in group.regexes]
         waited = [name for name in memory.waiting if group.members[name].regex in resolved]

@@ -92,7 +92,7 @@ def downgraded(ended: Ended, value: Any, at: At) -> list[Cause]:
         return []
     last = next((m for m in gone if m.classic is None), None)
     found = [cause_of(causes.DOWNGRADED, last, at)]
-    found += [cause_of(causes.MEMBER_GONE, m, at) for m in gone if m.instance_id not in replaced]
+    found += [cause_of(causes.MEMBER_DEPARTED, m, at) for m in gone if m.instance_id not in replaced]
     found += [
         Cause(
             kind=causes.STATIC_MEMBER_REJOINS,

@@ -59,12 +59,16 @@ def _sentence(cause: Cause, group_type: str) -> str:
     member = _member_name(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
     what = causes.predicate(cause.kind, group_type)
     if not member:
-        what = causes.OF_THE_GROUP.get(cause.kind, what)
+        what = causes.GROUP_SENTENCES.get(cause.kind, what)
     text = f"{cause.kind}: {' '.join(part for part in (member, what) if part) or 'no member is named'}"
     if cause.topic:
         text += f" (topic {cause.topic})"
     if cause.reason:
-        text += f" ({cause.reason})" if cause.kind in causes.DETAILED else f"; reason: {cause.reason}"
+        text += (
+            f" ({cause.reason})"
+            if cause.kind in causes.WITH_COORDINATOR_DETAIL
+            else f"; reason: {cause.reason}"
+        )
     return text
 
 

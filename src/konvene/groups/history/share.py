@@ -93,7 +93,7 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
 
     def _why(self, group: ShareGroup, memory: Memory, value: Any, at: At) -> list[Cause]:
         gone, there = changed_members(group, memory)
-        found = [cause_of(causes.MEMBER_GONE, m, at) for m in gone]
+        found = [cause_of(causes.MEMBER_DEPARTED, m, at) for m in gone]
         for before, after in there:
             if before is None:
                 found.append(cause_of(causes.MEMBER_JOINED, after, at))

@@ -185,7 +185,7 @@ class StreamsHistory(HandedOver[StreamsGroup, _Memory]):
     def _why(self, group: StreamsGroup, memory: _Memory, value: Any, at: At) -> list[Cause]:
         """What the batch says before the new epoch, and what the epoch's record says itself."""
         gone, there = changed_members(group, memory)
-        found = [cause_of(causes.MEMBER_GONE, m, at) for m in gone]
+        found = [cause_of(causes.MEMBER_DEPARTED, m, at) for m in gone]
         said = []
         for before, after in there:
             if before is None:

@@ -48,7 +48,7 @@ from konvene.groups.streams.classic.user_data import (
     read_assignment_info,
 )
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.topology.configure import KIP, Configured, configure
+from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, configure
 from konvene.groups.streams.topology.topology import Topology
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.shard.contract import Context
@@ -313,7 +313,7 @@ def _seen(topology: Topology, topics: Topics, known: Known) -> tuple[Topics, lis
     return Topics([*topics.by_name.values(), *made], topics.version), [Note("internal-topics", sentence)]
 
 
-def _configured(topology: Topology, topics: Topics) -> Configured:
+def _configured(topology: Topology, topics: Topics) -> ConfiguredTopology:
     by_name = topics.by_name
     counts = {name: by_name[name].partitions for name in topology.required_topics if name in by_name}
     return configure(topology, counts, KIP)

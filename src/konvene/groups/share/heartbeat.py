@@ -220,7 +220,7 @@ def _assignment(current: CurrentAssignment) -> Assignment:
 # --- the common heartbeat --------------------------------------------------------------------------
 
 
-def same_again(
+def cacheable(
     group: ShareGroup | None, request: ShareGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that says nothing new, of a member that has what it is meant to have."""

@@ -12,7 +12,7 @@ from konvene.groups.streams.leave import streams_group
 from konvene.groups.streams.topology import descriptions
 from konvene.groups.streams.topology.configure import describe as described_topology
 from konvene.groups.streams.topology.descriptions import NOT_REQUESTED
-from konvene.groups.streams.topology.expressions import known, named
+from konvene.groups.streams.topology.expressions import current_matches, expand_expressions
 from konvene.groups.streams.topology.topology import Topology
 from konvene.messages.streams_group_describe import (
     Assignment,
@@ -39,7 +39,9 @@ def described(
             group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=refused.message
         )
     topology = group.topology
-    description, status = descriptions.of(group) if with_description else (None, NOT_REQUESTED)
+    description, status = (
+        descriptions.current_description(group) if with_description else (None, NOT_REQUESTED)
+    )
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
@@ -57,8 +59,8 @@ def described(
 
 def _topology(group: StreamsGroup, topology: Topology, context: Context) -> DescribedTopology:
     """With names for its expressions, as far as it is known what they match."""
-    matches = known(topology, group.soft.resolved, context.topics)
-    return described_topology(named(topology, matches or {}), group.soft.configured)
+    matches = current_matches(topology, group.soft.resolved, context.topics)
+    return described_topology(expand_expressions(topology, matches or {}), group.soft.configured)
 
 
 def _member(group: StreamsGroup, member: Member) -> DescribedMember:

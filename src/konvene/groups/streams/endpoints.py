@@ -11,14 +11,14 @@ from konvene.groups.assignors.tasks.contract import Tasks
 from konvene.groups.streams.current_assignment import Epochs
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Member
-from konvene.groups.streams.topology.configure import Configured
+from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 from konvene.shard.image import Topics
 
 
 def told_endpoints(
-    step: Decision, new: Member, replaced: str | None, configured: Configured
+    step: Decision, new: Member, replaced: str | None, configured: ConfiguredTopology
 ) -> tuple[EndpointToPartitions, ...]:
     """Of all members that have an endpoint, the one at hand last."""
     topology, group = configured.topology, step.group

@@ -13,8 +13,8 @@ from konvene.groups.assignors.tasks.lags import Task
 from konvene.groups.streams.assignors import assignment_configs
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Member
-from konvene.groups.streams.topology.configure import Configured
-from konvene.groups.streams.topology.resolution import see_whether_ready
+from konvene.groups.streams.topology.configure import ConfiguredTopology
+from konvene.groups.streams.topology.resolution import update_validated_epoch
 from konvene.groups.streams.topology.topology import Topology
 from konvene.groups.streams.warmups import warmups_change
 from konvene.shard import causes
@@ -24,7 +24,7 @@ def see_basis(
     step: Decision,
     member: Member,
     topology: Topology,
-    configured: Configured,
+    configured: ConfiguredTopology,
     told: Iterable[Task],
     *,
     changed: bool,
@@ -32,7 +32,7 @@ def see_basis(
     """Move the epoch if something is not what it was, or if it has to move anyway (`changed`).
 
     `told`: the tasks of which the member says how far they are."""
-    changed |= see_whether_ready(step, topology, configured)
+    changed |= update_validated_epoch(step, topology, configured)
     step.assignment_configs = assignment_configs(step.config, topology)
     if step.assignment_configs != step.group.assignment_configs and not changed:
         step.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)

@@ -30,9 +30,9 @@ from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.group import ModernGroup
 from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.groups.streams.current_assignment import CurrentAssignment, Role
-from konvene.groups.streams.topology.configure import Configured
+from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.expressions import Resolved, reader_of
-from konvene.groups.streams.topology.internal_topics import Creation
+from konvene.groups.streams.topology.internal_topics import CreationFailure
 from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.image import Topics
 
@@ -111,7 +111,7 @@ class SoftState:
 
     seen: Topics | None = None
     """The topics that the group's hash was last compared with."""
-    configured: Configured | None = None
+    configured: ConfiguredTopology | None = None
     """The topology, held against these topics."""
     resolved: Resolved | None = None
     """What its expressions were found to match."""
@@ -125,7 +125,7 @@ class SoftState:
     """The member that asked for all of the application to be shut down."""
     endpoint_epoch: int = 0
     """Rises when it changes which tasks are to be found at which endpoint."""
-    creation: Creation | None = None
+    creation: CreationFailure | None = None
     """Why internal topics could not be made."""
     description: Any = None
     """What a member told of the topology (`descriptions.Description`), or that it was asked for it."""

@@ -49,10 +49,10 @@ from konvene.groups.streams.leave import leave
 from konvene.groups.streams.targets import expressions_wait, keeps_target, reconcile, retarget
 from konvene.groups.streams.topology import descriptions
 from konvene.groups.streams.topology.changes import changes
-from konvene.groups.streams.topology.configure import KIP, Configured, Status
-from konvene.groups.streams.topology.expressions import check as check_expressions
-from konvene.groups.streams.topology.internal_topics import creation, missing_detail
-from konvene.groups.streams.topology.resolution import hold_against_topics
+from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, Status
+from konvene.groups.streams.topology.expressions import validate_expressions as check_expressions
+from konvene.groups.streams.topology.internal_topics import create_missing_topics, missing_detail
+from konvene.groups.streams.topology.resolution import configure_topology
 from konvene.groups.streams.topology.topology import Topology, record_value
 from konvene.groups.streams.validate import (
     JOIN,
@@ -122,7 +122,7 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     _tell_of_topics(step, configured, told)
     _tell_of_others(step, request, settled, told)
     answer = _answer(step, request, owned, old, settled, replaced, configured, is_known=is_known)
-    describe = descriptions.ask(step, settled.topology_epoch, request.member_epoch)
+    describe = descriptions.request_description(step, settled.topology_epoch, request.member_epoch)
     step.reply(context.waiter, answer.replace(status=tuple(told), topology_description_required=describe))
     return step.outcome()
 
@@ -274,7 +274,7 @@ def _see_topology(
     told: list[wire.Status],
     *,
     changed: bool,
-) -> Configured:
+) -> ConfiguredTopology:
     """The topology held against its topics, anew if one of them is not what it was.
 
     Moves the epoch, at most once, if this or anything else (`changed`) did that targets rest on."""
@@ -302,7 +302,7 @@ def _see_topology(
             f"{topology.epoch}."
         )
         told.append(wire.Status(status_code=Status.STALE_TOPOLOGY, status_detail=detail))
-    configured, moved = hold_against_topics(step, topology, changed=changed)
+    configured, moved = configure_topology(step, topology, changed=changed)
     changed |= moved
     if mode != KIP or new.topology_epoch == topology.epoch:  # Else its tasks are those of another topology.
         check_tasks(request, topology, configured, mode)
@@ -324,16 +324,16 @@ def _check_classic(group: StreamsGroup, topology: Topology) -> None:
 # --- answer ----------------------------------------------------------------------------------------
 
 
-def _tell_of_topics(step: Decision, configured: Configured, told: list[wire.Status]) -> None:
+def _tell_of_topics(step: Decision, configured: ConfiguredTopology, told: list[wire.Status]) -> None:
     """What stands in the way, and work for somebody to make the topics that are missing."""
-    if not configured.is_known and not keeps_target(step):
+    if not configured.is_resolved and not keeps_target(step):
         is_told = any(each.status_code == Status.ASSIGNMENT_DELAYED for each in told)
         told += () if is_told else (expressions_wait(),)
     if configured.failure is None:
         return
     status, detail = configured.failure
     if configured.missing:
-        step.effects.append(creation(step.group.group_id, configured))
+        step.effects.append(create_missing_topics(step.group.group_id, configured))
         detail += missing_detail(step.soft.creation, configured, step.context.now_ms)
     told.append(wire.Status(status_code=status, status_detail=detail))
 
@@ -365,7 +365,7 @@ def _answer(
     old: Member,
     new: Member,
     replaced: str | None,
-    configured: Configured,
+    configured: ConfiguredTopology,
     *,
     is_known: bool,
 ) -> StreamsGroupHeartbeatResponse:
@@ -415,7 +415,7 @@ def _lost_an_answer(
     return JOIN < request.member_epoch < old.current.epoch
 
 
-def _interval_ms(step: Decision, member: Member, configured: Configured) -> int:
+def _interval_ms(step: Decision, member: Member, configured: ConfiguredTopology) -> int:
     """After how long the member is to be heard of again.
 
     Java's client ends its application where a source topic is missing for twice this time, so then nobody is
@@ -442,7 +442,7 @@ def _told(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
 # --- the common heartbeat --------------------------------------------------------------------------
 
 
-def same_again(
+def cacheable(
     group: StreamsGroup | None, request: StreamsGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that says nothing new, of a member that has what it is meant to have."""

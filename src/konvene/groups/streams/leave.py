@@ -102,7 +102,7 @@ def fence(step: Decision, gone: Sequence[Gone]) -> Outcome:
         step.assignment_epoch = step.epoch
         step.record(log.assignment_record(group.group_id, step.epoch, 0))
         step.remember(shutdown=None)
-        resolution.emptied(step)
+        resolution.on_group_emptied(step)
     return step.outcome()
 
 
@@ -167,7 +167,7 @@ def loaded(group: StreamsGroup, context: Context) -> Outcome:
         owes = member.current.state is MemberState.UNREVOKED_TASKS
         if owes and member.current.epoch >= 0 and member.classic is None:
             step.arm(revocation_key(group.group_id, member.member_id), member.rebalance_timeout_ms)
-    resolution.loaded(step)
+    resolution.on_group_loaded(step)
     return step.outcome()
 
 

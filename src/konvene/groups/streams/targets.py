@@ -35,8 +35,8 @@ from konvene.groups.streams.current_assignment import Target, next_assignment
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Member
 from konvene.groups.streams.racks import described, spreading
-from konvene.groups.streams.topology.configure import KIP, Configured, Status
-from konvene.groups.streams.topology.stale_members import nothing_new_for
+from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, Status
+from konvene.groups.streams.topology.stale_members import withhold_new_tasks
 from konvene.groups.streams.warmups import UNHEARD
 from konvene.messages.streams_group_heartbeat import Status as ToldStatus
 from konvene.shard.contract import NOTHING as NO_OUTCOME
@@ -51,7 +51,7 @@ Members = dict[str, Member]
 
 
 def retarget(
-    step: Decision, new: Member, configured: Configured, replaced: str | None, told: list[ToldStatus]
+    step: Decision, new: Member, configured: ConfiguredTopology, replaced: str | None, told: list[ToldStatus]
 ) -> MemberAssignment:
     """What the member is meant to have, by a new target if it is time for one.
 
@@ -65,7 +65,7 @@ def retarget(
         step.remember(computing=0)
     if step.assignment_epoch >= step.epoch or step.soft.computing:
         return last
-    if not configured.is_known and keeps_target(step):
+    if not configured.is_resolved and keeps_target(step):
         told.append(expressions_wait())
         return last
     if not _is_time(step):
@@ -135,7 +135,7 @@ def _is_time(step: Decision) -> bool:
     return last_ms == 0 or not waits or step.replaces_topology
 
 
-def _compute(step: Decision, members: Members, configured: Configured) -> GroupAssignment | None:
+def _compute(step: Decision, members: Members, configured: ConfiguredTopology) -> GroupAssignment | None:
     """Everybody's target; None where it is computed elsewhere."""
     if not configured.is_ready or step.topology is None:
         kept = {name: members[name].current.assigned.tasks for name in _stale(step, members)}
@@ -164,7 +164,7 @@ def _for_who_is_current(step: Decision, members: Members, given: GroupAssignment
     if not stale or step.topology is None:
         return given
     spec = GroupSpec({n: _spec(step, m) for n, m in members.items()})
-    return nothing_new_for(stale, spec, given, step.topology.is_stateful)
+    return withhold_new_tasks(stale, spec, given, step.topology.is_stateful)
 
 
 def _stale(step: Decision, members: Members) -> list[str]:

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 from konvene.errors import Errors
 from konvene.groups.modern.group import LEAVE_STATIC
-from konvene.groups.streams.topology.configure import KAFKA, KIP, Configured
-from konvene.groups.streams.topology.topology import Topology, check_sent
+from konvene.groups.streams.topology.configure import KAFKA, KIP, ConfiguredTopology
+from konvene.groups.streams.topology.topology import Topology, validate_request
 from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskIds
@@ -390,10 +390,10 @@ def topology_after(current: Topology | None, sent: wire.Topology, mode: str) -> 
         the next one      replaces the group's, also where it is equal but for its epoch
         one further on    STREAMS_INVALID_TOPOLOGY_EPOCH
         an older one      STREAMS_TOPOLOGY_FENCED, also while the group is empty"""
-    check_sent(sent)
+    validate_request(sent)
     if current is None:
         return Topology.from_request(sent)
-    if current.is_sent(sent) or (mode == KAFKA and sent.epoch < current.epoch):
+    if current.equals_request(sent) or (mode == KAFKA and sent.epoch < current.epoch):
         return current
     if mode == KAFKA:
         raise GroupError(Errors.INVALID_REQUEST, "Topology updates are not supported yet.")
@@ -424,7 +424,7 @@ def _refused(known: int, sent: int) -> GroupError:
 
 
 def check_tasks(
-    request: StreamsGroupHeartbeatRequest, topology: Topology, configured: Configured, mode: str
+    request: StreamsGroupHeartbeatRequest, topology: Topology, configured: ConfiguredTopology, mode: str
 ) -> None:
     """The tasks that a member says it owns exist.
 
@@ -436,7 +436,7 @@ def check_tasks(
             _check_task(each, topology, configured)
 
 
-def _check_task(owned: TaskIds, topology: Topology, configured: Configured) -> None:
+def _check_task(owned: TaskIds, topology: Topology, configured: ConfiguredTopology) -> None:
     name = owned.subtopology_id
     if name not in topology.subtopologies:
         raise GroupError(Errors.INVALID_REQUEST, f"Subtopology {name} does not exist in the topology.")

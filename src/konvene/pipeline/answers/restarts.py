@@ -18,7 +18,7 @@ __all__ = ["BACK_WITHIN_MS", "Restart", "by_restarts", "restarts"]
 BACK_WITHIN_MS = 30_000
 """Who is away for longer is not taken to be restarted."""
 
-WENT = {causes.MEMBER_LEFT, causes.SESSION_EXPIRED, causes.MEMBER_GONE, causes.REBALANCE_TIMEOUT}
+WENT = {causes.MEMBER_LEFT, causes.SESSION_EXPIRED, causes.MEMBER_DEPARTED, causes.REBALANCE_TIMEOUT}
 
 
 class Restart(NamedTuple):

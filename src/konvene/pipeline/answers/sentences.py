@@ -37,7 +37,7 @@ EITHER = {
 PLURALS = {
     causes.MEMBER_JOINED: "joined",
     causes.MEMBER_LEFT: "left",
-    causes.MEMBER_GONE: "are gone",
+    causes.MEMBER_DEPARTED: "are gone",
     causes.SESSION_EXPIRED: "sent no heartbeat for their session timeout",
     causes.STATIC_MEMBER_REJOINS: "came back under their instance ids",
     causes.COOPERATIVE_FOLLOW_UP: "gave up partitions that others wait for",
@@ -135,7 +135,7 @@ def _cause(cause: Cause, rebalance: Rebalance) -> str:
         return text
     return (
         f"{text} ({cause.reason})"
-        if cause.kind in causes.DETAILED
+        if cause.kind in causes.WITH_COORDINATOR_DETAIL
         else f"{text}, in its words “{cause.reason}”"
     )
 
@@ -143,7 +143,7 @@ def _cause(cause: Cause, rebalance: Rebalance) -> str:
 def _plain(kind: str, member: str, rebalance: Rebalance) -> str:
     predicate = causes.predicate(kind, rebalance.group_type)
     if not member or not predicate:
-        return causes.OF_THE_GROUP.get(kind) or f"a member {predicate or kind}"
+        return causes.GROUP_SENTENCES.get(kind) or f"a member {predicate or kind}"
     return f"{member} {predicate}"
 
 
@@ -253,7 +253,7 @@ def note(r: Rebalance) -> str:
         return (
             "No log says how far a warm-up is; that nothing else moved the epoch does. The audit topic would."
         )
-    if r.cause == causes.MEMBER_GONE:
+    if r.cause == causes.MEMBER_DEPARTED:
         return "The log cannot tell whether it left or its session expired; the audit topic would."
     if r.start_ms is None:
         return "Inferred from the log, which does not say when it began; the audit topic would."

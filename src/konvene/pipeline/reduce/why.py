@@ -82,7 +82,7 @@ def inferred(row: RebalanceValue, ways: Mapping[str, str]) -> Why:
 
 def _as_row(cause: Cause, ways: Mapping[str, str]) -> CauseRow:
     told: CauseRow = {name: getattr(cause, name) for name in _FIELDS}
-    if cause.kind == causes.MEMBER_GONE:
+    if cause.kind == causes.MEMBER_DEPARTED:
         told["kind"] = ways.get(cause.member_id or "", f"{LEFT}|{EXPIRED}")
     return told
 
@@ -216,7 +216,7 @@ _THE_AUDIT = (
     "Kafka says it in the coordinator's log at level INFO"
 )
 SETTLES = {
-    causes.MEMBER_GONE: f"How a member went. {_THE_AUDIT}.",
+    causes.MEMBER_DEPARTED: f"How a member went. {_THE_AUDIT}.",
     causes.UNKNOWN: "What happened is not in the records that are left. " + _THE_AUDIT + "; a log that is "
     "read before it is compacted says more.",
     causes.WARMUP_CAUGHT_UP: "That a warm-up had caught up. No log says how far tasks are: it is what is "
@@ -229,6 +229,6 @@ SETTLES = {
 
 def what_would_settle(cause: str) -> str | None:
     """What would tell what a cause leaves open, in a sentence; None where it leaves nothing open."""
-    if "|" in cause or cause == causes.MEMBER_GONE:
-        return SETTLES[causes.MEMBER_GONE]
+    if "|" in cause or cause == causes.MEMBER_DEPARTED:
+        return SETTLES[causes.MEMBER_DEPARTED]
     return SETTLES.get(cause)

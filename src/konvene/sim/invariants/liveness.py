@@ -34,7 +34,7 @@ from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import State as StreamsState
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.configure import KIP, Status, configure
-from konvene.groups.streams.topology.expressions import named
+from konvene.groups.streams.topology.expressions import expand_expressions
 from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.sim.invariants.streams.state import matched
 from konvene.sim.members import assigns, runs_applications
@@ -315,7 +315,7 @@ def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) ->
     wanted = {
         (topic, p)
         for name, count in found.tasks.items()
-        for topic in sources(named(group.topology, matches).subtopologies[name])
+        for topic in sources(expand_expressions(group.topology, matches).subtopologies[name])
         for p in range(min(count, counts[topic]))
         if found.is_ready
     }

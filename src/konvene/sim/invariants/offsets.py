@@ -22,7 +22,7 @@ from konvene.groups.offsets.expiry import KEY as RETENTION
 from konvene.groups.offsets.expiry import SOON_MS
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.topology.expressions import named
+from konvene.groups.streams.topology.expressions import expand_expressions
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
 from konvene.records.commits import Committed, OffsetCommitted
 from konvene.records.transactional import InTransaction, TransactionEnded
@@ -254,8 +254,10 @@ class OffsetsAreTheLastCommitted(Promise):
         assert not isinstance(told, Errors | None)
         answered: Any = told
         written = []
-        named = len(said.topics) == len(answered.topics)
-        assert named, f"{len(said.topics)} topics were committed, {len(answered.topics)} answered"
+        expand_expressions = len(said.topics) == len(answered.topics)
+        assert expand_expressions, (
+            f"{len(said.topics)} topics were committed, {len(answered.topics)} answered"
+        )
         for topic, answers in zip(said.topics, answered.topics, strict=True):
             known = topics.by_name.get(topic.name) if topic.name else topics.by_id.get(topic.topic_id)
             for p, a in zip(topic.partitions, answers.partitions, strict=True):
@@ -460,7 +462,7 @@ def subscribed_topics(group: Group, asked: Iterable[str]) -> set[str]:
         known = group.soft.resolved
         if known is None:
             return {topic for topic in asked if group.reader_of(topic) is not None}
-        return set(named(group.topology, known.matches).readers)
+        return set(expand_expressions(group.topology, known.matches).readers)
     if isinstance(group, ShareGroup):
         return set(group.subscribers)
     for member in group.members.values():

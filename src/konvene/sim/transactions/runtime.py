@@ -71,8 +71,8 @@ class _Watched:
         self.core = core
         self._shell = shell
         self.replay = core.replay
-        self.same_again = core.same_again
-        self.holds = core.holds
+        self.cacheable = core.cacheable
+        self.is_current = core.is_current
 
     def handle(self, request: Struct, context: Context) -> Outcome:
         shell = self._shell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.groups.streams.topology.changes import MOST, changes
+from konvene.groups.streams.topology.changes import MAX_CHANGES, changes
 from konvene.groups.streams.topology.topology import Topology
 from konvene.sim.transcript.streams_commands import topology_of
 
@@ -33,7 +33,7 @@ def test_what_comes_and_goes_is_named(before: str, after: str, told: str) -> Non
 
 
 def test_a_line_has_an_end() -> None:
-    many = "|".join(f"{n}:t{n}" for n in range(MOST + 3))
+    many = "|".join(f"{n}:t{n}" for n in range(MAX_CHANGES + 3))
     told = changes(topology("0:t0", 4), topology(many, 5))
     assert told.startswith("epoch 4 to 5: + subtopology 1, ")
-    assert (told.count("subtopology"), told[-12:]) == (MOST, ", and 2 more")
+    assert (told.count("subtopology"), told[-12:]) == (MAX_CHANGES, ", and 2 more")

@@ -17,13 +17,13 @@ from konvene.errors import Errors
 from konvene.groups.streams.topology.configure import (
     KAFKA,
     KIP,
-    Configured,
-    Existing,
+    ConfiguredTopology,
+    ExistingTopic,
     InternalTopic,
     Status,
+    config_warnings,
     configure,
     describe,
-    remarks,
 )
 from konvene.groups.streams.topology.topology import Topology
 from konvene.messages import streams_group_describe as described
@@ -42,7 +42,7 @@ NO_SINK = (
 )
 
 
-def counts(configured: Configured) -> dict[str, int]:
+def counts(configured: ConfiguredTopology) -> dict[str, int]:
     return {name: topic.partitions for name, topic in configured.internal_topics.items()}
 
 
@@ -463,16 +463,16 @@ def test_other_settings_are_worth_a_remark_and_no_more() -> None:
     """Only of topics that exist, and of what the topology says."""
     found = configure(topology(SPLIT, COUNT), {"text": 2, "extra": 2, "lines": 2, "words": 2})
     existing = {
-        "lines": Existing(1, {"cleanup.policy": "delete", "retention.ms": "1"}),
-        "words": Existing(1, {}),
-        "text": Existing(9, {}),
+        "lines": ExistingTopic(1, {"cleanup.policy": "delete", "retention.ms": "1"}),
+        "words": ExistingTopic(1, {}),
+        "text": ExistingTopic(9, {}),
     }
-    assert remarks(found, existing) == (
-        "Topic lines has cleanup.policy=delete; the topology says compact",
-        "Topic words has replication factor 1; the topology says 3",
+    assert config_warnings(found, existing) == (
+        "Topic lines has cleanup.policy=delete; the topology requires compact",
+        "Topic words has replication factor 1; the topology requires 3",
     )
-    fitting = {"lines": Existing(1, {"cleanup.policy": "compact"}), "words": Existing(3, {})}
-    assert remarks(found, fitting) == ()
+    fitting = {"lines": ExistingTopic(1, {"cleanup.policy": "compact"}), "words": ExistingTopic(3, {})}
+    assert config_warnings(found, fitting) == ()
 
 
 def partitions(topics: tuple[described.TopicInfo, ...]) -> list[tuple[str, int]]:

@@ -19,12 +19,12 @@ from konvene.groups.streams.topology import resolution
 from konvene.groups.streams.topology.configure import KAFKA, KIP, Status, configure
 from konvene.groups.streams.topology.expressions import (
     INTERNAL_TOPICS,
-    check,
+    current_matches,
+    expand_expressions,
     expressions,
-    known,
-    named,
     reader_of,
     unmatched,
+    validate_expressions,
 )
 from konvene.groups.streams.topology.topology import Topology
 from konvene.messages import streams_group_heartbeat as wire
@@ -131,7 +131,7 @@ def test_is_what_the_names_are(of: Topology, counts: dict[str, int], mode: str) 
     """If every expression matches something; if not, they are told, with names that are missing."""
     found = matches(counts, expressions(of))
     names = by_names(of, counts)
-    assert named(of, found) == names
+    assert expand_expressions(of, found) == names
     told = outcome(of, counts, mode, found)
     hidden = {"inner", "state", "__consumer_offsets"}
     empty = sorted(e for e in found if not set(found[e]) - hidden)
@@ -151,15 +151,15 @@ def test_is_what_the_names_are(of: Topology, counts: dict[str, int], mode: str) 
 @given(topologies(), counted)
 def test_one_topic_is_read_by_whom_all_say(of: Topology, counts: dict[str, int]) -> None:
     """Where the answer cannot wait, a single topic is asked for: the same comes out."""
-    readers = named(of, matches(counts, expressions(of))).readers
+    readers = expand_expressions(of, matches(counts, expressions(of))).readers
     for topic in counts:
         assert reader_of(of, topic) == readers.get(topic)
 
 
 def test_without_expressions_nothing_is_made() -> None:
     plain = topology(sub("0", "a1"))
-    assert named(plain, {}) is plain
-    assert known(plain, None, Topics()) == {}
+    assert expand_expressions(plain, {}) is plain
+    assert current_matches(plain, None, Topics()) == {}
     assert expressions(None) == ()
 
 
@@ -167,7 +167,7 @@ def test_neither_the_brokers_nor_its_own_topics() -> None:
     """Also of an expression that matches nothing else."""
     of = topology(reads("0", "", ".*", writes="inner"), sub("1", repartitioned="inner", state="state"))
     everything = {".*": ["inner", "state", *sorted(INTERNAL_TOPICS)]}
-    assert named(of, everything).source_topics == ()
+    assert expand_expressions(of, everything).source_topics == ()
     assert unmatched(of, everything) == (".*",)
     assert [topic for topic in everything[".*"] if reader_of(of, topic) not in (None, "1")] == []
 
@@ -176,7 +176,7 @@ def test_an_index_that_nobody_may_send_joins_nothing() -> None:
     """A log may say so: then there is no more to be made of it than without."""
     odd = wire.CopartitionGroup(source_topics=(0,), source_topic_regex=(7, -1, 0))
     of = topology(reads("0", "b1", "a.*").replace(copartition_groups=(odd,)))
-    found = named(of, {"a.*": ["a1"]}).subtopologies["0"]
+    found = expand_expressions(of, {"a.*": ["a1"]}).subtopologies["0"]
     assert found.source_topics == ("b1", "a1")
     assert found.copartition_groups[0].source_topics == (0, 1)
 
@@ -190,7 +190,7 @@ def test_is_refused_in_the_words_of_consumer_groups(broken: str) -> None:
     with pytest.raises(GroupError) as theirs:
         regex.validate(broken)
     with pytest.raises(GroupError) as ours:
-        check(topology(reads("0", "", "a.*", broken)), None)
+        validate_expressions(topology(reads("0", "", "a.*", broken)), None)
     assert ours.value.error is theirs.value.error is Errors.INVALID_REGULAR_EXPRESSION
     expected = (theirs.value.message or "").replace("SubscribedTopicRegex", "SourceTopicRegex")
     assert ours.value.message == expected
@@ -199,7 +199,7 @@ def test_is_refused_in_the_words_of_consumer_groups(broken: str) -> None:
 def test_what_was_accepted_is_not_asked_again() -> None:
     """A broker that has RE2 may have accepted what one without cannot read."""
     before = topology(reads("0", "", "a("))
-    check(topology(reads("0", "", "a(", "b"), epoch=1), before)
+    validate_expressions(topology(reads("0", "", "a(", "b"), epoch=1), before)
 
 
 # --- what it costs ---------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_the_common_heartbeat_looks_at_no_expression(monkeypatch: pytest.MonkeyP
     shard, group = play.life.shard, play.group
     assert group is not None
     asked: list[object] = []
-    for name in ("expressions", "named", "known"):
+    for name in ("expressions", "expand_expressions", "current_matches"):
         monkeypatch.setattr(resolution, name, lambda *given: asked.append(given))
     play.say("streams-heartbeat ann")
     assert asked == []
@@ -222,13 +222,13 @@ def test_the_common_heartbeat_looks_at_no_expression(monkeypatch: pytest.MonkeyP
     request = wire.StreamsGroupHeartbeatRequest(
         group_id="g", member_id="ann-1", member_epoch=group.epoch, endpoint_information_epoch=1
     )
-    same = shard.same_again(request, context(play))
+    same = shard.cacheable(request, context(play))
     assert same is not None
-    assert shard.holds(same[0])
+    assert shard.is_current(same[0])
     play.say("expire expressions g")
-    assert shard.holds(same[0]), "it is being found out anew, and nobody has to know"
+    assert shard.is_current(same[0]), "it is being found out anew, and nobody has to know"
     play.say("work")
-    assert shard.holds(same[0]), "nothing is news"
+    assert shard.is_current(same[0]), "nothing is news"
 
 
 def context(play: Play) -> Context:
@@ -248,7 +248,7 @@ def test_an_answer_to_what_cannot_run_is_kept_for_members_to_hear() -> None:
     assert group is not None
     group.topology = topology(reads("0", "", "or.*", writes="x"), sub("1", "audit", repartitioned="never"))
     answer = RegexesResolved("g", {"or.*": frozenset(["orders"])}, 1)
-    told = resolution.resolved(group, answer, context(play))
+    told = resolution.apply_resolution(group, answer, context(play))
     (soft,) = told.soft_records
     assert not soft.soft.resolving
     assert soft.soft.configured is None
@@ -259,5 +259,5 @@ def test_an_answer_to_what_cannot_run_is_kept_for_members_to_hear() -> None:
 def test_an_answer_for_a_group_without_expressions_is_dropped() -> None:
     group = StreamsGroup("g", topology=topology(sub("0", "orders")))
     answer = RegexesResolved("g", {"or.*": frozenset(["orders"])}, 1)
-    told = resolution.resolved(group, answer, context(Play()))
+    told = resolution.apply_resolution(group, answer, context(Play()))
     assert told.records == told.timers == told.effects == ()

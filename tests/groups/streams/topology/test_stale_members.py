@@ -24,7 +24,7 @@ from konvene.groups.assignors.tasks.contract import (
 )
 from konvene.groups.streams import targets
 from konvene.groups.streams.current_assignment import Role, units
-from konvene.groups.streams.topology.stale_members import nothing_new_for
+from konvene.groups.streams.topology.stale_members import withhold_new_tasks
 
 OLD, NEW = "0:orders", "0:orders|1:audit"
 STATEFUL = TopologyDescriber({"0": Subtopology(3, stateful=True)})
@@ -130,7 +130,7 @@ def test_who_is_behind_may_say_that_it_has_tasks_that_there_are_no_more() -> Non
 
 def test_the_promise_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that gives who is behind something new does not pass."""
-    monkeypatch.setattr(targets, "nothing_new_for", lambda stale, spec, given, stateful: given)
+    monkeypatch.setattr(targets, "withhold_new_tasks", lambda stale, spec, given, stateful: given)
     group = play()
     ann, bob = Member("ann", "p", OLD), Member("bob", "q", OLD)
     settle(group, ann, bob)
@@ -166,7 +166,7 @@ def test_who_has_a_standby_of_a_task_becomes_active_and_another_gets_the_standby
     """Rather than who has less to do."""
     spec = group(old=("p", has((0,))), copy=("q", has((), (1,))), idle=("r", has()))
     given = {"old": has((0, 1)), "copy": has((2,), (1,)), "idle": has((), (0,))}
-    assert nothing_new_for(["old"], spec, given, always) == {
+    assert withhold_new_tasks(["old"], spec, given, always) == {
         "old": has((0,)),
         "copy": has((1, 2)),
         "idle": has((), (0, 1)),
@@ -177,14 +177,14 @@ def test_who_has_least_gets_what_nobody_has_a_copy_of() -> None:
     """Actives count first. A standby goes to a process that has none of the task, if there is one."""
     spec = group(old=("p", has((0,))), a=("q", has()), b=("r", has()))
     given = {"old": has((0, 1), (2,)), "a": has((2,)), "b": has()}
-    assert nothing_new_for(["old"], spec, given, always) == {
+    assert withhold_new_tasks(["old"], spec, given, always) == {
         "old": has((0,)),
         "a": has((2,)),
         "b": has((1,), (2,)),
     }
     alone = group(old=("p", has()), a=("q", has()))
     both = {"old": has((), (0,)), "a": has((0,))}
-    assert nothing_new_for(["old"], alone, both, always) == {"old": has(), "a": has((0,))}
+    assert withhold_new_tasks(["old"], alone, both, always) == {"old": has(), "a": has((0,))}
 
 
 def test_another_role_is_something_new() -> None:
@@ -192,14 +192,14 @@ def test_another_role_is_something_new() -> None:
     that was to be promoted, where nobody needs its place."""
     spec = group(old=("p", has((0,), (1,))), a=("q", has((1,), (0,))))
     given = {"old": has((1,), (0,)), "a": has((0,), (1,))}
-    assert nothing_new_for(["old"], spec, given, always) == {"old": has((), (1,)), "a": has((0, 1))}
+    assert withhold_new_tasks(["old"], spec, given, always) == {"old": has((), (1,)), "a": has((0, 1))}
 
 
 def test_a_process_has_a_task_once_also_where_some_of_it_are_behind() -> None:
     """Where the only member that may run it shares a disk with a standby of one that is behind, that goes."""
     spec = group(old=("p", has((), (0,))), new=("p", has()), far=("q", has()))
     given = {"old": has((), (0,)), "new": has(), "far": has((0,))}
-    assert nothing_new_for(["old", "far"], spec, given, always) == {
+    assert withhold_new_tasks(["old", "far"], spec, given, always) == {
         "old": has(),
         "new": has((0,)),
         "far": has(),
@@ -213,7 +213,7 @@ def test_a_warm_up_of_who_is_behind_is_never_promoted(stale: list[str]) -> None:
     spec = group(owner=("p", has((0, 1))), warm=("q", has((), (), (1,))), new=("r", has()))
     for left in (has((0,)), has((0,), (1,))):
         given = {"owner": left, "warm": has((1,)), "new": has()}
-        found = nothing_new_for(stale, spec, given, always)
+        found = withhold_new_tasks(stale, spec, given, always)
         assert (found["owner"], found["warm"].active, found["warm"].warmup) == (has((0, 1)), {}, {})
         assert found["new"].active == {}
 
@@ -222,7 +222,7 @@ def test_who_warms_a_task_up_is_the_next_to_run_it() -> None:
     """Where nobody runs it, rather than who has less to do. A warm-up that nobody is given stays nobody's."""
     spec = group(old=("p", has()), warm=("q", has((), (), (1,))), idle=("r", has()))
     given = {"old": has((1,), (), (2,)), "warm": has((0, 2), (), (1,)), "idle": has()}
-    assert nothing_new_for(["old"], spec, given, always) == {
+    assert withhold_new_tasks(["old"], spec, given, always) == {
         "old": has(),
         "warm": has((0, 1, 2)),
         "idle": has(),
@@ -235,7 +235,7 @@ def test_warm_ups_that_are_there_stay_and_none_is_twice_on_a_process() -> None:
         old=("p", has((), (), (0,))), owner=("q", has((1,))), near=("q", has()), new=("r", has((0,)))
     )
     given = {"old": has((1,), (), (0,)), "owner": has(), "near": has((), (), (1,)), "new": has((0,))}
-    assert nothing_new_for(["old"], spec, given, always) == {
+    assert withhold_new_tasks(["old"], spec, given, always) == {
         "old": has((), (), (0,)),
         "owner": has((1,)),
         "near": has(),
@@ -251,8 +251,8 @@ def test_without_state_a_task_that_is_to_move_moves_to_who_is_up_to_date() -> No
     def never(subtopology: str) -> bool:
         return False
 
-    assert nothing_new_for("ab", spec, given, never) == {"a": has((0,)), "b": has(), "new": has((1, 2))}
-    assert nothing_new_for(["a", "b", "new"], spec, given, never) == {
+    assert withhold_new_tasks("ab", spec, given, never) == {"a": has((0,)), "b": has(), "new": has((1, 2))}
+    assert withhold_new_tasks(["a", "b", "new"], spec, given, never) == {
         "a": has((0, 1, 2)),
         "b": has(),
         "new": has(),
@@ -278,7 +278,7 @@ def test_random_groups_keep_all_rules() -> None:
         )
         stale = [n for n in names if random.random() < 0.5]
         given = assign(spec, topology)
-        found = checked(spec, topology, nothing_new_for(stale, spec, given, topology.is_stateful))
+        found = checked(spec, topology, withhold_new_tasks(stale, spec, given, topology.is_stateful))
         told = {n: units(f.active, f.standby, f.warmup) for n, f in found.items()}
         held = {n: units(m.assigned.active, m.assigned.standby, {}) for n, m in spec.members.items()}
         assert all(told[n] <= held[n] for n in stale)
@@ -287,7 +287,7 @@ def test_random_groups_keep_all_rules() -> None:
             assert len(active) == sum(each.partitions for each in topology.subtopologies.values())
         changed += found != given
         if found == given:
-            assert nothing_new_for(stale, spec, given, topology.is_stateful) == given
+            assert withhold_new_tasks(stale, spec, given, topology.is_stateful) == given
     assert changed > 50
 
 

@@ -80,9 +80,9 @@ OTHERS = [
 def test_sees_without_making_it_whether_a_request_says_the_same() -> None:
     """As if a topology were made of the request."""
     known = topology(WORDS, COUNTS, epoch=3)
-    assert known.is_sent(sent(COUNTS, WORDS, epoch=3))
+    assert known.equals_request(sent(COUNTS, WORDS, epoch=3))
     for other in OTHERS:
-        assert not known.is_sent(other)
+        assert not known.equals_request(other)
         assert Topology.from_request(other) != known
 
 

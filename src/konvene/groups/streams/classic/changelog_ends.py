@@ -31,7 +31,7 @@ from konvene.groups.streams.assignors import STICKY
 from konvene.groups.streams.current_assignment import Held
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Reported, StreamsGroup
-from konvene.groups.streams.topology.configure import Configured
+from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.topology import Topology
 from konvene.groups.streams.warmups import warmups_change
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome
@@ -99,7 +99,7 @@ def as_far_behind(offsets: TaskOffsets, known: Reported | None, assigned: Held) 
     return found
 
 
-def look_up(step: Decision, member_id: str, configured: Configured) -> None:
+def look_up(step: Decision, member_id: str, configured: ConfiguredTopology) -> None:
     """Ask where the changelogs end of what a member says that it has, if that may be of use."""
     said, topology = step.reported_by(member_id), configured.topology
     if said is None or not said.offsets or topology is None or not configured.is_ready or not _matters(step):

@@ -54,7 +54,7 @@ from konvene.groups.streams.classic.user_data import (
 from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, Held, MemberState
 from konvene.groups.streams.decision import Decision, delay_key, refresh_key
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
-from konvene.groups.streams.topology.configure import KIP, Configured, configure
+from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, configure
 from konvene.groups.streams.topology.expressions import expressions
 from konvene.groups.streams.topology.topology import Topology
 from konvene.groups.streams.validate import topology_after
@@ -129,7 +129,7 @@ def blockers(classic: ClassicGroup, config: Mapping[str, Any], taken: Taken | No
 def topology_blockers(
     classic: ClassicGroup,
     topology: Topology,
-    configured: Configured,
+    configured: ConfiguredTopology,
     topics: Topics,
     taken: Taken | None = None,
 ) -> list[Blocker]:
@@ -183,7 +183,7 @@ def _taken(member: ClassicMember) -> tuple[Said, AssignmentInfo]:
     return said, read_assignment_info(given.user_data, partitions, tasks_alone=True)
 
 
-def _unlike(given: AssignmentInfo, topology: Topology, configured: Configured) -> Iterator[str]:
+def _unlike(given: AssignmentInfo, topology: Topology, configured: ConfiguredTopology) -> Iterator[str]:
     """What a member was given that this topology does not have like that."""
     tasks = [(task, partition) for task, partition in given.active]
     tasks += [(task, partition) for task, some in given.standby.items() for partition in some]
@@ -248,7 +248,7 @@ def _records(classic: ClassicGroup, members: Sequence[Member]) -> list[Any]:
 
 
 def _members(
-    classic: ClassicGroup, topology: Topology, configured: Configured, read_before: Taken
+    classic: ClassicGroup, topology: Topology, configured: ConfiguredTopology, read_before: Taken
 ) -> list[tuple[Member, Said]]:
     """The members with what they run. What a leader gave to two of them is the first one's."""
     epoch = _epoch(classic)

@@ -54,10 +54,10 @@ from konvene.groups.streams.epoch_bumps import see_basis
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import fence
 from konvene.groups.streams.targets import reconcile, retarget
-from konvene.groups.streams.topology.configure import Configured
+from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.expressions import expressions
-from konvene.groups.streams.topology.internal_topics import creation
-from konvene.groups.streams.topology.resolution import hold_against_topics
+from konvene.groups.streams.topology.internal_topics import create_missing_topics
+from konvene.groups.streams.topology.resolution import configure_topology
 from konvene.groups.streams.topology.topology import Topology
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -101,7 +101,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
     is_new = old.member_id not in group.members and replaced is None
     new = _updated(old, request, said, topology, context)
     changed = _describe_itself(step, old, new, is_new=is_new)
-    configured, moved = hold_against_topics(step, topology, changed=changed)
+    configured, moved = configure_topology(step, topology, changed=changed)
     known = step.reported_by(member_id)
     step.report(member_id, reported(said, known, old.current.assigned, context.now_ms))
     see_basis(step, new, topology, configured, said_tasks(said), changed=changed or moved)
@@ -198,11 +198,11 @@ def _wait_for_sync(step: Decision, old: Member, new: Member) -> None:
     step.arm(sync_key(group_id, member_id), new.rebalance_timeout_ms)
 
 
-def _have_topics_made(step: Decision, configured: Configured | None) -> None:
+def _have_topics_made(step: Decision, configured: ConfiguredTopology | None) -> None:
     """Somebody has to ask for what is missing again and again, also where nobody speaks the streams protocol:
     no member of the classic one leads here, and makes its topics by itself."""
     if configured is not None and configured.missing:
-        step.effects.append(creation(step.group.group_id, configured))
+        step.effects.append(create_missing_topics(step.group.group_id, configured))
 
 
 def _joined(member: Member, generation: int) -> JoinGroupResponse:
@@ -225,7 +225,7 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
     step = Decision(group, context)
     configured, state = group.soft.configured, member.current.state
     is_behind = group.assignment_epoch > member.current.epoch and state is not MemberState.UNREVOKED_TASKS
-    if is_behind or configured is None or not configured.is_known:
+    if is_behind or configured is None or not configured.is_resolved:
         # It is to join once more: who owes a revocation when it has revoked, all others at once. What tasks
         # read is not known either by a coordinator that has just begun, and the join finds out.
         _ask_to_join(step, member)
@@ -340,7 +340,7 @@ def _is_time_to_tell(step: Decision, member: Member) -> bool:
     return said is None or not said.reported_ms <= step.context.now_ms < said.reported_ms + interval_ms
 
 
-def same_again(
+def cacheable(
     group: StreamsGroup, request: HeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that was accepted, of a member that has what it is meant to have. Not where it is to

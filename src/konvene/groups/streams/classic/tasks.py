@@ -123,7 +123,7 @@ def can_be_told(topology: Topology) -> bool:
 
 def read_topics(topology: Topology) -> frozenset[str]:
     """All that an application of this topology subscribes to."""
-    return frozenset(topic for each in topology.walked for topic in sources(each))
+    return frozenset(topic for each in topology.in_hash_order for topic in sources(each))
 
 
 # --- what is told ----------------------------------------------------------------------------------

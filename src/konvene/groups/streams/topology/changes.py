@@ -1,9 +1,8 @@
-"""What is different in an application's next topology, in words: for who reads why a group's epoch moved.
+"""Summarize how an application's next topology differs from the one before, to explain a new group epoch.
 
-Whole subtopologies come and go by their ids, and within one that stays, the topics that it reads, writes and
-keeps its state in. That a topic's settings are others, or which sources are partitioned alike, is told as
-such and no more. It is a line, not a document: beyond so many changes it says how many more there are.
-"""
+Subtopologies are compared by id; within one that stays, the topics that it reads, writes and keeps its state
+in. Changed topic configs and copartition groups are summarized as `settings`. The summary is one line: beyond
+`MAX_CHANGES` changes it gives the number of the others."""
 
 from __future__ import annotations
 
@@ -12,33 +11,35 @@ from collections.abc import Iterable, Iterator
 from konvene.groups.streams.topology.topology import Topology
 from konvene.records.streams import Subtopology, TopicInfo
 
-__all__ = ["MOST", "changes"]
+__all__ = ["MAX_CHANGES", "changes"]
 
-MOST = 8
-"""So many changes are told."""
+MAX_CHANGES = 8
+"""Maximum number of changes in a summary."""
 
 
 def changes(before: Topology, after: Topology) -> str:
-    """Such as `epoch 0 to 1: + subtopology 2, subtopology 1 - changelog counts`."""
+    """Return a summary such as `epoch 0 to 1: + subtopology 2, subtopology 1 - changelog counts`."""
     found = list(_changes(before, after))
-    told = [*found[:MOST], *([f"and {len(found) - MOST} more"] if len(found) > MOST else [])]
-    return f"epoch {before.epoch} to {after.epoch}: {', '.join(told) or 'nothing else'}"
+    shown = found[:MAX_CHANGES]
+    if len(found) > MAX_CHANGES:
+        shown.append(f"and {len(found) - MAX_CHANGES} more")
+    return f"epoch {before.epoch} to {after.epoch}: {', '.join(shown) or 'nothing else'}"
 
 
 def _changes(before: Topology, after: Topology) -> Iterator[str]:
     for name, subtopology in after.subtopologies.items():
-        known = before.subtopologies.get(name)
-        if known is None:
+        previous = before.subtopologies.get(name)
+        if previous is None:
             yield f"+ subtopology {name}"
-        elif known != subtopology:
-            found = list(_within(known, subtopology)) or ["settings"]
-            yield from (f"subtopology {name} {each}" for each in found)
+        elif previous != subtopology:
+            found = list(_topic_changes(previous, subtopology)) or ["settings"]
+            yield from (f"subtopology {name} {change}" for change in found)
     for name in before.subtopologies:
         if name not in after.subtopologies:
             yield f"- subtopology {name}"
 
 
-def _within(before: Subtopology, after: Subtopology) -> Iterator[str]:
+def _topic_changes(before: Subtopology, after: Subtopology) -> Iterator[str]:
     for kind, old, new in (
         ("source", before.source_topics, after.source_topics),
         ("expression", before.source_topic_regex, after.source_topic_regex),

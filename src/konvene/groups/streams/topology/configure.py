@@ -1,35 +1,35 @@
-"""From a topology and the topics there are: the tasks, the internal topics, and what stands in the way.
+"""Configure a topology against the existing topics: its tasks, its internal topics, and why it is not ready.
 
-The steps are those of Kafka's InternalTopicManager; the first that fails decides what members are told.
+The steps are those of Kafka's InternalTopicManager; the first that fails decides the status of the group.
 
     step                                                          fails with
-    1. every topic that is read from outside exists, and every
-       expression matches one                                     MISSING_SOURCE_TOPICS
+    1. every source topic exists, and every expression matches
+       a topic                                                    MISSING_SOURCE_TOPICS
     2. repartition topics: as the topology says, or as many
-       partitions as the largest source of whoever writes them    (the topology is refused)
-    3. topics that are joined have as many partitions             INCORRECTLY_PARTITIONED_TOPICS
-    4. changelogs: as many as the largest source                  (the topology is refused)
-    5. internal topics that exist have that many                  INCORRECTLY_PARTITIONED_TOPICS
-    6. all internal topics exist                                  MISSING_INTERNAL_TOPICS: they are to be made
+       partitions as the largest source of their writer           (the topology is rejected)
+    3. copartitioned topics have as many partitions               INCORRECTLY_PARTITIONED_TOPICS
+    4. changelogs: as many as the largest source                  (the topology is rejected)
+    5. existing internal topics have that many                    INCORRECTLY_PARTITIONED_TOPICS
+    6. all internal topics exist                                  MISSING_INTERNAL_TOPICS: they are to be
+       created
 
 A subtopology has as many tasks as its largest source has partitions. Only step 6 fails with the tasks known.
 
-`mode` is the setting `konvene.streams.mode`. With `kafka` every answer is Apache Kafka 4.4's, with `kip`
-these are not:
+`mode` is the setting `konvene.streams.mode`. With `kafka` every result is Apache Kafka 4.4's; with `kip`
+these differ:
 
-- Kafka takes the sources whose partitions it knows when it comes by, and when it comes by depends on the hash
-  of the subtopologies' ids; a repartition topic may end up with less partitions than a source of its writer
-  has. `kip` takes the largest of all, whatever the order.
-- Where all topics of a copartition group are for repartitioning, Kafka holds them against those with a fixed
-  number anywhere in the topology. `kip` looks at the group alone.
+- Kafka takes the sources whose partition counts are known when it visits a subtopology, and the order of
+  visits depends on the hash of the subtopologies' ids; a repartition topic may end up with fewer partitions
+  than a source of its writer has. `kip` takes the largest of all sources, whatever the order.
+- If all topics of a copartition group are repartition topics, Kafka compares them with those with a fixed
+  number of partitions anywhere in the topology. `kip` compares within the group.
 - Kafka names three topics, in the order of a hash table. `kip` names all, sorted.
 
-Where a topology has expressions, this is told what they match, and from there on it is the topology with
-these names (`expressions`). So in either mode: `kafka` takes no expressions, but a group may have some.
+Expressions of a topology are replaced by the topics that they match (`expressions`) before the first step, in
+either mode: with `kafka` a new topology may have none, but a group may already have some.
 
-This never makes, alters or looks at a topic: it is told how many partitions there are. How an existing topic
-is configured does not matter to it; `remarks` compares that for the log.
-"""
+This module never creates, alters or reads a topic: it is given partition counts. The configs of existing
+topics do not matter to the result; `config_warnings` compares them for the log."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from konvene.errors import Errors
-from konvene.groups.streams.topology.expressions import Matches, named, unmatched
+from konvene.groups.streams.topology.expressions import Matches, expand_expressions, unmatched
 from konvene.groups.streams.topology.topology import Topology, hash_order, sources
 from konvene.messages import streams_group_describe as described
 from konvene.records.streams import Subtopology, TopicConfig, TopicInfo
 from konvene.shard.errors import GroupError
 
 KAFKA, KIP = "kafka", "kip"
-MOST_NAMED = 3
+MAX_TOPICS_NAMED = 3
 
-Counts = Callable[[str], int | None]
-"""How many partitions a topic has; None if there is no such topic."""
+PartitionCounts = Callable[[str], int | None]
+"""The partition count of a topic; None if the topic does not exist."""
 
 
 class Status(IntEnum):
-    """What members are told about the group, as on the wire."""
+    """The statuses of a streams group, numbered as in StreamsGroupHeartbeat's response."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -65,7 +65,7 @@ class Status(IntEnum):
     MISSING_CLIENT_TAGS = 6
 
 
-class Failure(NamedTuple):
+class ConfigurationFailure(NamedTuple):
     """Why the group is not ready."""
 
     status: Status
@@ -74,12 +74,12 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """A repartition or changelog topic as the topology wants it."""
+    """A repartition or changelog topic as the topology requires it."""
 
     name: str
     partitions: int
     replication_factor: int
-    """0: the broker's default."""
+    """0 for the broker's default."""
     topic_configs: tuple[TopicConfig, ...] = ()
 
     @property
@@ -88,108 +88,115 @@ class InternalTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
-    """A topology, held against the topics there are."""
+class ConfiguredTopology:
+    """A topology configured against the existing topics (Kafka's `ConfiguredTopology`)."""
 
     epoch: int
     topics: tuple[str, ...]
-    """The topics whose ids and partitions make the group's metadata hash, as far as they exist."""
+    """The topics that the group's metadata hash covers, as far as they exist."""
     tasks: Mapping[str, int]
-    """How many tasks each subtopology has, by id, sorted. Empty where no internal topic could be decided."""
+    """Number of tasks by subtopology id, sorted. Empty if no internal topic could be decided."""
     internal_topics: Mapping[str, InternalTopic]
-    """All repartition and changelog topics by name, existing or not; empty where `tasks` is."""
+    """All repartition and changelog topics by name, existing or not; empty if `tasks` is."""
     missing: Mapping[str, InternalTopic]
-    """Those of them that have to be made."""
-    failure: Failure | None = None
+    """The internal topics that have to be created."""
+    failure: ConfigurationFailure | None = None
     topology: Topology | None = None
-    """What was held against them: with names for its expressions."""
-    is_known: bool = True
-    """Whether it is known what expressions match; if not, all else is empty."""
+    """The topology with its expressions replaced by topic names."""
+    is_resolved: bool = True
+    """False while it is unknown what the expressions match; all else is empty then."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether tasks may be assigned."""
-        return self.failure is None and self.is_known
+        """Return whether tasks may be assigned."""
+        return self.failure is None and self.is_resolved
 
 
-UNKNOWN = Configured(-1, (), {}, {}, {}, is_known=False)
-"""Nobody has found out yet what the expressions of a topology match."""
+UNRESOLVED = ConfiguredTopology(-1, (), {}, {}, {}, is_resolved=False)
+"""The value while the expressions of a topology are not resolved."""
 
 
-class _Misfit(Exception):
-    """Topics that exist do not fit each other."""
+class _PartitionMismatch(Exception):
+    """Existing topics have incompatible partition counts."""
 
 
 def configure(
     topology: Topology,
-    partitions_of: Counts | Mapping[str, int | None],
+    partitions_of: PartitionCounts | Mapping[str, int | None],
     mode: str = KAFKA,
     matches: Matches | None = None,
-) -> Configured:
-    """Hold a topology against the topics there are. `matches`: those of them that its expressions match.
+) -> ConfiguredTopology:
+    """Configure a topology against the existing topics.
 
-    GroupError: STREAMS_INVALID_TOPOLOGY if partitions cannot be decided whatever topics there are,
-    UNKNOWN_SERVER_ERROR (without words, as Kafka) if it is malformed."""
+    `matches`: the existing topics that each of its expressions matches. Raises GroupError:
+    STREAMS_INVALID_TOPOLOGY if partition counts cannot be decided whatever topics exist, UNKNOWN_SERVER_ERROR
+    (without a message, as Kafka) if the topology is malformed."""
     known = partitions_of if callable(partitions_of) else partitions_of.get
     unread = unmatched(topology, matches or {})
-    topology = named(topology, matches or {})
+    topology = expand_expressions(topology, matches or {})
     groups = _copartition_groups(topology, mode)
     absent = [topic for topic in topology.source_topics if known(topic) is None]
     if absent or unread:
-        return _failed(topology, Failure(Status.MISSING_SOURCE_TOPICS, _unread(absent, unread, mode)))
+        detail = _missing_sources(absent, unread, mode)
+        return _failed(topology, ConfigurationFailure(Status.MISSING_SOURCE_TOPICS, detail))
     try:
         decided = _repartition_counts(topology, known, mode)
         _enforce_copartitioning(topology, groups, decided, known, mode)
         _add_changelogs(topology, decided, known)
-        tasks = {name: _checked(_most(each, decided, known)) for name, each in topology.subtopologies.items()}
+        tasks = {
+            name: _checked(_largest_source(each, decided, known))
+            for name, each in topology.subtopologies.items()
+        }
         internal = _internal_topics(topology, decided)
         _check_existing(topology, internal, known, mode)
-    except _Misfit as found:
-        return _failed(topology, Failure(Status.INCORRECTLY_PARTITIONED_TOPICS, str(found)))
+    except _PartitionMismatch as mismatch:
+        return _failed(topology, ConfigurationFailure(Status.INCORRECTLY_PARTITIONED_TOPICS, str(mismatch)))
     missing = {topic: internal[topic] for topic in _missing(topology, internal, known, mode)}
     failure = None
     if missing:
         detail = f"Internal topics are missing: {_summary(missing, mode)}"
-        failure = Failure(Status.MISSING_INTERNAL_TOPICS, detail)
-    return Configured(topology.epoch, topology.required_topics, tasks, internal, missing, failure, topology)
+        failure = ConfigurationFailure(Status.MISSING_INTERNAL_TOPICS, detail)
+    return ConfiguredTopology(
+        topology.epoch, topology.required_topics, tasks, internal, missing, failure, topology
+    )
 
 
-def _failed(topology: Topology, failure: Failure) -> Configured:
-    return Configured(topology.epoch, topology.required_topics, {}, {}, {}, failure, topology)
+def _failed(topology: Topology, failure: ConfigurationFailure) -> ConfiguredTopology:
+    return ConfiguredTopology(topology.epoch, topology.required_topics, {}, {}, {}, failure, topology)
 
 
-def _unread(absent: Collection[str], unread: Collection[str], mode: str) -> str:
-    """Which topics are missing, and which expressions match none."""
-    told = [f"Source topics {_summary(absent, mode)} are missing."] if absent else []
+def _missing_sources(absent: Collection[str], unread: Collection[str], mode: str) -> str:
+    """Return the detail that names missing source topics and expressions without a match."""
+    sentences = [f"Source topics {_summary(absent, mode)} are missing."] if absent else []
     if unread:
-        told.append(f"No topics match the source topic expressions {_summary(unread, mode)}.")
-    return " ".join(told)
+        sentences.append(f"No topics match the source topic expressions {_summary(unread, mode)}.")
+    return " ".join(sentences)
 
 
 def _summary(topics: Collection[str], mode: str) -> str:
     shown = list(topics)
-    if mode == KIP or len(shown) <= MOST_NAMED:
+    if mode == KIP or len(shown) <= MAX_TOPICS_NAMED:
         return ", ".join(shown)
-    return f"{', '.join(shown[:MOST_NAMED])} and {len(shown) - MOST_NAMED} additional topics"
+    return f"{', '.join(shown[:MAX_TOPICS_NAMED])} and {len(shown) - MAX_TOPICS_NAMED} additional topics"
 
 
-def _walked(topology: Topology, mode: str) -> Collection[Subtopology]:
-    return topology.subtopologies.values() if mode == KIP else topology.walked
+def _visited(topology: Topology, mode: str) -> Collection[Subtopology]:
+    return topology.subtopologies.values() if mode == KIP else topology.in_hash_order
 
 
-def _count(topic: str, decided: Mapping[str, int], known: Counts) -> int:
-    """The partitions of a topic that exists or was decided on; what exists counts more."""
+def _count(topic: str, decided: Mapping[str, int], known: PartitionCounts) -> int:
+    """Return the partition count of an existing topic, else the decided one."""
     found = known(topic)
     return decided[topic] if found is None else found
 
 
-def _most(subtopology: Subtopology, decided: Mapping[str, int], known: Counts) -> int:
-    """The partitions of the largest source."""
+def _largest_source(subtopology: Subtopology, decided: Mapping[str, int], known: PartitionCounts) -> int:
+    """Return the partition count of the largest source."""
     return max([_count(topic, decided, known) for topic in sources(subtopology)])
 
 
 def _checked(count: int) -> int:
-    """Less than one partition is what Kafka cannot work with; only a topology itself can say so."""
+    """Return a positive count. Kafka fails on others, which only a malformed topology can contain."""
     if count < 1:
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
     return count
@@ -198,24 +205,24 @@ def _checked(count: int) -> int:
 # --- 2. repartition topics -------------------------------------------------------------------------
 
 
-def _repartition_counts(topology: Topology, known: Counts, mode: str) -> dict[str, int]:
-    """The partitions of all repartition topics, before those that are joined are made alike."""
-    walked = _walked(topology, mode)
+def _repartition_counts(topology: Topology, known: PartitionCounts, mode: str) -> dict[str, int]:
+    """Return the partition counts of all repartition topics, before copartitioning is enforced."""
+    visited = _visited(topology, mode)
     decided = {
         topic.name: topic.partitions
-        for each in walked
+        for each in visited
         for topic in each.repartition_source_topics
         if topic.partitions
     }
-    if any(each.repartition_sink_topics for each in walked):
+    if any(each.repartition_sink_topics for each in visited):
         decide = _largest_first if mode == KIP else _in_passes
-        decide(tuple(walked), decided, known)
-    if not all(topic in decided for each in walked for topic in each.repartition_sink_topics):
+        decide(tuple(visited), decided, known)
+    if not all(topic in decided for each in visited for topic in each.repartition_sink_topics):
         raise _invalid(
             "Failed to compute number of partitions for all repartition topics. There may be loops in the "
             "topology that cannot be resolved."
         )
-    if not all(topic.name in decided for each in walked for topic in each.repartition_source_topics):
+    if not all(topic.name in decided for each in visited for topic in each.repartition_source_topics):
         raise _invalid(
             "Failed to compute number of partitions for all repartition topics, because a repartition source "
             "topic is never used as a sink topic."
@@ -227,92 +234,93 @@ def _invalid(message: str) -> GroupError:
     return GroupError(Errors.STREAMS_INVALID_TOPOLOGY, message)
 
 
-def _largest_so_far(each: Subtopology, decided: Mapping[str, int], known: Counts) -> int | None:
-    """Of the sources whose partitions are known by now. For repartitioning only what was decided counts."""
+def _largest_known(each: Subtopology, decided: Mapping[str, int], known: PartitionCounts) -> int | None:
+    """Return the largest known partition count of the sources; of repartition topics only decided ones
+    count."""
     found = [known(topic) for topic in each.source_topics]
     found += [decided.get(topic.name) for topic in each.repartition_source_topics]
     return max([count for count in found if count is not None], default=None)
 
 
-def _in_passes(walked: tuple[Subtopology, ...], decided: dict[str, int], known: Counts) -> None:
-    """Kafka's way: pass after pass, and whoever has any source that is known decides for all that it writes.
+def _in_passes(visited: tuple[Subtopology, ...], decided: dict[str, int], known: PartitionCounts) -> None:
+    """Decide as Kafka does: in passes, each subtopology with any known source deciding for all its sinks.
 
-    A subtopology's turn is (pass, place). Only the first one after one of its sources was decided is of use,
-    so no other is taken."""
-    readers = _readers(walked)
-    turns = [(0, at) for at, each in enumerate(walked) if _largest_so_far(each, decided, known) is not None]
-    awaited = {at for _, at in turns}
-    while turns:
-        turn, at = heappop(turns)
-        each = walked[at]
+    A visit is (pass, index of the subtopology). Only the first one after a source was decided has an effect,
+    so no other is queued."""
+    readers = _readers(visited)
+    visits = [(0, at) for at, each in enumerate(visited) if _largest_known(each, decided, known) is not None]
+    queued = {at for _, at in visits}
+    while visits:
+        pass_number, at = heappop(visits)
+        each = visited[at]
         open_sinks = [topic for topic in each.repartition_sink_topics if topic not in decided]
         if not open_sinks:
             continue
-        count = _largest_so_far(each, decided, known)
+        count = _largest_known(each, decided, known)
         assert count is not None
         for topic in open_sinks:
             decided[topic] = count
             for reader in readers.get(topic, ()):
-                if reader not in awaited:
-                    awaited.add(reader)
-                    heappush(turns, (turn if reader > at else turn + 1, reader))
+                if reader not in queued:
+                    queued.add(reader)
+                    heappush(visits, (pass_number if reader > at else pass_number + 1, reader))
 
 
-def _largest_first(walked: tuple[Subtopology, ...], decided: dict[str, int], known: Counts) -> None:
-    """The largest of all sources, through chains: whoever is reached first is reached by the largest."""
-    readers = _readers(walked)
+def _largest_first(visited: tuple[Subtopology, ...], decided: dict[str, int], known: PartitionCounts) -> None:
+    """Propagate the largest source count through chains: the first count to reach a topic is the largest."""
+    readers = _readers(visited)
     reached: list[tuple[int, int]] = []
-    for at, each in enumerate(walked):
-        count = _largest_so_far(each, decided, known)
+    for at, each in enumerate(visited):
+        count = _largest_known(each, decided, known)
         if count is not None:
             reached.append((-count, at))
     heapify(reached)
     while reached:
         negative, at = heappop(reached)
-        for topic in walked[at].repartition_sink_topics:
+        for topic in visited[at].repartition_sink_topics:
             if topic not in decided:
                 decided[topic] = -negative
                 for reader in readers.get(topic, ()):
                     heappush(reached, (negative, reader))
 
 
-def _readers(walked: tuple[Subtopology, ...]) -> dict[str, list[int]]:
-    """Where those are that read a repartition topic."""
+def _readers(visited: tuple[Subtopology, ...]) -> dict[str, list[int]]:
+    """Return the indexes of the subtopologies that read each repartition topic."""
     found: dict[str, list[int]] = {}
-    for at, each in enumerate(walked):
+    for at, each in enumerate(visited):
         for topic in each.repartition_source_topics:
             found.setdefault(topic.name, []).append(at)
     return found
 
 
-# --- 3. topics that are joined ---------------------------------------------------------------------
+# --- 3. copartitioned topics -----------------------------------------------------------------------
 
 
 def _copartition_groups(topology: Topology, mode: str) -> list[list[str]]:
-    """The names of topics that must have as many partitions, group by group."""
+    """Return the names of the topics of each copartition group."""
     return [
-        _at(each.source_topics, group.source_topics)
-        + _at([topic.name for topic in each.repartition_source_topics], group.repartition_source_topics)
-        for each in _walked(topology, mode)
+        _select(each.source_topics, group.source_topics)
+        + _select([topic.name for topic in each.repartition_source_topics], group.repartition_source_topics)
+        for each in _visited(topology, mode)
         for group in each.copartition_groups
     ]
 
 
-def _at(names: Collection[str], indexes: Iterable[int]) -> list[str]:
-    listed = list(names)
-    picked = list(indexes)
-    if not all(0 <= index < len(listed) for index in picked):
+def _select(names: Collection[str], indexes: Iterable[int]) -> list[str]:
+    available = list(names)
+    requested = list(indexes)
+    if not all(0 <= index < len(available) for index in requested):
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
-    return [listed[index] for index in picked]
+    return [available[index] for index in requested]
 
 
 def _enforce_copartitioning(
-    topology: Topology, groups: list[list[str]], decided: dict[str, int], known: Counts, mode: str
+    topology: Topology, groups: list[list[str]], decided: dict[str, int], known: PartitionCounts, mode: str
 ) -> None:
-    """Give the repartition topics of each group the partitions of its other topics, group by group."""
+    """Give the repartition topics of each group the partition count of its other topics."""
     if not groups:
         return
-    topics = [topic for each in topology.walked for topic in each.repartition_source_topics]
+    topics = [topic for each in topology.in_hash_order for topic in each.repartition_source_topics]
     fixed = {topic.name for topic in topics if topic.partitions}
     internal = {topic.name for topic in topics}
     for group in groups:
@@ -321,44 +329,47 @@ def _enforce_copartitioning(
         inner = {topic: _count(topic, decided, known) for topic in group if topic in internal}
         outer = {topic: _count(topic, decided, known) for topic in group if topic not in internal}
         if outer:
-            count = _same(outer, outer)
+            count = _common_count(outer, outer)
         else:
             binding = fixed & inner.keys() if mode == KIP else fixed
             bound = {topic: _count(topic, decided, known) for topic in sorted(binding)}
-            count = _same(bound, inner) if bound else max(inner.values())
+            count = _common_count(bound, inner) if bound else max(inner.values())
         for topic in sorted(inner) if mode == KIP else hash_order(inner):
             if topic in fixed and inner[topic] != count:
-                raise _Misfit(
+                raise _PartitionMismatch(
                     f"Number of partitions [{inner[topic]}] of repartition topic [{topic}] doesn't match "
                     f"number of partitions [{count}] of the source topic."
                 )
         decided.update(dict.fromkeys(inner, count))
 
 
-def _same(counts: Mapping[str, int], told: Mapping[str, int]) -> int:
-    """The one number of partitions that they all have. `told`: the topics that are named if they do not."""
+def _common_count(counts: Mapping[str, int], named: Mapping[str, int]) -> int:
+    """Return the partition count that all topics share; if they do not, raise naming the topics of
+    `named`."""
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{topic}={told[topic]}" for topic in sorted(told))
-        raise _Misfit(f"Following topics do not have the same number of partitions: [{{{listed}}}]")
+        listed = ", ".join(f"{topic}={named[topic]}" for topic in sorted(named))
+        raise _PartitionMismatch(
+            f"Following topics do not have the same number of partitions: [{{{listed}}}]"
+        )
     return next(iter(counts.values()))
 
 
 # --- 4. changelogs ---------------------------------------------------------------------------------
 
 
-def _add_changelogs(topology: Topology, decided: dict[str, int], known: Counts) -> None:
-    """As many partitions as there are tasks; a subtopology that reads nothing is refused here."""
+def _add_changelogs(topology: Topology, decided: dict[str, int], known: PartitionCounts) -> None:
+    """Decide the changelogs' partition counts: the number of tasks. Rejects a subtopology without sources."""
     found: dict[str, int] = {}
-    for each in topology.walked:
+    for each in topology.in_hash_order:
         if not each.source_topics and not each.repartition_source_topics:
             raise _invalid(f"No source topics found for subtopology {each.subtopology_id}")
         if each.state_changelog_topics:
-            count = _most(each, decided, known)
+            count = _largest_source(each, decided, known)
             found.update((topic.name, count) for topic in each.state_changelog_topics)
     decided.update(found)
 
 
-# --- 5. and 6. what exists -------------------------------------------------------------------------
+# --- 5. and 6. existing topics ---------------------------------------------------------------------
 
 
 def _internal_topics(topology: Topology, decided: Mapping[str, int]) -> dict[str, InternalTopic]:
@@ -381,24 +392,24 @@ def _internal_topic(topic: TopicInfo, decided: Mapping[str, int]) -> InternalTop
 
 
 def _check_existing(
-    topology: Topology, internal: Mapping[str, InternalTopic], known: Counts, mode: str
+    topology: Topology, internal: Mapping[str, InternalTopic], known: PartitionCounts, mode: str
 ) -> None:
-    """An internal topic that exists and has other partitions is nobody's to alter: it is told."""
+    """Raise if an existing internal topic has another partition count: it is never altered."""
     wrong = {name for name, topic in internal.items() if known(name) not in (None, topic.partitions)}
     if not wrong:
         return
     order = sorted(wrong) if mode == KIP else hash_order(topology.required_topics)
     name = next(name for name in order if name in wrong)
-    raise _Misfit(
+    raise _PartitionMismatch(
         f"Existing topic {name} has different number of partitions: expected {internal[name].partitions}, "
         f"found {known(name)}"
     )
 
 
 def _missing(
-    topology: Topology, internal: Mapping[str, InternalTopic], known: Counts, mode: str
+    topology: Topology, internal: Mapping[str, InternalTopic], known: PartitionCounts, mode: str
 ) -> list[str]:
-    """The internal topics that do not exist, in the order in which they are told and made."""
+    """Return the internal topics that do not exist, in the order in which they are named and created."""
     absent = {name for name in internal if known(name) is None}
     if not absent:
         return []
@@ -413,36 +424,39 @@ def _missing(
     return [name for name in hash_order(put) if name in absent]
 
 
-# --- for the log, and for those who ask ------------------------------------------------------------
+# --- warnings and descriptions ---------------------------------------------------------------------
 
 
-class Existing(NamedTuple):
-    """What an internal topic is, besides its partitions."""
+class ExistingTopic(NamedTuple):
+    """Properties of an existing internal topic besides its partitions."""
 
     replication_factor: int
     configs: Mapping[str, str]
 
 
-def remarks(configured: Configured, existing: Mapping[str, Existing]) -> tuple[str, ...]:
-    """In what else existing internal topics differ from the topology: worth a line in the log, no more."""
+def config_warnings(configured: ConfiguredTopology, existing: Mapping[str, ExistingTopic]) -> tuple[str, ...]:
+    """Return log lines for existing internal topics whose replication factor or configs differ."""
     found = []
     for name in sorted(configured.internal_topics.keys() & existing.keys()):
-        wanted, has = configured.internal_topics[name], existing[name]
-        if wanted.replication_factor > 0 and wanted.replication_factor != has.replication_factor:
+        wanted, actual = configured.internal_topics[name], existing[name]
+        if wanted.replication_factor > 0 and wanted.replication_factor != actual.replication_factor:
             found.append(
-                f"Topic {name} has replication factor {has.replication_factor}; the topology says "
+                f"Topic {name} has replication factor {actual.replication_factor}; the topology requires "
                 f"{wanted.replication_factor}"
             )
         for key, value in sorted(wanted.configs.items()):
-            if has.configs.get(key) != value:
-                found.append(f"Topic {name} has {key}={has.configs.get(key)}; the topology says {value}")
+            if actual.configs.get(key) != value:
+                found.append(
+                    f"Topic {name} has {key}={actual.configs.get(key)}; the topology requires {value}"
+                )
     return tuple(found)
 
 
-def describe(topology: Topology, configured: Configured | None) -> described.Topology:
-    """What StreamsGroupDescribe tells: as it was sent, and with all partitions once the group is ready.
+def describe(topology: Topology, configured: ConfiguredTopology | None) -> described.Topology:
+    """Return the topology as StreamsGroupDescribe shows it: as sent, with all partitions once the group is
+    ready.
 
-    Expressions have no field there. `topology`: with names for them, as far as they are known."""
+    Expressions have no field there: `topology` has them replaced as far as they are resolved."""
     ready = configured if configured is not None and configured.is_ready else None
     return described.Topology(
         epoch=topology.epoch,
@@ -450,7 +464,7 @@ def describe(topology: Topology, configured: Configured | None) -> described.Top
     )
 
 
-def _described(each: Subtopology, ready: Configured | None) -> described.Subtopology:
+def _described(each: Subtopology, ready: ConfiguredTopology | None) -> described.Subtopology:
     listed = set if ready else list
     return described.Subtopology(
         subtopology_id=each.subtopology_id,
@@ -462,7 +476,7 @@ def _described(each: Subtopology, ready: Configured | None) -> described.Subtopo
 
 
 def _described_topics(
-    topics: tuple[TopicInfo, ...], ready: Configured | None
+    topics: tuple[TopicInfo, ...], ready: ConfiguredTopology | None
 ) -> tuple[described.TopicInfo, ...]:
     return tuple(
         described.TopicInfo(

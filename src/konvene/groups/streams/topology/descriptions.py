@@ -1,10 +1,9 @@
-"""What the topology of an application looks like, node by node (KIP-1331), for those who describe a group.
+"""Descriptions of an application's topology, node by node (KIP-1331), shown when a group is described.
 
-Kafka hands descriptions to a plugin, and 4.4 ships none; without one it refuses them. Here a coordinator
-may keep them in memory (`konvene.streams.topology.description.enable`, off as in Kafka): a member is asked
-for the description of a topology that has none, and after a restart another one is. Nothing is written to
-the log.
-"""
+Kafka hands descriptions to a plugin, and 4.4 ships none; without one it rejects them. Here a coordinator can
+keep them in memory (`konvene.streams.topology.description.enable`, off as in Kafka): it requests the
+description of a topology from one member, and requests it again after a restart. Nothing is written to the
+log."""
 
 from __future__ import annotations
 
@@ -27,60 +26,61 @@ from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 
 NOT_REQUESTED, NOT_STORED, AVAILABLE = 0, 1, 3
-"""What is told of a description, as Kafka numbers it."""
+"""Status of a description in StreamsGroupDescribe, as Kafka numbers it."""
 
 SOURCE, PROCESSOR, SINK = 1, 2, 3
-"""Types of nodes."""
+"""Node types."""
 
-ASK_AGAIN_MS = 30_000
-"""A member that was asked has so long to answer before another one is."""
+REQUEST_RETRY_MS = 30_000
+"""Time that a member has to send a requested description before another member is requested to."""
 
 FIRST_VERSION = 1
-"""Of heartbeats and describes that know of descriptions."""
+"""First version of StreamsGroupHeartbeat and StreamsGroupDescribe with descriptions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of a topology at some epoch; None: it was asked for."""
+    """The description of the topology of some epoch, None while it is requested."""
 
     epoch: int = NO_EPOCH
-    told: described.TopologyDescription | None = None
-    asked_ms: int = 0
+    content: described.TopologyDescription | None = None
+    requested_ms: int = 0
 
 
 NONE_YET = Description()
 
 
-def ask(step: Decision, topology_epoch: int, member_epoch: int) -> bool:
-    """Whether the member at hand is to send the description of the group's topology."""
-    context = step.context
-    if not context.config["konvene.streams.topology.description.enable"] or step.topology is None:
+def request_description(decision: Decision, topology_epoch: int, member_epoch: int) -> bool:
+    """Return whether to request the topology's description from this member, and note that it was."""
+    context = decision.context
+    if not context.config["konvene.streams.topology.description.enable"] or decision.topology is None:
         return False
-    known: Description = step.soft.description or NONE_YET
-    if context.api_version < FIRST_VERSION or member_epoch < 0 or topology_epoch < step.topology.epoch:
+    known: Description = decision.soft.description or NONE_YET
+    if context.api_version < FIRST_VERSION or member_epoch < 0 or topology_epoch < decision.topology.epoch:
         return False
-    if known.epoch == topology_epoch and (known.told or context.now_ms < known.asked_ms + ASK_AGAIN_MS):
+    is_pending = context.now_ms < known.requested_ms + REQUEST_RETRY_MS
+    if known.epoch == topology_epoch and (known.content or is_pending):
         return False
-    step.remember(description=Description(topology_epoch, None, context.now_ms))
+    decision.remember(description=Description(topology_epoch, None, context.now_ms))
     return True
 
 
 def update(
     groups: MutableMapping[str, Any], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
 ) -> Outcome:
-    """Decide a StreamsGroupTopologyDescriptionUpdate. A refusal is answered with Kafka's words."""
+    """Decide a StreamsGroupTopologyDescriptionUpdate. Rejections carry Kafka's error messages."""
     try:
-        step = _taken(groups, request, context)
+        decision = _store(groups, request, context)
     except GroupError as refused:
-        answer = StreamsGroupTopologyDescriptionUpdateResponse(
+        response = StreamsGroupTopologyDescriptionUpdateResponse(
             error_code=refused.error, error_message=refused.message
         )
-        return Outcome((Reply(context.waiter, answer),))
-    step.reply(context.waiter, StreamsGroupTopologyDescriptionUpdateResponse())
-    return step.outcome()
+        return Outcome((Reply(context.waiter, response),))
+    decision.reply(context.waiter, StreamsGroupTopologyDescriptionUpdateResponse())
+    return decision.outcome()
 
 
-def _taken(
+def _store(
     groups: MutableMapping[str, Any], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
 ) -> Decision:
     if not context.config["konvene.streams.topology.description.enable"]:
@@ -99,24 +99,24 @@ def _taken(
             f"Topology epoch {request.topology_epoch} does not match the group's current topology epoch "
             f"{group.topology_epoch}.",
         )
-    step = Decision(group, context)
-    step.remember(description=Description(request.topology_epoch, _read(request), context.now_ms))
-    return step
+    decision = Decision(group, context)
+    decision.remember(description=Description(request.topology_epoch, _description(request), context.now_ms))
+    return decision
 
 
-def of(group: StreamsGroup) -> tuple[described.TopologyDescription | None, int]:
-    """What is known of the group's topology, and what to say of that."""
+def current_description(group: StreamsGroup) -> tuple[described.TopologyDescription | None, int]:
+    """Return the description of the group's current topology, and its status."""
     known: Description = group.soft.description or NONE_YET
-    if known.told is None or known.epoch != group.topology_epoch:
+    if known.content is None or known.epoch != group.topology_epoch:
         return None, NOT_STORED
-    return known.told, AVAILABLE
+    return known.content, AVAILABLE
 
 
-def _read(request: StreamsGroupTopologyDescriptionUpdateRequest) -> described.TopologyDescription:
-    """Raises INVALID_REQUEST for what is no description."""
-    told = request.topology_description
+def _description(request: StreamsGroupTopologyDescriptionUpdateRequest) -> described.TopologyDescription:
+    """Return the request's description. Raises INVALID_REQUEST if it is malformed."""
+    received = request.topology_description
     stores = []
-    for store in told.global_stores:
+    for store in received.global_stores:
         if store.source.node_type != SOURCE or store.processor.node_type != PROCESSOR:
             raise GroupError(
                 Errors.INVALID_REQUEST, "Global store must be composed of a source and a processor node."
@@ -131,22 +131,22 @@ def _read(request: StreamsGroupTopologyDescriptionUpdateRequest) -> described.To
             described.TopologyDescriptionSubtopology(
                 subtopology_id=each.subtopology_id, nodes=tuple(map(_node, each.nodes))
             )
-            for each in told.subtopologies
+            for each in received.subtopologies
         ),
         global_stores=tuple(stores),
     )
 
 
-def _node(told: TopologyDescriptionNode) -> described.TopologyDescriptionNode:
-    """Of each type what belongs to it, each name once."""
-    kind = told.node_type
+def _node(node: TopologyDescriptionNode) -> described.TopologyDescriptionNode:
+    """Return the node with only the fields of its type, and without duplicate names."""
+    kind = node.node_type
     if kind not in (SOURCE, PROCESSOR, SINK):
         raise GroupError(Errors.INVALID_REQUEST, f"Unknown topology node type: {kind}")
     return described.TopologyDescriptionNode(
-        name=told.name,
+        name=node.name,
         node_type=kind,
-        source_topics=tuple(dict.fromkeys(told.source_topics)) if kind == SOURCE else (),
-        sink_topic=told.sink_topic if kind == SINK else None,
-        stores=tuple(dict.fromkeys(told.stores)) if kind == PROCESSOR else (),
-        successors=tuple(dict.fromkeys(told.successors)),
+        source_topics=tuple(dict.fromkeys(node.source_topics)) if kind == SOURCE else (),
+        sink_topic=node.sink_topic if kind == SINK else None,
+        stores=tuple(dict.fromkeys(node.stores)) if kind == PROCESSOR else (),
+        successors=tuple(dict.fromkeys(node.successors)),
     )

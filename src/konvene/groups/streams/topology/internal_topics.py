@@ -1,9 +1,9 @@
-"""Internal topics that a streams group needs: who is asked to make them, and what is told if that fails.
+"""Creation of a streams group's internal topics: the request to the shell, and how a failure is reported.
 
-A core makes no topic. It asks the shell, with every heartbeat of a group whose internal topics are missing;
-the shell makes those that it is not making already. That they are there is seen by the topics themselves.
-What failed comes back as `TopicsNotCreated` and is told to members, as in Kafka, for two heartbeats' time.
-"""
+A core creates no topic. With every heartbeat of a group whose internal topics are missing it requests them
+from the shell, which creates those that it is not creating already. Their existence shows in the topics
+image. A failure comes back as `TopicsNotCreated` and is reported to members, as in Kafka, for two heartbeat
+intervals."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from types import MappingProxyType
 from typing import Any
 
 from konvene.groups.modern.rebalance_trace import SoftStateRecord
-from konvene.groups.streams.topology.configure import Configured, InternalTopic
+from konvene.groups.streams.topology.configure import ConfiguredTopology, InternalTopic
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome
 
 CREATE_TOPICS = "create-internal-topics"
 """Effect. Subject: `TopicsToCreate`."""
 
-MOST_TOLD = 3
-"""So many failures are told; of the others, how many."""
+MAX_ERRORS_SHOWN = 3
+"""Maximum number of topics whose creation errors are reported; of the others, only how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsToCreate:
-    """Internal topics of a group that are missing, in Kafka's order."""
+    """The missing internal topics of a group, in Kafka's order."""
 
     group_id: str
     topics: tuple[InternalTopic, ...]
@@ -33,7 +33,7 @@ class TopicsToCreate:
 
 @dataclass(frozen=True, slots=True)
 class TopicsNotCreated:
-    """What went wrong, by topic; topics that nobody may create are `unauthorized`."""
+    """The creation errors by topic, and the topics that the principal is not authorized to create."""
 
     group_id: str
     errors: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -41,20 +41,20 @@ class TopicsNotCreated:
 
 
 @dataclass(frozen=True, slots=True)
-class Creation:
-    """The last failure, as long as it is told."""
+class CreationFailure:
+    """The last creation failure, and until when it is reported."""
 
     failed: TopicsNotCreated
     until_ms: int
 
 
-def creation(group_id: str, configured: Configured) -> Effect:
-    """To make what is missing."""
+def create_missing_topics(group_id: str, configured: ConfiguredTopology) -> Effect:
+    """Return the effect that creates the missing internal topics."""
     return Effect(CREATE_TOPICS, TopicsToCreate(group_id, tuple(configured.missing.values())))
 
 
-def missing_detail(last: Creation | None, configured: Configured, now_ms: int) -> str:
-    """What to say behind the names of the missing topics."""
+def missing_detail(last: CreationFailure | None, configured: ConfiguredTopology, now_ms: int) -> str:
+    """Return the creation errors to append to the status detail that names the missing topics."""
     if last is None or now_ms >= last.until_ms:
         return ""
     denied = [topic for topic in last.failed.unauthorized if topic in configured.missing]
@@ -63,15 +63,16 @@ def missing_detail(last: Creation | None, configured: Configured, now_ms: int) -
     errors = [(name, last.failed.errors[name]) for name in configured.missing if name in last.failed.errors]
     if not errors:
         return ""
-    told = ", ".join(f"{topic} ({error})" for topic, error in errors[:MOST_TOLD])
-    more = f" and {len(errors) - MOST_TOLD} more" if len(errors) > MOST_TOLD else ""
-    return f"; Creation failed: {told}{more}."
+    shown = ", ".join(f"{topic} ({error})" for topic, error in errors[:MAX_ERRORS_SHOWN])
+    more = f" and {len(errors) - MAX_ERRORS_SHOWN} more" if len(errors) > MAX_ERRORS_SHOWN else ""
+    return f"; Creation failed: {shown}{more}."
 
 
-def not_created(group: Any, news: TopicsNotCreated, context: Context) -> Outcome:
-    """Keep what went wrong, to tell it for a while. `group`: the streams group, None if it is gone."""
+def record_creation_failure(group: Any, failure: TopicsNotCreated, context: Context) -> Outcome:
+    """Keep a creation failure in the group's soft state. `group`: the streams group, None if it was
+    deleted."""
     if group is None:
         return NOTHING
-    told_for_ms = 2 * context.group_configs.of(group.group_id)["streams.heartbeat.interval.ms"]
-    soft = replace(group.soft, creation=Creation(news, context.now_ms + told_for_ms))
+    reported_ms = 2 * context.group_configs.of(group.group_id)["streams.heartbeat.interval.ms"]
+    soft = replace(group.soft, creation=CreationFailure(failure, context.now_ms + reported_ms))
     return Outcome(soft_records=(SoftStateRecord(group.group_id, soft),))

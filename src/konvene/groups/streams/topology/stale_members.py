@@ -1,27 +1,24 @@
-"""Members whose topology is not the group's get nothing new (KIP-1071).
+"""Keep new tasks away from members that still run an older topology epoch (KIP-1071).
 
-While an application is given another topology, instance by instance, some members still run the one before.
-They keep what they have, as far as the assignor leaves it to them, but a task that they do not have, or have
-in another role, may be one that they cannot run. So of what an assignor gives them
+While an application is upgraded to another topology, instance by instance, some members still run the one
+before. They keep their tasks as far as the assignor leaves them, but may be unable to run a task that they do
+not have, or have in another role. Of what an assignor gives such a member
 
-    what they have, in the role in which they have it     stays
-    another active task                                   stays with who runs it, if it has state or if all
-                                                          members are behind; else goes to one that is not
-    another standby                                       to a process that has none of the task: stays with a
-                                                          member that is behind and has it, else goes to one
-                                                          that is up to date
-    another warm-up                                       to nobody: it was to be active there
+    what it owns in the same role     stays
+    another active task               stays with its owner if it is stateful or if all members are stale; else
+                                      goes to an up-to-date member
+    another standby                   goes to a process without a copy of the task: stays with a stale member
+                                      that owns it, else goes to an up-to-date member
+    another warm-up                   is dropped: the task was to become active there
 
-and of those who are up to date, who has a standby of the task comes first, then who warms it up, then who has
-fewest active tasks. The standby that became active is made up for elsewhere. A task without state that is to
-move goes on at once, for an assignor that moves it wants it to; one with state would begin anew with nothing.
-Where nobody is up to date, a task that nobody runs waits for somebody who is; where no process is left, there
-are fewer standbys.
+Among up-to-date members the order is: those with a standby of the task, those that warm it up, those with the
+fewest active tasks. A standby that became active is replaced elsewhere. A stateless task moves at once, since
+an assignor that moves it wants it moved; a stateful one would start with no state. If no member is up to
+date, a task without an owner waits for one that is; if no process is left, there are fewer standbys.
 
-Assignors know nothing of this, whoever wrote them. So one that has a task warm up on a member that is behind
-has it for nothing: once its copy has caught up, the task stays where it is, and the copy goes or becomes a
-standby. Apache Kafka 4.4 has no other topology to change to, and so nothing like it: this holds with
-`konvene.streams.mode` = `kip` alone.
+Assignors do not know of this. A warm-up that one assigns to a stale member has no use: once its copy has
+caught up, the task stays with its owner, and the copy is dropped or becomes a standby. Apache Kafka 4.4
+cannot change a topology, and so has nothing like it: this applies only with `konvene.streams.mode` = `kip`.
 """
 
 from __future__ import annotations
@@ -39,137 +36,140 @@ from konvene.groups.assignors.tasks.contract import (
 )
 from konvene.groups.streams.current_assignment import Role, Unit, units
 
-__all__ = ["nothing_new_for"]
+__all__ = ["withhold_new_tasks"]
 
 Task = tuple[str, int]
 
 
-def nothing_new_for(
+def withhold_new_tasks(
     stale: Collection[str], spec: GroupSpec, given: GroupAssignment, is_stateful: Callable[[str], bool]
 ) -> GroupAssignment:
-    """The same assignment, but that these members get nothing that they do not have."""
-    work = _Work(spec, given, stale)
-    orphans, short = work.take_away()
-    for task in sorted(orphans):
-        if work.make_active(task, is_stateful=is_stateful(task[0])):
-            short.append(task)
-    for task in sorted(short):
-        work.add_standby(task)
-    return work.answer()
+    """Return the assignment `given`, changed so that stale members get no task that they do not own."""
+    work = _Reassignment(spec, given, stale)
+    actives, standbys = work.withdraw_new()
+    for task in sorted(actives):
+        if work.assign_active(task, is_stateful=is_stateful(task[0])):
+            standbys.append(task)
+    for task in sorted(standbys):
+        work.assign_standby(task)
+    return work.assignment()
 
 
-class _Work:
-    """An assignment that is being changed, member by member and process by process."""
+class _Reassignment:
+    """An assignment under change, indexed by member and by process."""
 
     def __init__(self, spec: GroupSpec, given: GroupAssignment, stale: Collection[str]) -> None:
         self.spec = spec
         self.given = given
         self.stale = frozenset(stale)
         self.current = sorted(spec.members.keys() - set(stale))
-        self.has = {name: _units(given.get(name, NOTHING)) for name in spec.members}
+        self.assigned = {name: _units(given.get(name, NOTHING)) for name in spec.members}
         self.changed: set[str] = set()
         self.on_process: dict[tuple[str, Task], tuple[str, Unit]] = {}
-        """What a process has of a task, and which of its members."""
-        self.actives = {name: sum(unit[0] is Role.ACTIVE for unit in has) for name, has in self.has.items()}
-        self.had: dict[Unit, list[str]] = {}
-        """Who has what now: in each role, of each task."""
+        """The unit that a process has of a task, and the member that has it."""
+        self.actives = {
+            name: sum(unit[0] is Role.ACTIVE for unit in assigned) for name, assigned in self.assigned.items()
+        }
+        self.owners: dict[Unit, list[str]] = {}
+        """The current owners of each unit."""
         self.copies: dict[Unit, set[str]] = {}
-        """Who of those who are up to date is to have a copy of a task."""
+        """The up-to-date members that are given a standby or warm-up unit."""
         for name in sorted(spec.members):
             for unit in sorted(_units(spec.members[name].assigned)):
-                self.had.setdefault(unit, []).append(name)
-            for unit in self.has[name]:
+                self.owners.setdefault(unit, []).append(name)
+            for unit in self.assigned[name]:
                 self.on_process[self._process(name), unit[1:]] = name, unit
         for name in self.current:
-            for unit in self.has[name]:
+            for unit in self.assigned[name]:
                 if unit[0] is not Role.ACTIVE:
                     self.copies.setdefault(unit, set()).add(name)
         self.lightest = [self._load(name) for name in self.current]
-        """A heap of those who are up to date. An entry that is no member's load any more is passed over."""
+        """A heap of the up-to-date members' loads. Outdated entries are skipped when popped."""
         heapify(self.lightest)
 
     def _process(self, name: str) -> str:
         return self.spec.members[name].process_id
 
-    def _take(self, name: str, unit: Unit) -> None:
-        self.has[name].remove(unit)
+    def _remove(self, name: str, unit: Unit) -> None:
+        self.assigned[name].remove(unit)
         self.on_process.pop((self._process(name), unit[1:]), None)
         self.actives[name] -= unit[0] is Role.ACTIVE
         self.copies.get(unit, set()).discard(name)
-        self._changed(name)
+        self._mark_changed(name)
 
-    def _give(self, name: str, unit: Unit) -> None:
-        self.has[name].add(unit)
+    def _add(self, name: str, unit: Unit) -> None:
+        self.assigned[name].add(unit)
         self.on_process[self._process(name), unit[1:]] = name, unit
         self.actives[name] += unit[0] is Role.ACTIVE
-        self._changed(name)
+        self._mark_changed(name)
 
-    def _changed(self, name: str) -> None:
+    def _mark_changed(self, name: str) -> None:
         self.changed.add(name)
         if name not in self.stale:
             heappush(self.lightest, self._load(name))
 
-    def take_away(self) -> tuple[list[Task], list[Task]]:
-        """What is new to members that are behind is nobody's: active tasks, and standbys."""
-        orphans: list[Task] = []
-        short: list[Task] = []
+    def withdraw_new(self) -> tuple[list[Task], list[Task]]:
+        """Take all new tasks from stale members; return the active ones and the standbys among them."""
+        actives: list[Task] = []
+        standbys: list[Task] = []
         for name in sorted(self.stale):
-            for unit in sorted(self.has[name] - _units(self.spec.members[name].assigned)):
-                self._take(name, unit)
+            for unit in sorted(self.assigned[name] - _units(self.spec.members[name].assigned)):
+                self._remove(name, unit)
                 if unit[0] is not Role.WARMUP:
-                    (orphans if unit[0] is Role.ACTIVE else short).append(unit[1:])
-        return orphans, short
+                    (actives if unit[0] is Role.ACTIVE else standbys).append(unit[1:])
+        return actives, standbys
 
-    def make_active(self, task: Task, *, is_stateful: bool) -> bool:
-        """Give a task to who runs it, or to a member that is up to date; whether a standby went for it."""
-        stays = self.had.get((Role.ACTIVE, *task), []) if is_stateful or not self.current else []
-        name = min(stays, default=None) or self._next_active(task)
+    def assign_active(self, task: Task, *, is_stateful: bool) -> bool:
+        """Assign an active task to its owner or an up-to-date member; return whether that replaced a
+        standby."""
+        owners = self.owners.get((Role.ACTIVE, *task), []) if is_stateful or not self.current else []
+        name = min(owners, default=None) or self._next_active(task)
         if name is None:
             return False
-        there = self.on_process.get((self._process(name), task))
-        if there is not None:  # Its own, or that of another member of its process.
-            self._take(*there)
-        self._give(name, (Role.ACTIVE, *task))
-        return there is not None and there[1][0] is Role.STANDBY
+        present = self.on_process.get((self._process(name), task))
+        if present is not None:  # Its own copy, or that of another member of its process.
+            self._remove(*present)
+        self._add(name, (Role.ACTIVE, *task))
+        return present is not None and present[1][0] is Role.STANDBY
 
     def _next_active(self, task: Task) -> str | None:
-        """Who is up to date and nearest to it; None where nobody is up to date."""
+        """Return the best up-to-date member for an active task; None if no member is up to date."""
         for role in (Role.STANDBY, Role.WARMUP):
             if copies := self.copies.get((role, *task)):
                 return min(copies, key=self._load)
-        return self._free(task) or min(self.current, key=self._load, default=None)
+        return self._lightest_without(task) or min(self.current, key=self._load, default=None)
 
-    def add_standby(self, task: Task) -> None:
-        """Where it is already, else where there is nothing of the task; nowhere where there is no such."""
+    def assign_standby(self, task: Task) -> None:
+        """Assign a standby to an owner, otherwise to a process without the task; drop it if there is none."""
         standby: Unit = (Role.STANDBY, *task)
-        stays = [name for name in self.had.get(standby, ()) if not self._is_there(name, task)]
-        name = min(stays, key=self._load) if stays else self._free(task)
+        owners = [name for name in self.owners.get(standby, ()) if not self._is_on_process(name, task)]
+        name = min(owners, key=self._load) if owners else self._lightest_without(task)
         if name is not None:
-            self._give(name, standby)
+            self._add(name, standby)
 
-    def _free(self, task: Task) -> str | None:
-        """Who has least of those who are up to date, on a process that has nothing of the task."""
-        busy, found = [], None
+    def _lightest_without(self, task: Task) -> str | None:
+        """Return the least loaded up-to-date member on a process that has nothing of the task."""
+        popped, found = [], None
         while self.lightest and found is None:
             load = heappop(self.lightest)
             name = load[-1]
             if load == self._load(name):
-                busy.append(load)
-                found = None if self._is_there(name, task) else name
-        for load in busy:
+                popped.append(load)
+                found = None if self._is_on_process(name, task) else name
+        for load in popped:
             heappush(self.lightest, load)
         return found
 
-    def _is_there(self, name: str, task: Task) -> bool:
+    def _is_on_process(self, name: str, task: Task) -> bool:
         return (self._process(name), task) in self.on_process
 
     def _load(self, name: str) -> tuple[int, int, str]:
-        return self.actives[name], len(self.has[name]), name
+        return self.actives[name], len(self.assigned[name]), name
 
-    def answer(self) -> GroupAssignment:
+    def assignment(self) -> GroupAssignment:
         return {
-            name: _assignment(has) if name in self.changed else self.given.get(name, NOTHING)
-            for name, has in self.has.items()
+            name: _assignment(assigned) if name in self.changed else self.given.get(name, NOTHING)
+            for name, assigned in self.assigned.items()
         }
 
 
@@ -177,12 +177,12 @@ def _units(tasks: MemberAssignment) -> set[Unit]:
     return units(tasks.active, tasks.standby, tasks.warmup)
 
 
-def _assignment(has: Iterable[Unit]) -> MemberAssignment:
+def _assignment(assigned: Iterable[Unit]) -> MemberAssignment:
     roles: dict[Role, dict[str, list[int]]] = {role: {} for role in Role}
-    for role, subtopology, partition in sorted(has):
+    for role, subtopology, partition in sorted(assigned):
         roles[role].setdefault(subtopology, []).append(partition)
     return MemberAssignment(*(_tasks(roles[role]) for role in Role))
 
 
-def _tasks(found: dict[str, list[int]]) -> Tasks:
-    return {name: tuple(partitions) for name, partitions in found.items()} or NO_TASKS
+def _tasks(by_subtopology: dict[str, list[int]]) -> Tasks:
+    return {name: tuple(partitions) for name, partitions in by_subtopology.items()} or NO_TASKS

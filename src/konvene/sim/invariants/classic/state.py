@@ -330,12 +330,12 @@ class HeardMembersHaveTheirSession(Promise):
 
 
 class HeartbeatsChangeNothing(Promise):
-    """Ours: what `same_again` says of a heartbeat is what deciding it says."""
+    """Ours: what `cacheable` says of a heartbeat is what deciding it says."""
 
     def after(self, event: Event) -> None:
         if event.kind != "request":
             return
-        same = event.shell.core.same_again(event.request, event.context)
+        same = event.shell.core.cacheable(event.request, event.context)
         if event.concerns_modern_group:
             return
         if event.api != "Heartbeat":
@@ -348,7 +348,7 @@ class HeartbeatsChangeNothing(Promise):
             assert same[1] == event.outcome.timers, (
                 f"{same[1]} are the same again, not {event.outcome.timers}"
             )
-            assert event.shell.core.holds(same[0]), "what was just accepted does not hold"
+            assert event.shell.core.is_current(same[0]), "what was just accepted does not hold"
 
 
 # --- what they all ask -----------------------------------------------------------------------------

@@ -175,10 +175,10 @@ class TheSameAgainIsTheSame(Promise):
         if not event.is_request(HEARTBEAT) or event.error is not Errors.NONE:
             return
         core = event.shell.core
-        same = core.same_again(event.request, event.context)
+        same = core.cacheable(event.request, event.context)
         if same is None:
             return
-        assert core.holds(same[0]), "what was just accepted does not hold"
+        assert core.is_current(same[0]), "what was just accepted does not hold"
         again = core.handle(event.request, event.context)
         assert not again.records, f"the same again would write {again.records}"
         assert not again.soft_records, f"the same again would remember {again.soft_records}"

@@ -13,7 +13,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.streams.current_assignment import Role, Unit
 from konvene.groups.streams.group import Member, StreamsGroup
-from konvene.groups.streams.topology.configure import KAFKA, Configured, configure
+from konvene.groups.streams.topology.configure import KAFKA, ConfiguredTopology, configure
 from konvene.groups.streams.topology.topology import Topology
 from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.shard.errors import GroupError
@@ -148,7 +148,7 @@ def _contents(event: Event, group: StreamsGroup) -> Errors | None:
     return None
 
 
-def _exist(said: Any, found: Configured) -> bool:
+def _exist(said: Any, found: ConfiguredTopology) -> bool:
     return all(
         0 <= partition < found.tasks.get(each.subtopology_id, 0)
         for role in ROLES

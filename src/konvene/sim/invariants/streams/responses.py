@@ -11,7 +11,7 @@ from konvene.groups.streams.classic.user_data import read_subscription_info
 from konvene.groups.streams.current_assignment import Held, Role, Unit
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import Status
-from konvene.groups.streams.topology.expressions import expressions, named
+from konvene.groups.streams.topology.expressions import expand_expressions, expressions
 from konvene.groups.streams.topology.topology import sources
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from konvene.sim.invariants.streams.decisions import HEARTBEAT, owned_by
@@ -226,7 +226,7 @@ def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]
     """The partitions of a member's tasks, of all topics that they read."""
     topology, topics = seen.group.topology, seen.event.shell.topics.by_name
     assert topology is not None
-    topology = named(topology, matched(seen.group, seen.event.shell.topics) or {})
+    topology = expand_expressions(topology, matched(seen.group, seen.event.shell.topics) or {})
     found = {
         (topic, p)
         for role, name, p in member.current.assigned.units()
@@ -247,10 +247,10 @@ class TheSameTasksAgain(Promise):
         if not isinstance(event.after.groups.get(event.request.group_id), StreamsGroup):
             return
         core = event.shell.core
-        same = core.same_again(event.request, event.context)
+        same = core.cacheable(event.request, event.context)
         if same is None:
             return
-        assert core.holds(same[0]), "what was just accepted does not hold"
+        assert core.is_current(same[0]), "what was just accepted does not hold"
         again = core.handle(event.request, event.context)
         assert not again.records, f"the same again would write {again.records}"
         assert not again.soft_records, f"the same again would remember {again.soft_records}"

@@ -18,7 +18,7 @@ from konvene.groups.streams.assignors import assignment_configs, read_configs
 from konvene.groups.streams.current_assignment import CurrentAssignment, Role
 from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA, Status
-from konvene.groups.streams.topology.expressions import named, unmatched
+from konvene.groups.streams.topology.expressions import expand_expressions, unmatched
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
 from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.shard import causes
@@ -88,7 +88,7 @@ class TasksAreGiven(Promise):
             given = {name: units(target) for name, target in group.targets.items() if name not in behind}
             assert not any(given.values()), f"{group!r} is not ready, and given is {given}"
             return
-        tasks = tasks_of(named(group.topology, matched(group, topics) or {}), topics)
+        tasks = tasks_of(expand_expressions(group.topology, matched(group, topics) or {}), topics)
         active: dict[Task, str] = {}
         copies: dict[Task, int] = dict.fromkeys(tasks, 0)
         warming: dict[Task, int] = dict.fromkeys(tasks, 0)
@@ -209,7 +209,7 @@ class TheHashIsOfTheTopology(Promise):
         if matches is None:
             return
         hashes = {}
-        for name in named(group.topology, matches).required_topics:
+        for name in expand_expressions(group.topology, matches).required_topics:
             if (topic := topics.by_name.get(name)) is not None:
                 hashes[name] = topic_hash(name, topic.id, topic.racks or ((),) * topic.partitions)
         expected = metadata_hash(hashes)
@@ -269,7 +269,7 @@ class TopicsAreFoundMissing(Promise):
         matches = matched(group, event.shell.topics)
         if matches is None:
             return
-        topology: Topology = named(group.topology, matches)
+        topology: Topology = expand_expressions(group.topology, matches)
         answer: Any = event.answer
         in_the_way = {s.status_code for s in answer.status} & {1, 2, 3}
         ready = group.validated_topology_epoch == topology.epoch

@@ -20,7 +20,7 @@ from konvene.groups.streams.classic.user_data import (
     UserDataError,
     read_subscription_info,
 )
-from konvene.groups.streams.topology.configure import Configured, Status, configure
+from konvene.groups.streams.topology.configure import ConfiguredTopology, Status, configure
 from konvene.groups.streams.topology.topology import Topology, sources
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def lead(
     return told
 
 
-def _with_topics(world: World, topology: Topology) -> Configured:
+def _with_topics(world: World, topology: Topology) -> ConfiguredTopology:
     """Internal topics that are missing are made first."""
     found = configure(topology, dict(world.partition_counts()))
     for topic in found.missing.values():
@@ -93,7 +93,9 @@ def _with_topics(world: World, topology: Topology) -> Configured:
     return configure(topology, dict(world.partition_counts())) if found.missing else found
 
 
-def _active(topology: Topology, configured: Configured, members: Mapping[str, Led]) -> dict[str, list[Task]]:
+def _active(
+    topology: Topology, configured: ConfiguredTopology, members: Mapping[str, Led]
+) -> dict[str, list[Task]]:
     tasks = [(name, p) for name, count in sorted(configured.tasks.items()) for p in range(count)]
     owners: dict[Task, str] = {}
     for member_id, each in sorted(members.items(), key=lambda pair: pair[1].subscription.generation):
