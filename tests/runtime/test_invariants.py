@@ -28,7 +28,7 @@ from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.offset_fetch import OffsetFetchResponse
 from konvene.runtime.coordinator import Coordinator
 from konvene.runtime.ports import Ports
-from konvene.sim.world.compaction import in_order
+from konvene.sim.world.compaction import ordered_state
 from konvene.sim.world.event import all_offsets
 
 LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
@@ -206,7 +206,7 @@ def story(seed: int) -> str:
             elif what != "restart" and (who in cast.generations or what in ("join", "anew")):
                 getattr(cast, what)(who)
     cast.ask("simple", commit_request(3, partitions=tuple(range(6))), 8)
-    return repr(cast.life.happened) + repr(in_order(cast.life.shard)) + repr(cast.life.log.batches)
+    return repr(cast.life.happened) + repr(ordered_state(cast.life.shard)) + repr(cast.life.log.batches)
 
 
 def test_the_same_life_is_the_same_to_the_byte() -> None:

@@ -28,8 +28,8 @@ from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import Agenda
 from konvene.sim.journal import SPEECH, Batch, Journal, Log, batch_of, replayed
-from konvene.sim.world.event import MODERN_GROUP_TYPES, NOTHING, Broken, Event, OffsetKey, View, everything
-from konvene.sim.world.process_loop import ProcessLoop, Ringing
+from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Broken, Event, OffsetKey, View, full_view
+from konvene.sim.world.process_loop import ProcessLoop, TimerReportingCoordinator
 
 __all__ = ["TOPICS", "Batch", "Log", "Shell", "batch_of", "replayed"]
 
@@ -133,7 +133,7 @@ class Shell:
         """Of each group a copy that nobody has: to see whether a value was changed behind our back."""
         self.undecided: dict[int, Struct] = {}
         """Requests that wait for a decision, by the number of who waits."""
-        self.ended = NOTHING
+        self.ended = EMPTY_VIEW
         """What there was when the last shard ended."""
         self.lost = 0
         self.disk_busy = False
@@ -154,7 +154,7 @@ class Shell:
         self._loop = ProcessLoop(
             agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
         )
-        self.coordinator = Ringing(
+        self.coordinator = TimerReportingCoordinator(
             "sim",
             lambda: cast("Any", _Watched(GroupShard(), self)),
             SPEECH,
@@ -170,7 +170,7 @@ class Shell:
                 on_rebalance=tell,
             ),
         )
-        self.coordinator.rang = self.end_event
+        self.coordinator.fired = self.end_event
 
     def __repr__(self) -> str:
         return f"<shell: {self.coordinator!r}, {self.log!r}>"
@@ -222,7 +222,7 @@ class Shell:
 
     def last_state(self) -> View:
         """All that there is; where nothing was read yet, all that there was before."""
-        return everything(self.core) if self.coordinator.state == "active" else self.ended
+        return full_view(self.core) if self.coordinator.state == "active" else self.ended
 
     def ask(
         self, request: Struct, call: Call, answered: Callable[[Struct | Errors], None] = lambda answer: None
@@ -277,7 +277,7 @@ class Shell:
     def sync_fails(self) -> None:
         """The disk says no; nobody knows what of it is there."""
         self.finish()
-        self.ended = everything(self.core)
+        self.ended = full_view(self.core)
         self._end_sync(OSError("the sync failed"))
 
     def _end_sync(self, error: OSError | None) -> None:
@@ -305,7 +305,7 @@ class Shell:
     ) -> None:
         """The core decided; what follows from it is about to happen."""
         self._about = about = _about(request if news is None else news, outcome, self.log)
-        event = Event("request", self, self._before(about), NOTHING, key=key, outcome=outcome)
+        event = Event("request", self, self._before(about), EMPTY_VIEW, key=key, outcome=outcome)
         if outcome is not None:
             event.answered = outcome.replies
         if request is None or context is None:
@@ -343,7 +343,7 @@ class Shell:
         if event is None:
             return
         if event.kind == "loaded":
-            event.after = everything(self.core)
+            event.after = full_view(self.core)
             self._tell(event)
             self.kept = {name: group.copy() for name, group in self.core.groups.items()}
             return
@@ -379,7 +379,7 @@ class Shell:
         event.outcome, event.answered = None, ()
         if how == "append failed":
             event.kind, event.answer = how, None
-            self.ended = everything(self.core)
+            self.ended = full_view(self.core)
             self.undecided.clear()
         elif event.request is not None:
             event.kind, event.answer = how, self.journal.refused or Errors.UNKNOWN_SERVER_ERROR
@@ -396,7 +396,7 @@ class Shell:
         """Let everything be looked at."""
         self.finish()
         if self.coordinator.state == "active":
-            view = everything(self.core)
+            view = full_view(self.core)
             self._tell(Event("audit", self, view, view))
             self.finish()
 
@@ -409,7 +409,7 @@ class Shell:
         self.core, self.shadow = core, replayed(self.log.batches)
         self.undecided.clear()
         self._ends.clear()
-        self._open = Event("loaded", self, self.ended, NOTHING, outcome=outcome, lost=self.lost)
+        self._open = Event("loaded", self, self.ended, EMPTY_VIEW, outcome=outcome, lost=self.lost)
         self.lost = 0
 
     def _before(self, about: tuple[tuple[str, ...], tuple[OffsetKey, ...]]) -> View:

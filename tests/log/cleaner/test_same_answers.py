@@ -17,7 +17,7 @@ import pytest
 from konvene.broker.transactions.coordinators import TRANSACTION_SPEECH
 from konvene.codec.batches import batches, read_header
 from konvene.sim.world.cleaner import cleaned
-from konvene.sim.world.compaction import read_bytes, seen
+from konvene.sim.world.compaction import observable_state, read_bytes
 from konvene.transactions.shard import TransactionShard
 
 LOGS = Path(__file__).parents[2] / "vectors" / "logs"
@@ -38,7 +38,7 @@ def the_log(place: str) -> list[bytes]:
 
 
 def groups(log: Sequence[bytes]) -> Any:
-    return seen(read_bytes(log))
+    return observable_state(read_bytes(log))
 
 
 def transactions(log: Sequence[bytes]) -> Any:
@@ -58,12 +58,12 @@ def records_of(log: Sequence[bytes]) -> int:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("tombstones_go", [False, True])
-def test_cleaned_up_to_anywhere(place: str, tombstones_go: bool) -> None:
+@pytest.mark.parametrize("drop_tombstones", [False, True])
+def test_cleaned_up_to_anywhere(place: str, drop_tombstones: bool) -> None:
     log, shown = the_log(place), answers(place)
     expected = shown(log)
     for end in range(1, len(log) + 1):
-        left = cleaned(log, end=end, segment=1 + end % 7, tombstones_go=tombstones_go)
+        left = cleaned(log, end=end, segment=1 + end % 7, drop_tombstones=drop_tombstones)
         assert shown(left) == expected, f"cleaned up to batch {end}"
     assert records_of(left) < records_of(log) or len(log) < 5, "there was something to clean"
 

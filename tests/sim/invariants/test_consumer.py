@@ -53,7 +53,7 @@ def test_an_owner_that_stands_in_front_of_who_had_it_before_is_found_out(
                 del group.owners[topic]
 
     monkeypatch.setattr(ConsumerGroup, "_release", release)
-    with pytest.raises(AssertionError, match="compaction shows"):
+    with pytest.raises(AssertionError, match="the compacted log shows"):
         assert_compaction_changes_nothing(shell, Random(1), most=40)
 
 

@@ -99,11 +99,11 @@ def test_topics_that_cannot_be_made_are_made_when_it_is_calm() -> None:
 def test_what_does_not_fit_its_sources_is_deleted_and_made_again() -> None:
     world = world_of("streams", topology="stateful")
     world.run_for(30_000)
-    world.set_topic("orders", 7, anew=False)
+    world.set_topic("orders", 7, recreate=False)
     world.run_for(30_000)
     group = world.shell.core.groups["g1"]
     assert group.state == "NotReady"
-    world.internal_topics.mend()
+    world.internal_topics.delete_misfits()
     world.run_for(30_000)
     assert (group.state, world.topics.by_name["g1-counts-changelog"].partitions) == ("Stable", 7)
 

@@ -34,7 +34,7 @@ def commits_are_counted(offsets: Any, record: OffsetCommitted) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
-    [(first_commit_stays, "compaction shows"), (commits_are_counted, "twice is not what it is once")],
+    [(first_commit_stays, "the compacted log shows"), (commits_are_counted, "replaying every batch twice")],
 )
 def test_what_compaction_would_show_is_found_out(
     wrong: Callable[[Any, OffsetCommitted], None], why: str, monkeypatch: pytest.MonkeyPatch

@@ -109,7 +109,7 @@ def _converges(world: World) -> None:
         told_ms = max(beat_ms, world.options["heartbeat.ms"])  # Some speak the classic protocol.
     bound_ms = max(beat_ms, told_ms) + 3 * told_ms + config["group.consumer.assignment.interval.ms"] + SOON_MS
     orders = world.topics.by_name["orders"]
-    world.set_topic("orders", orders.partitions + 1, anew=False)
+    world.set_topic("orders", orders.partitions + 1, recreate=False)
     _within(world, bound_ms, lambda: _stable(world), "MembersConverge", lambda: _why_not(world))
     if len(world.live_members()) > 1:
         world.live_members()[0].leave()  # What it says does not arrive any more: its session has to end.
@@ -181,12 +181,12 @@ def _heal(world: World) -> None:
     for member in world.members:
         if member.paused:
             member.resume()
-    for other in world.others:
+    for other in world.other_clients:
         other.die()
     if world.share is not None and world.counts["fault topic_gone"]:
         topic_back(world, "extra")
     if runs_applications(world.kinds):
-        world.internal_topics.mend()
+        world.internal_topics.delete_misfits()
         forget_shutdowns(world)
     if world.options["twins"]:
         _one_of_twins(world)

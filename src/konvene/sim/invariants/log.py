@@ -19,7 +19,7 @@ from konvene.records.classic import GroupMetadataKey
 from konvene.records.coordinator import Record
 from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.shard.contract import Outcome
-from konvene.sim.world.event import NOTHING, Event, Promise, View, all_offsets
+from konvene.sim.world.event import EMPTY_VIEW, Event, Promise, View, all_offsets
 
 KINDS = ()
 
@@ -55,7 +55,7 @@ class LoadRestores(Promise):
     tail what the rest of the log says. Names under which nothing is kept may be gone: compaction."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "loaded" or event.before is NOTHING or event.lost:
+        if event.kind != "loaded" or event.before is EMPTY_VIEW or event.lost:
             return
         before, after = event.before, event.after
         assert before.offsets == after.offsets, f"loaded: {_differ(after.offsets, before.offsets)}"

@@ -29,7 +29,7 @@ from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.sim.invariants.classic.generations import hears
 from konvene.sim.invariants.classic.state import SETTLED, is_member
 from konvene.sim.journal import Batch
-from konvene.sim.world.event import MODERN_GROUP_TYPES, NOTHING, Event, OffsetKey, Promise
+from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, OffsetKey, Promise
 
 KINDS = ()
 
@@ -128,7 +128,7 @@ class OffsetsAreTheLastCommitted(Promise):
 
     def _whole(self, event: Event) -> None:
         if event.kind == "loaded":
-            if event.before is NOTHING:  # A log that somebody else wrote.
+            if event.before is EMPTY_VIEW:  # A log that somebody else wrote.
                 self.books = {key: entry_of(held) for key, held in event.after.offsets.items()}
             self._lose(len(event.shell.log.batches))
             self._read_pending(event.shell.log.batches)

@@ -13,7 +13,7 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.share.group import ShareGroup, SoftState
 from konvene.groups.share.work import INITIALIZE_STATE
-from konvene.sim.world.event import NOTHING, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, Event, Promise
 
 KINDS = ("share",)
 
@@ -42,7 +42,7 @@ class ShareGroupsAreTheirLog(Promise):
             assert isinstance(stored, ShareGroup), f"{group!r} is {stored!r} in the log"
             live, told = as_logged(group), as_logged(stored)
             assert live == told, f"{name}: live {live!r} {live}, in the log {told!r} {told}"
-        if event.kind == "loaded" and event.before is not NOTHING and not event.lost:
+        if event.kind == "loaded" and event.before is not EMPTY_VIEW and not event.lost:
             for name, old in event.before.groups.items():
                 now = event.after.groups.get(name)
                 if isinstance(old, ShareGroup) and isinstance(now, ShareGroup):

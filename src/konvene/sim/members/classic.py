@@ -153,7 +153,7 @@ class ClassicMember(Member):
         # One that beats less often may hear of a rebalance when it is over, for ever.
         options = self.world.options
         self.beat_ms = min(options["heartbeat.ms"], self.session_ms // 3, options["rebalance.ms"] // 3)
-        self.later(0, self._tick)
+        self.schedule(0, self._tick)
         self.join()
 
     def leave(self) -> None:
@@ -163,7 +163,7 @@ class ClassicMember(Member):
         self._commit()
         if self.instance_id is None and self._member_id:
             leaving = MemberIdentity(member_id=self._member_id, reason="the consumer is being closed")
-            self.ask(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
+            self.send(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
         self.die()
 
     def change_subscription(self) -> None:
@@ -202,7 +202,7 @@ class ClassicMember(Member):
             ),
             reason=reason if version >= FIRST_WITH_REASON else None,
         )
-        self.ask(request, version, self._joined, self.rebalance_ms + 5_000)
+        self.send(request, version, self._joined, self.rebalance_ms + 5_000)
 
     def _told(self, assignor: str, owned: tuple[Partition, ...]) -> bytes:
         """What it tells the leader; each assignor may have something of its own."""
@@ -221,7 +221,7 @@ class ClassicMember(Member):
         elif error in LOST_MEMBERSHIP:
             self._lose(keep_id=False)
         elif error in ASKED_AGAIN:
-            self.later(RETRY_BACKOFF_MS, self._again)
+            self.schedule(RETRY_BACKOFF_MS, self._again)
         else:
             self._fatal(error)
 
@@ -249,13 +249,13 @@ class ClassicMember(Member):
         )
         most = self.world.options["slow.leader"] if given and not self.world.faults_disabled else 0
         if most:
-            self.later(round(self.world.random.uniform(0, most) * self.rebalance_ms), self._sync, request)
+            self.schedule(round(self.world.random.uniform(0, most) * self.rebalance_ms), self._sync, request)
         else:
             self._sync(request)
 
     def _sync(self, request: SyncGroupRequest) -> None:
         if self.state == "syncing" and request.generation_id == self.generation:
-            self.ask(request, 5, self._synced, self.rebalance_ms + 5_000)
+            self.send(request, 5, self._synced, self.rebalance_ms + 5_000)
 
     def _assign(self, answer: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
         """As the leader: who gets what."""
@@ -281,7 +281,7 @@ class ClassicMember(Member):
         elif error in LOST_MEMBERSHIP:
             self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
         elif error in ASKED_AGAIN:
-            self.later(RETRY_BACKOFF_MS, self._rejoin_after_sync, self.generation)
+            self.schedule(RETRY_BACKOFF_MS, self._rejoin_after_sync, self.generation)
         else:
             self._fatal(error)
 
@@ -348,8 +348,8 @@ class ClassicMember(Member):
         self._reads_less = False
         takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
         if takes_ms > self.rebalance_ms and self.instance_id is None:
-            self.later(self.rebalance_ms, self._poll_timeout)
-        self.later(takes_ms, self._gave_up, self.generation, then)
+            self.schedule(self.rebalance_ms, self._poll_timeout)
+        self.schedule(takes_ms, self._gave_up, self.generation, then)
 
     def _gave_up(self, generation: int, then: Any) -> None:
         if self._giving_up and generation == self.generation:
@@ -360,7 +360,7 @@ class ClassicMember(Member):
         """`max.poll.interval.ms` has passed: the heartbeat thread lets go of the membership."""
         if self._giving_up and self._member_id:
             leaving = MemberIdentity(member_id=self._member_id, reason="consumer poll timeout has expired.")
-            self.ask(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
+            self.send(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
             self._lose(keep_id=False)
 
     def _lose(self, *, keep_id: bool) -> None:
@@ -371,7 +371,7 @@ class ClassicMember(Member):
         self._giving_up = False
         self.forget_all()
         self.state = "out"
-        self.later(1, self._join_if_out)
+        self.schedule(1, self._join_if_out)
 
     def _join_if_out(self) -> None:
         if self.state == "out":
@@ -381,18 +381,18 @@ class ClassicMember(Member):
         """An error after which a consumer does not go on by itself. Somebody starts it again, or not."""
         self.world.log_event(self.name, f"stops: {error.name}", None)
         self.die()
-        self.world.stopped(self)
+        self.world.member_stopped(self)
 
     # --- heartbeats ---
 
     def _beat_from_now(self) -> None:
         self._beating += 1
-        self.later(self.beat_ms, self._beat, self._beating)
+        self.schedule(self.beat_ms, self._beat, self._beating)
 
     def _beat(self, beating: int) -> None:
         if beating != self._beating or self.generation < 0:
             return
-        self.later(self.beat_ms, self._beat, beating)
+        self.schedule(self.beat_ms, self._beat, beating)
         if self.state == "joining":
             return
         request = HeartbeatRequest(
@@ -402,7 +402,7 @@ class ClassicMember(Member):
             group_instance_id=self.instance_id,
         )
         generation = self.generation
-        self.ask(request, 4, lambda answer: self._heard_beat(generation, answer))
+        self.send(request, 4, lambda answer: self._heard_beat(generation, answer))
 
     def _heard_beat(self, generation: int, answer: Answer) -> None:
         if generation != self.generation or not isinstance(answer, HeartbeatResponse | Errors):
@@ -421,7 +421,7 @@ class ClassicMember(Member):
 
     def _tick(self) -> None:
         """Read, and now and then commit; a leader looks whether the topics are still as it knew them."""
-        self.later(self.beat_ms, self._tick)
+        self.schedule(self.beat_ms, self._tick)
         if self._giving_up:
             return
         self.read()
@@ -456,7 +456,7 @@ class ClassicMember(Member):
             group_instance_id=self.instance_id,
             topics=(OffsetCommitRequestTopic(name=ASIDE, partitions=(told,)),),
         )
-        self.ask(request, 9, lambda answer: None)
+        self.send(request, 9, lambda answer: None)
 
     def _committed(self, request: OffsetCommitRequest, error: Errors | None) -> None:
         self._committing = False

@@ -36,8 +36,8 @@ class Committer(Process):
     def start(self) -> None:
         super().start()
         self.producer = Producer(self, f"x-{self.name}", self._followed)
-        self.later(0, self.producer.play, self.producer.begin())
-        self.later(EVERY_MS, self._tick)
+        self.schedule(0, self.producer.play, self.producer.begin())
+        self.schedule(EVERY_MS, self._tick)
 
     def _followed(self, error: Errors) -> None:
         if self.alive:
@@ -46,7 +46,7 @@ class Committer(Process):
 
     def _tick(self) -> None:
         random, producer = self.world.random, self.producer
-        self.later(random.randint(1, EVERY_MS), self._tick)
+        self.schedule(random.randint(1, EVERY_MS), self._tick)
         topic = random.choice(list(self.world.topics.by_name.values()))
         if producer is None or not producer.is_ready:
             return
@@ -66,7 +66,7 @@ class Committer(Process):
         """Now and then it is confused, and asks for the contrary of what was decided."""
         producer = self.producer
         if producer is not None and self.world.random.random() < 0.2 and not self.world.faults_disabled:
-            self.later(1, self._ask_otherwise, error is not Errors.NONE)
+            self.schedule(1, self._ask_otherwise, error is not Errors.NONE)
 
     def _ask_otherwise(self, committed: bool) -> None:
         producer = self.producer
@@ -78,4 +78,4 @@ class Committer(Process):
             producer_epoch=producer.epoch,
             committed=committed,
         )
-        self.ask(request, 4, lambda answer: None)
+        self.send(request, 4, lambda answer: None)

@@ -102,7 +102,7 @@ class ConsumerMember(Member):
         self._reset()
         self._member_id = f"{self.name}.{self.life}"
         self._choose()
-        self.later(0, self._tick)
+        self.schedule(0, self._tick)
         self.join()
 
     def die(self) -> None:
@@ -116,7 +116,7 @@ class ConsumerMember(Member):
         self._commit()
         leaves_permanently = self.instance_id is None or self.world.leaves_permanently()
         if self.state == "in":
-            self.ask(
+            self.send(
                 self._farewell(LEAVE if leaves_permanently else LEAVE_STATIC), VERSION, lambda answer: None
             )
         self.die()
@@ -187,7 +187,7 @@ class ConsumerMember(Member):
 
     def _beat_later(self, delay_ms: int) -> None:
         self._beating += 1
-        self.later(delay_ms, self._beat, self._beating)
+        self.schedule(delay_ms, self._beat, self._beating)
 
     def _beat(self, beating: int) -> None:
         if beating != self._beating or self._under_way or self.state not in ("joining", "in"):
@@ -206,7 +206,7 @@ class ConsumerMember(Member):
         )
         self._under_way, self._owes_ack = True, False
         life = self._epoch, self.state
-        self.ask(request, VERSION, lambda answer: self._heard(says, life, answer))
+        self.send(request, VERSION, lambda answer: self._heard(says, life, answer))
 
     def _says(self) -> dict[str, Any]:
         """All that a heartbeat can say. What it owns counts as new whenever it has carried something out."""
@@ -284,8 +284,8 @@ class ConsumerMember(Member):
         takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
         busy = self._epochs_of_life()
         if takes_ms > self.rebalance_ms:
-            self.later(self.rebalance_ms, self._poll_timeout, busy, takes_ms - self.rebalance_ms)
-        self.later(takes_ms, self._gave_up, busy, wanted)
+            self.schedule(self.rebalance_ms, self._poll_timeout, busy, takes_ms - self.rebalance_ms)
+        self.schedule(takes_ms, self._gave_up, busy, wanted)
 
     def _epochs_of_life(self) -> tuple[int, int]:
         return self.life, self._carried_out
@@ -315,11 +315,11 @@ class ConsumerMember(Member):
         if not self._busy or busy != self._epochs_of_life() or self.state != "in":
             return
         epoch = LEAVE if self.instance_id is None else LEAVE_STATIC
-        self.ask(self._farewell(epoch), VERSION, lambda answer: None)
+        self.send(self._farewell(epoch), VERSION, lambda answer: None)
         self._let_go()
         self._carried_out += 1
         self.state = "stale"
-        self.later(more_ms, self._back_from_stale)
+        self.schedule(more_ms, self._back_from_stale)
 
     def _back_from_stale(self) -> None:
         if self.state == "stale":
@@ -329,13 +329,13 @@ class ConsumerMember(Member):
         """An error after which a consumer does not go on by itself. Somebody starts it again, or not."""
         self.world.log_event(self.name, f"stops: {error!r}", None)
         self.die()
-        self.world.stopped(self)
+        self.world.member_stopped(self)
 
     # --- the poll loop ---
 
     def _tick(self) -> None:
         """Read, and now and then commit; look whether a topic is known by now."""
-        self.later(self.world.options["heartbeat.ms"], self._tick)
+        self.schedule(self.world.options["heartbeat.ms"], self._tick)
         if self._busy:
             return
         self._carry_out()

@@ -113,12 +113,12 @@ class Member(Process):
             groups=(OffsetFetchRequestGroup(group_id=self.group, topics=topics),),
             require_stable=self.require_stable,
         )
-        self.ask(request, 9, lambda answer: self._positions(floors, answer))
+        self.send(request, 9, lambda answer: self._positions(floors, answer))
 
     def _positions(self, floors: dict[TopicPartition, tuple[int, int]], answer: Answer) -> None:
         self._fetching = False
         if not isinstance(answer, OffsetFetchResponse) or answer.groups[0].error_code:
-            self.later(RETRY_BACKOFF_MS, self.fetch_positions)
+            self.schedule(RETRY_BACKOFF_MS, self.fetch_positions)
             return
         unstable = False
         for topic in answer.groups[0].topics:
@@ -129,7 +129,7 @@ class Member(Process):
                     self.positions[tp] = self.committed[tp] = max(0, told.committed_offset)
                 unstable |= told.error_code == Errors.UNSTABLE_OFFSET_COMMIT
         if unstable:
-            self.later(RETRY_BACKOFF_MS, self.fetch_positions)
+            self.schedule(RETRY_BACKOFF_MS, self.fetch_positions)
         else:
             self.fetch_positions()
 
@@ -154,7 +154,7 @@ class Member(Process):
             if self._topic_ids.get(name, topic.id) != topic.id:
                 for tp in [tp for tp in self.positions if tp[0] == name]:
                     del self.positions[tp], self.committed[tp]
-                self.later(0, self.fetch_positions)
+                self.schedule(0, self.fetch_positions)
             self._topic_ids[name] = topic.id
 
     def commit_request(self, generation: int, instance_id: str | None) -> OffsetCommitRequest | None:
@@ -192,7 +192,7 @@ class Member(Process):
             for p in topic.partitions
         }
         ages = self.world.oracle.ages(self.group, sent)
-        self.ask(request, 9, lambda answer: done(self._took_commit(sent, ages, answer)), timeout_ms)
+        self.send(request, 9, lambda answer: done(self._took_commit(sent, ages, answer)), timeout_ms)
 
     def _took_commit(
         self, sent: dict[TopicPartition, int], ages: dict[TopicPartition, int], answer: Answer

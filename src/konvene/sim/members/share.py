@@ -85,7 +85,7 @@ class ShareMember(Member):
         )
         self.share = ShareMachine(self.group, member_id, terms, retry_backoff_ms=RETRY_BACKOFF_MS)
         self._plan()
-        self.later(0, self._tick)
+        self.schedule(0, self._tick)
 
     def die(self) -> None:
         super().die()
@@ -101,10 +101,10 @@ class ShareMember(Member):
             share.queue(now_ms + PATIENCE_MS)
             share.close()
             for _, request in share.requests(now_ms, fetching=False):
-                self.ask(request, VERSION, lambda answer: None)
+                self.send(request, VERSION, lambda answer: None)
         m.leave(now_ms)
         if m.state is MemberState.LEAVING:
-            self.ask(m.request(now_ms, 1), 1, lambda answer: None)
+            self.send(m.request(now_ms, 1), 1, lambda answer: None)
         self.die()
 
     def change_subscription(self) -> None:
@@ -124,12 +124,12 @@ class ShareMember(Member):
             self._beats.cancel()
         due_ms = self.machine.due_ms if self.machine is not None else None
         wait_ms = None if due_ms is None else max(0, due_ms - self.world.agenda.now_ms)
-        self._beats = None if wait_ms is None else self.later(wait_ms, self._beat)
+        self._beats = None if wait_ms is None else self.schedule(wait_ms, self._beat)
 
     def _beat(self) -> None:
         m, now_ms = self.machine, self.world.agenda.now_ms
         if m is not None and m.due_ms is not None and m.due_ms <= now_ms:
-            self.ask(m.request(now_ms, 1), 1, partial(self._heard, m))
+            self.send(m.request(now_ms, 1), 1, partial(self._heard, m))
 
     def _heard(self, m: ShareMembership, answer: Answer) -> None:
         if m is not self.machine or self.share is None:
@@ -148,7 +148,7 @@ class ShareMember(Member):
         elif m.state is MemberState.FATAL:
             self.world.log_event(self.name, f"stops: {m.error}", None)
             self.die()
-            self.world.stopped(self)
+            self.world.member_stopped(self)
             return
         if m.state is MemberState.RECONCILING:
             m.confirm_owned(m.incarnation, m.target_version, m.target)
@@ -166,7 +166,7 @@ class ShareMember(Member):
         if self.world.faults_disabled:
             share.terms = FetchTerms()
         for node, request in share.requests(now_ms, fetching=not self.held):
-            self.ask(request, VERSION, partial(self._brought, share, node))
+            self.send(request, VERSION, partial(self._brought, share, node))
         share.done.clear()
         share.complaints.clear()
         share.outdated.clear()
@@ -192,7 +192,7 @@ class ShareMember(Member):
         takes_ms = world.latency_ms("process.ms")
         if not world.faults_disabled and world.random.random() < world.options["stall"]:
             takes_ms += world.random.randint(0, 2 * world.options["lock.ms"])
-        self.later(takes_ms, self._done, share)
+        self.schedule(takes_ms, self._done, share)
 
     def _done(self, share: ShareMachine) -> None:
         if share is not self.share:
@@ -217,7 +217,7 @@ class ShareMember(Member):
 
     def _tick(self) -> None:
         """Now and then: what waits only for time."""
-        self.later(self.world.options["heartbeat.ms"], self._tick)
+        self.schedule(self.world.options["heartbeat.ms"], self._tick)
         self._work()
         self._fetch()
         self._plan()

@@ -49,7 +49,7 @@ class SimpleClient(Process):
 
     def _tick(self) -> None:
         random = self.world.random
-        self.later(random.randint(1, EVERY_MS), self._tick)
+        self.schedule(random.randint(1, EVERY_MS), self._tick)
         topic = random.choice(list(self.world.topics.by_name.values()))
         what = random.random()
         if what < 0.1:
@@ -69,7 +69,7 @@ class SimpleClient(Process):
             protocol_type=CONSUMER,
             protocols=(protocol,),
         )
-        self.ask(request, 9, lambda answer: None)
+        self.send(request, 9, lambda answer: None)
 
     def _commit(self, topic: Topic, version: int) -> None:
         random = self.world.random
@@ -92,7 +92,7 @@ class SimpleClient(Process):
             request = request.replace(group_instance_id=random.choice([None, None, self.name]))
         elif version == SAYS_HOW_LONG:
             request = request.replace(retention_time_ms=random.choice([-1, 20_000, 200_000]))
-        self.ask(request, version, lambda answer: None)
+        self.send(request, version, lambda answer: None)
 
     def _fetch(self, topic: Topic, version: int) -> None:
         indexes = tuple(range(topic.partitions + 1))
@@ -103,4 +103,4 @@ class SimpleClient(Process):
         groups = tuple(
             OffsetFetchRequestGroup(group_id=group, topics=(named,)) for group in dict.fromkeys(self.groups)
         )
-        self.ask(OffsetFetchRequest(groups=groups), version, lambda answer: None)
+        self.send(OffsetFetchRequest(groups=groups), version, lambda answer: None)

@@ -46,7 +46,7 @@ class Transacting(Member):
     def start(self) -> None:
         self.producer = Producer(self, self.transactional_id, self._followed)
         super().start()
-        self.later(0, self.producer.play, self.producer.begin())
+        self.schedule(0, self.producer.play, self.producer.begin())
 
     @property
     def transactional_id(self) -> str:
@@ -65,7 +65,7 @@ class Transacting(Member):
         if self.world.faults_disabled:  # Nobody is there any more who could have its id.
             self.start()
         else:
-            self.world.stopped(self)
+            self.world.member_stopped(self)
 
     # --- in place of committing ---
 
@@ -128,7 +128,7 @@ class Transacting(Member):
                 tell(error)
 
         if not self.waits_for_the_end:
-            self.later(timeout_ms, tell, None)
+            self.schedule(timeout_ms, tell, None)
         self.producer.play(self.producer.transaction(values, request, over))
 
     def _ranges(self, request: Any) -> Ranges:
@@ -149,7 +149,7 @@ class Transacting(Member):
             elif tp in self.positions:
                 del self.positions[tp]
                 self.committed.pop(tp, None)
-        self.later(0, self.fetch_positions)
+        self.schedule(0, self.fetch_positions)
 
 
 class ClassicTransactor(Transacting, ClassicMember):

@@ -69,7 +69,7 @@ from konvene.sim.model_check.values import (
     small_answer,
     topics,
 )
-from konvene.sim.world.event import Broken, Event, Promise, View, everything
+from konvene.sim.world.event import Broken, Event, Promise, View, full_view
 
 if TYPE_CHECKING:
     from konvene.sim.runtime import Shell
@@ -243,7 +243,7 @@ class _Bench:
             elif type(promise) is BatchesAreWhole:
                 promise.end = 0
             elif type(promise) is OffsetsAreTheLastCommitted:
-                held = everything(self.core).offsets
+                held = full_view(self.core).offsets
                 promise.books = {key: entry_of(committed) for key, committed in held.items()}
             elif type(promise) is MembersHoldWhatTheLeaderGave and stored:
                 promise.given[GROUP, stored.generation] = {
@@ -300,7 +300,7 @@ class _Bench:
         )
 
     def load(self) -> Step:
-        ended = everything(self.core)
+        ended = full_view(self.core)
         self.core = GroupShard()
         for record in (*stored_records(self.before), *offset_records(self.before)):
             self.core.replay(record)
@@ -310,7 +310,7 @@ class _Bench:
         self.coordinator.deadlines.clear()
         self._carry_out(outcome)
         self.undecided.clear()
-        event = Event("loaded", cast("Shell", self), ended, everything(self.core), outcome=outcome)
+        event = Event("loaded", cast("Shell", self), ended, full_view(self.core), outcome=outcome)
         self._observe(event)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}
         self._look()
@@ -319,7 +319,7 @@ class _Bench:
     # --- what follows ---
 
     def _event(self, kind: str) -> Event:
-        view = View(dict(self.core.groups), everything(self.core).offsets)
+        view = View(dict(self.core.groups), full_view(self.core).offsets)
         return Event(kind, cast("Shell", self), view, view)
 
     def _carry_out(self, outcome: Outcome) -> Batch | None:
@@ -351,7 +351,7 @@ class _Bench:
         for waiter in answered:
             self.undecided.pop(waiter, None)
         if event.changed:
-            event.after = everything(self.core)
+            event.after = full_view(self.core)
         self._observe(event)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}
         self._look()
@@ -372,7 +372,7 @@ class _Bench:
         )
 
     def _look(self) -> None:
-        view = everything(self.core)
+        view = full_view(self.core)
         self._observe(Event("audit", cast("Shell", self), view, view))
 
     def due_ms(self, key: Any) -> int | None:

@@ -22,7 +22,7 @@ from konvene.sim.transcript.recorder import Recorder
 from konvene.sim.world.compaction import assert_compaction_changes_nothing
 from konvene.sim.world.event import Broken
 from konvene.sim.world.faults import Options
-from konvene.sim.world.world import LOOK_EVERY, World, line
+from konvene.sim.world.world import AUDIT_INTERVAL, World, line
 
 CHAOS = 0.8
 """The part of the steps that is chaos; the calm takes as many as it takes."""
@@ -86,7 +86,7 @@ class Report:
     violation: Violation | None = None
     wall_s: float = 0.0
     checking_s: float = 0.0
-    look_every: int = field(default=LOOK_EVERY)
+    look_every: int = field(default=AUDIT_INTERVAL)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

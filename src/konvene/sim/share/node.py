@@ -312,7 +312,7 @@ class ShareNode:
         for partition in self.logs.values():
             partition.waiting.clear()
         self.deliveries = Deliveries(self)
-        for client in (*self.world.members, *self.world.others):
+        for client in (*self.world.members, *self.world.other_clients):
             client.disconnect()
 
     # --- what groups ask ---

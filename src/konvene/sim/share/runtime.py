@@ -26,7 +26,7 @@ from konvene.sim.event_queue import Agenda
 from konvene.sim.journal import Batch
 from konvene.sim.share.state_log import SPEECH, StateJournal, StateLog
 from konvene.sim.world.event import Broken
-from konvene.sim.world.process_loop import ProcessLoop, Ringing
+from konvene.sim.world.process_loop import ProcessLoop, TimerReportingCoordinator
 
 NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
 """What a coordinator answers by itself."""
@@ -134,7 +134,7 @@ class StateShell:
         self._loop = ProcessLoop(
             agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.end_event
         )
-        self.coordinator = Ringing(
+        self.coordinator = TimerReportingCoordinator(
             "share state",
             lambda: cast("Any", _Watched(ShareStateShard(self.updates), self)),
             SPEECH,
@@ -147,7 +147,7 @@ class StateShell:
                 perform=self._cut,
             ),
         )
-        self.coordinator.rang = self.end_event
+        self.coordinator.fired = self.end_event
 
     def __repr__(self) -> str:
         return f"<share state: {self.coordinator!r}, {self.log!r}>"

@@ -99,10 +99,10 @@ class Producer:
             self._script = None
             return
         if isinstance(wanted, int):
-            self.owner.later(wanted, self._go_on, script, None)
+            self.owner.schedule(wanted, self._go_on, script, None)
         else:
             request, version = wanted
-            self.owner.ask(request, version, lambda heard: self._go_on(script, (heard,)))
+            self.owner.send(request, version, lambda heard: self._go_on(script, (heard,)))
 
     def _asked(self, request: Any, version: int) -> Generator[Any, Any, Any]:
         """Ask until there is an answer that says something. Raises `Aborted` with the error in it."""

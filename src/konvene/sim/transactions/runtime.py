@@ -21,7 +21,7 @@ from konvene.shard.image import Topics
 from konvene.sim.event_queue import Agenda
 from konvene.sim.journal import Batch, Journal, Log, read_values
 from konvene.sim.world.event import Broken
-from konvene.sim.world.process_loop import ProcessLoop, Ringing
+from konvene.sim.world.process_loop import ProcessLoop, TimerReportingCoordinator
 from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import NO_EPOCH, Transaction
 
@@ -146,7 +146,7 @@ class TransactionShell:
         self._loop = ProcessLoop(
             agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
         )
-        self.coordinator = Ringing(
+        self.coordinator = TimerReportingCoordinator(
             "transactions",
             lambda: cast("Any", _Watched(TransactionShard(), self)),
             SPEECH,
@@ -160,7 +160,7 @@ class TransactionShell:
                 perform=perform,
             ),
         )
-        self.coordinator.rang = self.end_event
+        self.coordinator.fired = self.end_event
 
     def __repr__(self) -> str:
         return f"<transactions: {self.coordinator!r}, {self.log!r}>"

@@ -111,16 +111,16 @@ class Sandbox:
             heard.append(answer)
             self._hears(number, answer)
 
-        fresh = self._ids.fresh(client_id, request, self.shard.groups)
+        fresh = self._ids.random_part(client_id, request, self.shard.groups)
         call = Call(version, client_id, "/127.0.0.1", (fresh,))
         self.shell.ask(request, call, hears)
-        self._ids.asked(client_id, request, self.shard.groups)
+        self._ids.request_decided(client_id, request, self.shard.groups)
         self.look()
         return heard[0] if heard else None
 
     def own_id(self, client_id: str) -> str:
         """A member id that a client makes by itself."""
-        return self._ids.own(client_id)
+        return self._ids.generate_for_client(client_id)
 
     def look(self) -> None:
         """Hold everything against the promises."""

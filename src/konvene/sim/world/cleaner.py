@@ -1,10 +1,8 @@
-"""What the broker's own cleaner leaves of a log that is a row of batches.
+"""Run the broker's own log cleaner on a list of batches.
 
-The batches are put into segments on a disk in memory, cleaned as a broker would clean them, and read again.
-So that what a model of compaction promises (`sim.world.compaction`) is asked of the real one as well: on
-logs that
-the simulator made, and on Apache Kafka's.
-"""
+The batches are written to segments on an in-memory disk, cleaned as a broker cleans them, and read again. So
+the invariants that `sim.world.compaction` checks for a model of compaction are checked for the real cleaner
+as well, on logs of the simulator and of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -18,21 +16,22 @@ from konvene.log.cleaner.contract import Group, LastRecord, Source, Task
 from konvene.log.disk.memory import MemoryDisk
 from konvene.log.producers import AbortedTransaction, Producers
 
-__all__ = ["cleaned", "cleaned_by_chance"]
+__all__ = ["cleaned", "cleaned_at_random"]
 
 FOLDER = "/topic-0"
 DAY_MS = 24 * 3600 * 1000
 PLENTY = 1 << 24
 
 
-def cleaned_by_chance(batches: Sequence[bytes], random: Random, *, tombstones_go: bool) -> list[bytes]:
-    """A cleaning that ends anywhere, of segments of any size; with tombstones kept it begins anywhere too."""
+def cleaned_at_random(batches: Sequence[bytes], random: Random, *, drop_tombstones: bool) -> list[bytes]:
+    """Clean up to a random batch, in segments of random size; with tombstones kept, from a random batch
+    on."""
     if not batches:
         return []
-    begin = 0 if tombstones_go else random.choice((0, random.randrange(len(batches))))
+    begin = 0 if drop_tombstones else random.choice((0, random.randrange(len(batches))))
     return cleaned(
         batches, begin=begin, end=random.randrange(begin, len(batches)) + 1,
-        segment=random.choice((1, 2, 7, 50)), tombstones_go=tombstones_go,
+        segment=random.choice((1, 2, 7, 50)), drop_tombstones=drop_tombstones,
         map_bytes=random.choice((PLENTY, 2_000)),
     )  # fmt: skip
 
@@ -43,25 +42,35 @@ def cleaned(
     begin: int = 0,
     end: int | None = None,
     segment: int = 1,
-    tombstones_go: bool = False,
+    drop_tombstones: bool = False,
     map_bytes: int = PLENTY,
 ) -> list[bytes]:
-    """The batches after a cleaning of those from number `begin` on; from `end` on they are not touched.
+    """Return the batches after cleaning those from number `begin` up to `end`.
 
-    There are `segment` batches in each file. `tombstones_go`: a second cleaning follows, when those that the
-    first one found have been there for long enough; it is of the whole log, for a tombstone that hides
-    something must stay. What is open, or behind the beginning of what is open, stays as it is."""
+    `segment` is the number of batches per file. `drop_tombstones`: clean a second time, after the tombstones'
+    retention has passed; this covers the whole log, since a tombstone that hides something must stay. Open
+    transactions and everything behind the first record of one stay as they are."""
     stop = len(batches) if end is None else end
-    left = _clean(batches, begin, stop, segment, DAY_MS, 0 if tombstones_go else DAY_MS, map_bytes)
-    if tombstones_go:
-        left = _clean(left, 0, _place(left, batches, stop), segment, 2 * DAY_MS, 0, map_bytes)
-    return left
+    cleaned_batches = _clean(
+        batches, begin, stop, segment, DAY_MS, 0 if drop_tombstones else DAY_MS, map_bytes
+    )
+    if drop_tombstones:
+        cleaned_batches = _clean(
+            cleaned_batches,
+            0,
+            _index_after(cleaned_batches, batches, stop),
+            segment,
+            2 * DAY_MS,
+            0,
+            map_bytes,
+        )
+    return cleaned_batches
 
 
-def _place(left: Sequence[bytes], batches: Sequence[bytes], stop: int) -> int:
-    """How many of the batches that are left stand before what was batch `stop`."""
+def _index_after(cleaned_batches: Sequence[bytes], batches: Sequence[bytes], stop: int) -> int:
+    """Return how many of the remaining batches were before batch `stop`."""
     end = read_header(batches[stop - 1]).next_offset if stop else 0
-    return sum(read_header(batch).base_offset < end for batch in left)
+    return sum(read_header(batch).base_offset < end for batch in cleaned_batches)
 
 
 def _clean(
@@ -83,40 +92,40 @@ def _clean(
     disk = MemoryDisk()
     disk.mkdir(FOLDER)
     sources: list[Source] = []
-    for at in range(0, len(batches), segment):
-        data = b"".join(batches[at : at + segment])
-        behind = headers[at + segment].base_offset if at + segment < len(headers) else after
-        base = headers[at].base_offset
+    for index in range(0, len(batches), segment):
+        data = b"".join(batches[index : index + segment])
+        next_base = headers[index + segment].base_offset if index + segment < len(headers) else after
+        base = headers[index].base_offset
         path = f"{FOLDER}/{base:020d}.log"
         disk.open(path, create=True).append(data)
-        sources.append(Source(base, behind, path, len(data), 0, 0, 0))
+        sources.append(Source(base, next_base, path, len(data), 0, 0, 0))
     uncleanable = min(limit, stable)
-    touched = tuple(source for source in sources if source.base_offset < uncleanable)
+    cleanable = tuple(source for source in sources if source.base_offset < uncleanable)
     task = Task(
-        FOLDER, touched, headers[begin].base_offset if begin < len(headers) else after, uncleanable,
+        FOLDER, cleanable, headers[begin].base_offset if begin < len(headers) else after, uncleanable,
         high_watermark=after, aborted=tuple(aborted),
         last_records={
-            who: LastRecord(known.batches[-1].last_offset if known.batches else None, known.epoch)
-            for who, known in producers.by_id.items()
+            producer_id: LastRecord(state.batches[-1].last_offset if state.batches else None, state.epoch)
+            for producer_id, state in producers.by_id.items()
         },
         now_ms=now_ms, segment_bytes=4_000, segment_index_bytes=PLENTY, index_interval_bytes=4096,
         max_message_bytes=PLENTY, delete_retention_ms=retention_ms, map_bytes=map_bytes,
     )  # fmt: skip
-    made = {told.base_offset: told for told in clean(disk, task) if isinstance(told, Group)}
-    replaced = {base for group in made.values() for base in group.replaces}
-    found: list[bytes] = []
+    groups_by_base = {result.base_offset: result for result in clean(disk, task) if isinstance(result, Group)}
+    replaced = {base for group in groups_by_base.values() for base in group.replaces}
+    batches_left: list[bytes] = []
     for source in sources:
         path = source.path
-        if source.base_offset in made:
+        if source.base_offset in groups_by_base:
             path += ".cleaned"
         elif source.base_offset in replaced:
             continue
-        found += [bytes(batch) for _, batch in read_batches(disk.read(path))]
-    return found
+        batches_left += [bytes(batch) for _, batch in read_batches(disk.read(path))]
+    return batches_left
 
 
 def _producers(batches: Sequence[bytes]) -> tuple[Producers, list[AbortedTransaction]]:
-    """What a log knows of its producers, having read all of it."""
+    """Return the producers' state and the aborted transactions of a whole log."""
     producers, aborted = Producers(), []
     for batch in batches:
         header = read_header(batch)
@@ -126,6 +135,6 @@ def _producers(batches: Sequence[bytes]) -> tuple[Producers, list[AbortedTransac
             producers.note(header)
             continue
         marker = next(map(read_end_marker, records(batch, header)), None)
-        gone = producers.note_marker(header, marker) if marker is not None else None
-        aborted += [gone] if gone is not None else []
+        transaction = producers.note_marker(header, marker) if marker is not None else None
+        aborted += [transaction] if transaction is not None else []
     return producers, aborted

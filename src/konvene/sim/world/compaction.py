@@ -1,12 +1,11 @@
-"""What compaction may leave of a log, and that nothing of it can be seen from outside.
+"""Model of log compaction, and the check that compaction changes nothing observable.
 
-A cleaner keeps the last record of each key, where it stood; from the beginning of a log it may drop
-tombstones as well. It may have got as far as anywhere, and it may work in the middle while somebody loads.
-Batches stay, empty if need be, so that a batch has the same number before and after.
+A cleaner keeps the last record of each key at its position; from the beginning of a log it may drop
+tombstones as well. It may have cleaned up to any batch, and it may clean the middle of a log while a
+coordinator loads it. Batches stay, empty if need be, so that a batch keeps its number.
 
-What is of a transaction that is open is not touched, nor what stands behind the beginning of one. Of one that
-was aborted nothing is kept. A marker goes when nothing of its transaction is left, and never before.
-"""
+Records of an open transaction, and everything behind its first record, are not cleaned. Records of an aborted
+transaction are dropped. A marker is dropped when no record of its transaction remains, never before."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
 from konvene.shard.contract import Arm, Context, Producer
 from konvene.sim.runtime import Batch, replayed
-from konvene.sim.world.cleaner import cleaned_by_chance
+from konvene.sim.world.cleaner import cleaned_at_random
 from konvene.sim.world.event import all_offsets
 
 if TYPE_CHECKING:
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int = 0) -> list[Batch]:
-    """The log after its batches from `begin` up to `end` were compacted; `tombstones`: they are kept.
+    """Return the log with its batches from `begin` up to `end` compacted; `tombstones`: they are kept.
 
-    Tombstones may be dropped from the beginning on alone: they hide what stands in front of them."""
+    Tombstones may be dropped only when cleaning from the beginning: they hide the records before them."""
     assert tombstones or not begin, "a tombstone is needed while what it hides is there"
     aborted, stable = _aborted(batches)
     end = min(end, stable)
@@ -40,7 +39,7 @@ def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int =
         for i, (key, _) in enumerate(batches[at].pairs)
         if at not in aborted
     }
-    left = list(batches)
+    remaining = list(batches)
     for at in range(begin, end):
         batch = batches[at]
         pairs = batch.pairs
@@ -50,33 +49,33 @@ def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int =
             if at not in aborted and last[key] == (at, i) and (tombstones or value is not None)
         ]
         if len(kept) < len(pairs):
-            left[at] = batch._replace(
+            remaining[at] = batch._replace(
                 pairs=tuple(pairs[i] for i in kept), records=tuple(batch.records[i] for i in kept)
             )
-    return left if tombstones else _without_markers(left, end)
+    return remaining if tombstones else _without_markers(remaining, end)
 
 
 def _aborted(batches: Sequence[Batch]) -> tuple[frozenset[int], int]:
-    """Which batches are of transactions that were aborted; where the first one stands of an open one."""
+    """Return the numbers of aborted batches, and the first batch of an open transaction."""
     open_: dict[int, list[int]] = {}
     aborted: list[int] = []
     for at, batch in enumerate(batches):
         if batch.producer is not None:
             open_.setdefault(batch.producer.producer_id, []).append(at)
         elif batch.ending is not None:
-            held = open_.pop(batch.ending.producer_id, [])
-            aborted += held if not batch.ending.committed else []
-    return frozenset(aborted), min((held[0] for held in open_.values()), default=len(batches))
+            entries = open_.pop(batch.ending.producer_id, [])
+            aborted += entries if not batch.ending.committed else []
+    return frozenset(aborted), min((entries[0] for entries in open_.values()), default=len(batches))
 
 
 def _without_markers(batches: list[Batch], end: int) -> list[Batch]:
-    """Without those of which nothing is left to say."""
-    left: dict[int, bool] = {}
+    """Drop the markers of transactions of which no record remains."""
+    remaining: dict[int, bool] = {}
     for at, batch in enumerate(batches[:end]):
         if batch.producer is not None:
-            who = batch.producer.producer_id
-            left[who] = left.get(who, False) or bool(batch.records)
-        elif batch.ending is not None and not left.pop(batch.ending.producer_id, False):
+            producer_id = batch.producer.producer_id
+            remaining[producer_id] = remaining.get(producer_id, False) or bool(batch.records)
+        elif batch.ending is not None and not remaining.pop(batch.ending.producer_id, False):
             batches[at] = batch._replace(records=())
     return batches
 
@@ -84,8 +83,9 @@ def _without_markers(batches: list[Batch], end: int) -> list[Batch]:
 def compactions(
     batches: Sequence[Batch], random: Random | None = None, most: int = 8
 ) -> Iterator[list[Batch]]:
-    """Each prefix compacted, with its tombstones and without, and each window in the middle that begins at
-    its half; with `random`, so many of each at most."""
+    """Yield each prefix compacted, with and without tombstones, and the second half compacted in place.
+
+    With `random`: at most `most` of each, drawn."""
     count = len(batches)
     ends: Sequence[int] = range(1, count + 1)
     begins: Sequence[int] = (count // 2,)
@@ -101,21 +101,25 @@ def compactions(
 
 
 def assert_compaction_changes_nothing(shell: Shell, random: Random | None = None, most: int = 8) -> None:
-    """G2: a shard made from what compaction leaves shows what one made from the whole log shows, and loads.
+    """Assert G2: a shard loaded from any compacted log shows the same state as one loaded from the whole log.
 
-    G1: read as a broker reads it, many commits at a stroke, it is the same. G8: so it is where every batch
-    stands there twice. All prefixes are tried; with `random`, so many of them at most."""
+    Also asserts G1 (reading in bulk, as a broker does, gives the same state) and G8 (replaying every batch
+    twice changes nothing). All prefixes are tried; with `random`, at most `most` of them."""
     batches = shell.log.batches
-    whole = replayed(batches)
-    order = in_order(whole)
-    assert in_order(read_in_bulk(batches)) == order, "read in bulk the log says something else"
-    twice = [again for batch in batches for again in (batch, batch)]
-    assert in_order(replayed(twice)) == order, "a record that stands there twice is not what it is once"
-    assert_loads(shell, whole)
-    expected = seen(whole)
-    for left in compactions(batches, random, most):
-        shard = replayed(left)
-        assert seen(shard) == expected, f"compaction shows: {seen(shard)}, from the whole log {expected}"
+    loaded_shard = replayed(batches)
+    expected_order = ordered_state(loaded_shard)
+    assert ordered_state(read_in_bulk(batches)) == expected_order, "reading in bulk gives another state"
+    repeated = [again for batch in batches for again in (batch, batch)]
+    assert ordered_state(replayed(repeated)) == expected_order, (
+        "replaying every batch twice gives another state"
+    )
+    assert_loads(shell, loaded_shard)
+    expected = observable_state(loaded_shard)
+    for remaining in compactions(batches, random, most):
+        shard = replayed(remaining)
+        assert observable_state(shard) == expected, (
+            f"the compacted log shows {observable_state(shard)}, the whole log {expected}"
+        )
     if random is not None and batches:
         for _ in range(most // 2):
             _assert_half_way_is_the_same(batches, random.randrange(len(batches)) + 1, random)
@@ -123,19 +127,21 @@ def assert_compaction_changes_nothing(shell: Shell, random: Random | None = None
 
 
 def _assert_cleaned_is_the_same(batches: Sequence[Batch], expected: tuple[Any, ...], random: Random) -> None:
-    """G2 of what is no model: the cleaner's own work, and somebody who loads while it works."""
+    """Assert G2 for the real cleaner, also while a coordinator loads the log that is being cleaned."""
     before = as_bytes(batches)
     if not before:
         return
-    for tombstones_go in (False, True):
-        after = cleaned_by_chance(before, random, tombstones_go=tombstones_go)
-        shown = seen(read_bytes(after))
-        assert shown == expected, f"a cleaned log shows: {shown}, the whole one {expected}"
-        if not tombstones_go:  # Who is slower than they are kept may miss them.
+    for drop_tombstones in (False, True):
+        after = cleaned_at_random(before, random, drop_tombstones=drop_tombstones)
+        shown = observable_state(read_bytes(after))
+        assert shown == expected, f"the cleaned log shows {shown}, the whole log {expected}"
+        if not drop_tombstones:  # A loader slower than their retention may miss tombstones.
             half = read_header(before[random.randrange(len(before))]).base_offset
-            rest = [batch for batch in after if read_header(batch).base_offset >= half]
-            shown = seen(read_bytes([*_before(before, half), *rest]))
-            assert shown == expected, f"cleaned while it is read it shows: {shown}, the whole one {expected}"
+            remaining_batches = [batch for batch in after if read_header(batch).base_offset >= half]
+            shown = observable_state(read_bytes([*_before(before, half), *remaining_batches]))
+            assert shown == expected, (
+                f"read while it is cleaned the log shows {shown}, the whole log {expected}"
+            )
 
 
 def _before(batches: Sequence[bytes], offset: int) -> list[bytes]:
@@ -143,18 +149,19 @@ def _before(batches: Sequence[bytes], offset: int) -> list[bytes]:
 
 
 def _assert_half_way_is_the_same(batches: Sequence[Batch], end: int, random: Random) -> None:
-    """G2: of the log as it was at some time, while members were in its groups, somebody read the beginning as
-    it was written, and the rest when the cleaner had been there: an owner may stand in front of who had it
-    before (KAFKA-19862)."""
+    """Assert G2 for a loader that reads the first part before and the rest after a cleaning.
+
+    The log is cut at an arbitrary batch, with members in its groups. The new owner of a partition may then be
+    replayed before the old one (KAFKA-19862)."""
     expected, shown = (
-        seen(replayed(batches[:end])),
-        seen(replayed(compacted(batches[:end], end, True, random.randrange(end)))),
+        observable_state(replayed(batches[:end])),
+        observable_state(replayed(compacted(batches[:end], end, True, random.randrange(end)))),
     )
-    assert shown == expected, f"up to batch {end} compaction shows: {shown}, from the whole log {expected}"
+    assert shown == expected, f"up to batch {end} the compacted log shows {shown}, the whole log {expected}"
 
 
 def assert_every_prefix_loads(shell: Shell) -> None:
-    """G1: from each prefix of the log a shard can be loaded, and each member has its session."""
+    """Assert G1: a shard can be loaded from each prefix of the log, and each member has its session."""
     shard = GroupShard()
     assert_loads(shell, shard)
     for batch in shell.log.batches:
@@ -164,7 +171,7 @@ def assert_every_prefix_loads(shell: Shell) -> None:
 
 
 def assert_loads(shell: Shell, shard: GroupShard) -> None:
-    """What follows from the log: a session for each member, and nothing to be written."""
+    """Assert that loading arms a session timer for each member and writes nothing."""
     configs = shell.group_configs
     loaded = shard.load(Context(shell.now_ms, shell.config, topics=shell.topics, group_configs=configs))
     armed: list[Any] = [t.key for t in loaded.timers if isinstance(t, Arm)]
@@ -175,12 +182,12 @@ def assert_loads(shell: Shell, shard: GroupShard) -> None:
 
 
 def read_in_bulk(batches: Sequence[Batch]) -> GroupShard:
-    """The log as bytes in batches, read as the broker's coordinator reads it."""
+    """Encode the log, and read it in bulk as the broker's coordinator does."""
     return read_bytes(as_bytes(batches))
 
 
 def read_bytes(batches: Sequence[bytes]) -> GroupShard:
-    """The shard that a coordinator makes of these batches."""
+    """Return the shard that a coordinator loads from these batches."""
     shard = GroupShard()
     for batch in batches:
         for _, _, record in GROUP_SPEECH.read(memoryview(batch), read_header(batch)):
@@ -189,37 +196,37 @@ def read_bytes(batches: Sequence[bytes]) -> GroupShard:
 
 
 def as_bytes(batches: Sequence[Batch]) -> list[bytes]:
-    """The log as a broker writes it; what a model of compaction left nothing of is not there."""
+    """Encode the log as a broker writes it; batches that compaction emptied are left out."""
     data: list[bytes] = []
     offset = 0
     for batch in batches:
         if batch.pairs:
-            who = batch.producer or Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+            producer_id = batch.producer or Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
             built = build_simple(
-                list(batch.pairs), 1000, base_offset=offset, producer_id=who.producer_id,
-                producer_epoch=who.epoch, transactional=batch.producer is not None,
+                list(batch.pairs), 1000, base_offset=offset, producer_id=producer_id.producer_id,
+                producer_epoch=producer_id.epoch, transactional=batch.producer is not None,
             )  # fmt: skip
             data.append(bytes(built))
             offset += len(batch.pairs)
         elif batch.ending is not None and batch.records:
-            told = batch.ending
+            marker = batch.ending
             built = end_marker(
-                told.committed, producer_id=told.producer_id, producer_epoch=told.producer_epoch,
-                coordinator_epoch=told.coordinator_epoch, timestamp_ms=1000, base_offset=offset,
+                marker.committed, producer_id=marker.producer_id, producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch, timestamp_ms=1000, base_offset=offset,
             )  # fmt: skip
             data.append(bytes(built))
             offset += 1
     return data
 
 
-def in_order(shard: GroupShard) -> tuple[Any, ...]:
-    """All that a shard holds, in the order in which it holds it."""
+def ordered_state(shard: GroupShard) -> tuple[Any, ...]:
+    """Return everything that a shard holds, in the order in which it holds it."""
     groups = [(group, list(group.members), list(group.instances)) for group in shard.groups.values()]
     return groups, list(all_offsets(shard).items()), shard.pending.by_group
 
 
-def seen(shard: GroupShard) -> tuple[Any, ...]:
-    """What anybody can ask for, but for names under which nothing is kept any more: they go unwritten."""
+def observable_state(shard: GroupShard) -> tuple[Any, ...]:
+    """Return what clients can observe: all state except empty simple groups, which are not written."""
     groups = {
         name: group
         for name, group in shard.groups.items()
@@ -228,15 +235,17 @@ def seen(shard: GroupShard) -> tuple[Any, ...]:
         or name in shard.offsets
         or group.generation
     }
-    return groups, shard.offsets, _that_counts(shard)
+    return groups, shard.offsets, _effective_pending(shard)
 
 
-def _that_counts(shard: GroupShard) -> dict[Any, Any]:
-    """What is pending, but for what was overtaken: a cleaner may have been there."""
+def _effective_pending(shard: GroupShard) -> dict[Any, Any]:
+    """Return pending offsets without those that a later commit superseded: a cleaner may drop these."""
     return {
-        (group, topic, partition): {who: told for who, told in held.items() if told is not None}
+        (group, topic, partition): {
+            producer_id: marker for producer_id, marker in entries.items() if marker is not None
+        }
         for group, by_topic in shard.pending.by_group.items()
         for topic, by_partition in by_topic.items()
-        for partition, held in by_partition.items()
-        if any(told is not None for told in held.values())
+        for partition, entries in by_partition.items()
+        if any(marker is not None for marker in entries.values())
     }

@@ -1,11 +1,9 @@
-"""What a promise looks at: an event, with what it touched, before and after.
+"""Event: what invariants check, with the state that it touched, before and after.
 
-Classic groups are values that are replaced and never changed, so what was there before an event can be kept
-by holding on to it. Groups whose coordinator assigns are changed in place: of what was there before there is
-a copy, and what is there after an event is to be looked at while it is told. An event has the groups and
-offsets that it touched; that it touched no others is looked after by events of the kind "audit", which have
-everything and come every so many steps.
-"""
+Classic groups are immutable values, so the state before an event is a reference to the old value. Modern
+groups are changed in place: `before` has a copy, and `after` is the live group, to be read while the event is
+observed. An event has only the groups and offsets that it touched; that it touched no others is checked by
+events of the kind "audit", which have everything and come every so many steps."""
 
 from __future__ import annotations
 
@@ -27,30 +25,30 @@ if TYPE_CHECKING:
     from konvene.sim.runtime import Batch, Shell
 
 MODERN_GROUP_TYPES = (ConsumerGroup, StreamsGroup, ShareGroup)
-"""The kinds of groups whose coordinator assigns."""
+"""Types of groups whose coordinator assigns."""
 
 OffsetKey = tuple[str, str, int]
 """Group, topic, partition."""
 
 
 class View(NamedTuple):
-    """Groups and offsets of a shard, as values that nobody changes."""
+    """Groups and offsets of a shard, read-only."""
 
     groups: Mapping[str, Any]
     offsets: Mapping[OffsetKey, Committed]
 
     def group(self, group_id: str) -> ClassicGroup:
-        """The classic group of that name, or an empty one."""
+        """Return the classic group of that name, or an empty one."""
         found = self.groups.get(group_id)
         return found if isinstance(found, ClassicGroup) else ClassicGroup(group_id)
 
     def consumer(self, group_id: str) -> ConsumerGroup:
-        """The consumer group of that name, or an empty one."""
+        """Return the consumer group of that name, or an empty one."""
         found = self.groups.get(group_id)
         return found if isinstance(found, ConsumerGroup) else ConsumerGroup(group_id)
 
 
-NOTHING = View({}, {})
+EMPTY_VIEW = View({}, {})
 
 
 @dataclass(slots=True)
@@ -58,14 +56,14 @@ class Event:
     """One thing that happened to a shard.
 
     `kind` is one of
-        "request"          a request was decided, or refused
-        "timer"          a timer ran out
-        "news"           work that was done elsewhere came to its end; `key` says which
-        "too large"      a request was decided, and its records did not fit
-        "refused"        a request was decided, and the log does not take what its producer writes
-        "append failed"  what was decided could not be appended; the shard is to be loaded again
-        "loaded"         the shard was read from its log; `before` is what there was when the last one ended
-        "audit"           nothing happened; everything is there to be looked at
+        "request"        a request was decided or rejected
+        "timer"          a timer expired
+        "news"           background work completed; `key` has its type
+        "too large"      a request was decided, and its records exceed the maximum batch size
+        "refused"        a request was decided, and the log rejects the writes of its producer
+        "append failed"  the decided records could not be appended; the shard will be loaded again
+        "loaded"         the shard was read from its log; `before` is the state when the last one ended
+        "audit"          nothing happened; the views have everything
     """
 
     kind: str
@@ -75,42 +73,42 @@ class Event:
     changed: bool = False
     """Whether there was anything to replay."""
     api: str = ""
-    """Of the request: Kafka's name, such as "JoinGroup"."""
+    """Kafka's name of the request, such as "JoinGroup"."""
     request: Any = None
     version: int = 0
     client_id: str = ""
     context: Any = None
-    """What the one who decided was told beside the request."""
+    """The `Context` in which the request was decided."""
     waiter: int = 0
-    """The number of who asked."""
+    """Number of the pending call that waits for the response."""
     key: Any = None
-    """Of the timer, or of the news."""
+    """Key of the timer, or the type of the background work."""
     news: Any = None
-    """What came of work that was done elsewhere."""
+    """Result of the background work."""
     outcome: Outcome | None = None
     batch: Batch | None = None
     answer: Struct | Errors | None = None
-    """What the one who asked is answered; None if it has to wait. It leaves when the log is durable."""
+    """Response to the request, sent when the log is durable; None if the request waits."""
     answered: tuple[tuple[int, Any], ...] = ()
-    """All answers that were decided: whose and what."""
+    """All responses that were decided, with the numbers of their calls."""
     lost: int = 0
-    """How many batches of the log were lost before it was loaded."""
+    """Batches of the log that were lost before it was loaded."""
 
     @property
     def error(self) -> Errors | None:
-        """With which error the request was answered; None if it waits."""
+        """Error of the response; None if the request waits."""
         if isinstance(self.answer, Errors) or self.answer is None:
             return self.answer
         return Errors(getattr(self.answer, "error_code", 0))
 
     @property
     def is_complete(self) -> bool:
-        """Whether the views have everything that the shard has."""
+        """Whether the views have the shard's whole state."""
         return self.kind in ("audit", "loaded")
 
     @property
     def group_before(self) -> ClassicGroup:
-        """The group that was asked, before."""
+        """The group that the request names, before the event."""
         return self.before.group(self.request.group_id)
 
     @property
@@ -119,7 +117,7 @@ class Event:
 
     @property
     def concerns_modern_group(self) -> bool:
-        """Whether what is asked or rings is about a group that is or was one whose coordinator assigns."""
+        """Whether the request or timer concerns a group that is or was one whose coordinator assigns."""
         if self.request is not None:
             name = getattr(self.request, "group_id", "")
         else:
@@ -129,24 +127,24 @@ class Event:
         )
 
     def is_classic_request(self, *apis: str) -> bool:
-        """Whether it is such a request, and of a classic group, before and after."""
+        """Return True for a request of one of these APIs that concerns a classic group."""
         return self.is_request(*apis) and not self.concerns_modern_group
 
     def is_request(self, *apis: str) -> bool:
-        """Whether it is a request of one of these APIs that was decided."""
+        """Return True for a request of one of these APIs."""
         return self.kind == "request" and self.api in apis
 
 
 class Promise:
-    """What holds after every event. A subclass says what in the first line of its docstring."""
+    """A condition that holds after every event. The first line of a subclass's docstring states it."""
 
     def after(self, event: Event) -> None:
-        """Raises AssertionError, by `assert`, where it does not hold."""
+        """Check the event. Raises AssertionError, by `assert`, if the invariant is violated."""
         raise NotImplementedError
 
 
 class Broken(Exception):
-    """A promise that was not kept."""
+    """An invariant was violated."""
 
     def __init__(self, promise: str, why: str) -> None:
         super().__init__(f"{promise}: {why}")
@@ -154,8 +152,8 @@ class Broken(Exception):
         self.why = why
 
 
-def everything(shard: GroupShard) -> View:
-    """A view of all that a shard holds."""
+def full_view(shard: GroupShard) -> View:
+    """Return a view of everything that a shard holds."""
     return View(dict(shard.groups), all_offsets(shard))
 
 

@@ -167,7 +167,7 @@ def _next_protocol(world: World) -> None:
     """An application is rolled to the other protocol, or back, as a whole or in part; as a rule by somebody
     who looks first whether its topics fit."""
     if world.random.random() < 0.7:
-        world.internal_topics.mend()
+        world.internal_topics.delete_misfits()
     group = world.random.choice(_groups(world))
     now = world.upgraded.get(group, world.options["streams.upgraded"])
     to = float(now < 0.5 or (now < 1 and world.random.random() < 0.5))
@@ -289,7 +289,7 @@ def _failover(world: World) -> None:
     left = len(world.log.batches) - world.log.durable
     keep = world.random.choice([0, left, world.random.randint(0, left)])
     lost = world.log.lose_tail(keep)
-    world.note(f"crash keep={keep}")
+    world.record_command(f"crash keep={keep}")
     _compact(world)
     _begin_again(world, old, lost)
 
@@ -327,7 +327,7 @@ def _begin_again(world: World, old: Shell, lost: int) -> None:
     """A coordinator reads the log."""
     world.shell = new = world.new_shell()
     new.succeeds(old, lost)
-    for process in (*world.members, *world.others):
+    for process in (*world.members, *world.other_clients):
         process.disconnect()
     new.load()
 
@@ -339,7 +339,7 @@ def _compact(world: World) -> None:
         end = world.random.choice([len(batches), world.random.randint(0, len(batches))])
         world.log_event("log", f"is compacted up to batch {end}", None)
         tombstones = world.random.random() < 0.5
-        world.note(f"compact tombstones={'yes' if tombstones else 'no'}")
+        world.record_command(f"compact tombstones={'yes' if tombstones else 'no'}")
         world.log.batches = compacted(batches, end, tombstones)
 
 
@@ -350,7 +350,7 @@ def _ask(world: World, request: Struct, version: int) -> None:
     """An administrator asks; what is answered is looked at by the promises only."""
     admin = Process(world, "admin")
     admin.start()
-    admin.ask(request, version, lambda answer: None)
+    admin.send(request, version, lambda answer: None)
 
 
 def _groups(world: World) -> tuple[str, ...]:
@@ -360,7 +360,7 @@ def _groups(world: World) -> tuple[str, ...]:
 def _topic_grows(world: World) -> None:
     topic = world.random.choice(list(world.topics.by_name.values()))
     if topic.partitions < 40:
-        world.set_topic(topic.name, topic.partitions + world.random.randint(1, 3), anew=False)
+        world.set_topic(topic.name, topic.partitions + world.random.randint(1, 3), recreate=False)
 
 
 def _topic_anew(world: World) -> None:
@@ -407,7 +407,7 @@ def _topic_comes(world: World) -> None:
 
 def _internal_gone(world: World) -> None:
     """An operator mends what does not fit, or breaks what does. All is made again, without its records."""
-    world.internal_topics.mend(some=True)
+    world.internal_topics.delete_misfits(allow_any=True)
 
 
 def _setting(world: World) -> None:

@@ -1,9 +1,8 @@
-"""Member ids that say whose they are: the n-th that is made for somebody ends in n, whoever else is there.
+"""Readable member ids: the n-th id issued for a client ends in n, independently of other clients.
 
-A coordinator makes an id of the client's name, or of the instance id where there is one, and of something
-random. Here that is a number, which rises only when an id was taken. In a consumer group all of it is random;
-here it says whose it is as well, as do the ids that clients of that protocol make by themselves.
-"""
+A coordinator builds a classic member id from the client id, or the instance id, and a random part. Here the
+random part is a number, which rises only when an id was used. A consumer group's member id is random as a
+whole; here it begins with the client id as well, as do the ids that clients of that protocol generate."""
 
 from __future__ import annotations
 
@@ -18,39 +17,41 @@ from konvene.messages.join_group import JoinGroupRequest
 
 
 class MemberIds:
-    """How many were made, by the name that they begin with."""
+    """Counts the issued ids by their prefix."""
 
     def __init__(self) -> None:
-        self._made: Counter[str] = Counter()
+        self._issued: Counter[str] = Counter()
 
     def __repr__(self) -> str:
-        return f"<member ids: {self._made.total()} made>"
+        return f"<member ids: {self._issued.total()} made>"
 
-    def fresh(self, client_id: str, request: Struct, groups: Any = None) -> str:
-        """What stands for something random in this request."""
+    def random_part(self, client_id: str, request: Struct, groups: Any = None) -> str:
+        """Return what replaces the random part of a member id in this request."""
         stem = _stem(client_id, request)
-        number = str(self._made[stem] + 1)
+        number = str(self._issued[stem] + 1)
         whole = isinstance(request, ConsumerGroupHeartbeatRequest)
         if groups is not None and isinstance(request, JoinGroupRequest):
             group = groups.get(request.group_id)
             whole = isinstance(group, ConsumerGroup | StreamsGroup) and not group.is_empty
         return f"{stem}-{number}" if whole else number
 
-    def own(self, client_id: str) -> str:
-        """One that a client makes by itself."""
-        self._made[client_id] += 1
-        return f"{client_id}-{self._made[client_id]}"
+    def generate_for_client(self, client_id: str) -> str:
+        """Return an id that a client generates for itself."""
+        self._issued[client_id] += 1
+        return f"{client_id}-{self._issued[client_id]}"
 
-    def asked(self, client_id: str, request: Struct, groups: Any) -> None:
-        """The request was decided: an id that was taken is not given again."""
+    def request_decided(self, client_id: str, request: Struct, groups: Any) -> None:
+        """Note that the request was decided: an id that is in use is not issued again."""
         if not isinstance(request, JoinGroupRequest | ConsumerGroupHeartbeatRequest):
             return
         group, stem = groups.get(request.group_id), _stem(client_id, request)
-        made = f"{stem}-{self._made[stem] + 1}"
-        if group is not None and (made in group.members or made in getattr(group, "pending_joins", ())):
-            self._made[stem] += 1
+        candidate = f"{stem}-{self._issued[stem] + 1}"
+        if group is not None and (
+            candidate in group.members or candidate in getattr(group, "pending_joins", ())
+        ):
+            self._issued[stem] += 1
 
 
 def _stem(client_id: str, request: Struct) -> str:
-    named = request.group_instance_id if isinstance(request, JoinGroupRequest) else None
-    return client_id if named is None else named
+    instance_id = request.group_instance_id if isinstance(request, JoinGroupRequest) else None
+    return client_id if instance_id is None else instance_id

@@ -1,9 +1,8 @@
-"""A client's process as far as all clients are alike: it asks, waits, stands still, dies.
+"""A client process, as far as all simulated clients are alike: it sends requests, waits, pauses, dies.
 
-Every question has a time-out. When it passes, or when the connection breaks, all questions under way are
-answered with None: they may have been carried out, nobody knows. An answer that comes for a connection that
-is no more is not heard. A paused process hears and does in order, when it goes on, all that fell due.
-"""
+Every request has a timeout. When it passes, or when the connection breaks, all pending requests complete with
+None: the coordinator may or may not have handled them. A response that arrives for a closed connection is
+dropped. A paused process handles, when it resumes, everything that became due, in order."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 Answer = Struct | Errors | None
-"""A response; an error where the request was refused as a whole; None if nothing was heard."""
+"""A response; an error if the request was rejected as a whole; None if no response arrived."""
 
 REQUEST_TIMEOUT_MS = 5_000
 """`request.timeout.ms` of simulated clients; shorter than Kafka's, so that more happens in as many steps."""
 
 
 class Process:
-    """See the top of this file."""
+    """A simulated client process with one connection to the coordinator."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -33,7 +32,7 @@ class Process:
         self.alive = False
         self.paused = False
         self.life = 0
-        """How often it was started."""
+        """Number of starts and deaths so far; callbacks of an earlier life are dropped."""
         self.connection = 0
         self._calls: dict[int, tuple[Callable[[Answer], None], Entry]] = {}
         self._last_call = 0
@@ -46,30 +45,30 @@ class Process:
     # --- life ---
 
     def start(self) -> None:
-        """Begin. A subclass goes on from here."""
+        """Start the process. Subclasses begin their work here."""
         self.life += 1
         self.alive, self.paused = True, False
 
     def die(self) -> None:
-        """Stop where it is, and forget everything."""
+        """Stop at once and lose all state."""
         self.alive = self.paused = False
         self.life += 1
         self._backlog.clear()
-        self._hang_up()
+        self._close_connection()
         self._calls.clear()
 
     def pause(self) -> None:
         self.paused = True
 
     def resume(self) -> None:
-        """After a pause."""
+        """Continue after a pause and run the callbacks that became due meanwhile."""
         self.paused = False
         backlog, self._backlog = self._backlog, []
         for life, call, args in backlog:
             self._do(life, call, args)
 
-    def later(self, delay_ms: int, call: Callable[..., None], *args: Any) -> Entry:
-        """Do something in a while, if this life lasts so long."""
+    def schedule(self, delay_ms: int, call: Callable[..., None], *args: Any) -> Entry:
+        """Schedule a callback that runs if the process has not died or restarted by then."""
         return self.world.agenda.after(delay_ms, self._do, self.life, call, args)
 
     def _do(self, life: int, call: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -80,52 +79,52 @@ class Process:
         else:
             call(*args)
 
-    # --- asking ---
+    # --- requests ---
 
-    def ask(
+    def send(
         self,
         request: Struct,
         version: int,
         answered: Callable[[Answer], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Send a request to the coordinator."""
+        """Send a request; `answered` is called once with the response, an error, or None."""
         self._last_call += 1
         number = self._last_call
-        timer = self.later(timeout_ms, self._timed_out, number)
+        timer = self.schedule(timeout_ms, self._timed_out, number)
         self._calls[number] = (answered, timer)
         self.world.send(self, number, request, version)
 
     def receive(self, life: int, connection: int, number: int, answer: Answer) -> None:
-        """An answer came."""
+        """Handle a response from the network."""
         if connection == self.connection:
             self._do(life, self._answered, (number, answer))
 
     def _answered(self, number: int, answer: Answer) -> None:
-        waiting = self._calls.pop(number, None)
-        if waiting is not None:
-            waiting[1].cancel()
-            waiting[0](answer)
+        pending = self._calls.pop(number, None)
+        if pending is not None:
+            pending[1].cancel()
+            pending[0](answer)
 
     def _timed_out(self, number: int) -> None:
         if number in self._calls:
-            self.world.log_event(self.name, "hears nothing and hangs up", None)
+            self.world.log_event(self.name, "disconnects after a request timeout", None)
             self.disconnect()
 
-    def broken(self, life: int, connection: int) -> None:
-        """The connection broke."""
+    def connection_broken(self, life: int, connection: int) -> None:
+        """Handle a broken connection."""
         if connection == self.connection:
             self._do(life, self.disconnect, ())
 
     def disconnect(self) -> None:
-        """Give up the connection: whatever was asked has no answer."""
-        self._hang_up()
+        """Close the connection; all pending requests complete with None."""
+        self._close_connection()
         calls, self._calls = self._calls, {}
         for answered, timer in calls.values():
             timer.cancel()
             answered(None)
 
-    def _hang_up(self) -> None:
+    def _close_connection(self) -> None:
         self.connection += 1
         for _, timer in self._calls.values():
             timer.cancel()

@@ -1,4 +1,4 @@
-"""What a simulated coordinator stands on beside its log: the part of an agenda that dies with its process."""
+"""Event loop of a simulated coordinator process: the part of an event queue that dies with its process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from konvene.runtime.coordinator import Coordinator
 from konvene.sim.event_queue import Agenda, Entry, Task
 
-__all__ = ["ProcessLoop", "Ringing"]
+__all__ = ["ProcessLoop", "TimerReportingCoordinator"]
 
 
 class ProcessLoop:
-    """The agenda as one coordinator sees it. When its process dies, nothing of it happens any more."""
+    """The event queue as one coordinator uses it. After `end`, none of its callbacks runs any more."""
 
     def __init__(self, agenda: Agenda, delay_ms: Callable[[], int], finish: Callable[[], None]) -> None:
         self.alive = True
@@ -20,27 +20,27 @@ class ProcessLoop:
         self._delay_ms = delay_ms
         self._finish = finish
         self.time = agenda.time
-        self._late: set[Task] = set()
-        """What begins after a while, if the process lives that long."""
+        self._delayed: set[Task] = set()
+        """Tasks that start after a delay, if the process lives that long."""
 
     def end(self) -> None:
         self.alive = False
-        for task in self._late:
+        for task in self._delayed:
             task.cancel()
-        self._late.clear()
+        self._delayed.clear()
 
     def create_task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
         task = Task(coroutine)
         delay_ms = self._delay_ms()
         if delay_ms:
-            self._late.add(task)
+            self._delayed.add(task)
             self._agenda.after(delay_ms, self._call, self._begin, task)
         else:
             task.go_on(None)
         return task
 
     def _begin(self, task: Task) -> None:
-        self._late.remove(task)
+        self._delayed.remove(task)
         task.go_on(None)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
@@ -52,11 +52,11 @@ class ProcessLoop:
             self._finish()
 
 
-class Ringing(Coordinator):
-    """A coordinator that tells when a timer has had its effect: several may ring at the same moment."""
+class TimerReportingCoordinator(Coordinator):
+    """A coordinator that calls `fired` after each timer: several timers may be due at the same time."""
 
-    rang: Callable[[], None]
+    fired: Callable[[], None]
 
     def _ring(self, key: Any) -> None:
         super()._ring(key)
-        self.rang()
+        self.fired()

@@ -1,4 +1,4 @@
-"""Settings of the broker that change while a world runs, and to what: the default first."""
+"""Settings of the broker that change while a world runs, with their values; the default first."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STREAMS_MIGRATION_SETTINGS: Table = (
 
 
 def settings_of(kinds: Sequence[str]) -> Table:
-    """Those of groups of these kinds."""
+    """Return the settings that apply to groups of these kinds."""
     if "streams-migration" in kinds:
         return (*SETTINGS, *STREAMS_SETTINGS, *STREAMS_MIGRATION_SETTINGS)
     if runs_applications(kinds):
@@ -54,7 +54,7 @@ def settings_of(kinds: Sequence[str]) -> Table:
     return (*SETTINGS, *CONSUMER_SETTINGS) if assigns(kinds) else SETTINGS
 
 
-def at_first() -> dict[str, str]:
-    """All that may change, as it is at first."""
+def initial_settings() -> dict[str, str]:
+    """Return the initial value of every setting that may change."""
     tables = (*SETTINGS, *CONSUMER_SETTINGS, *STREAMS_SETTINGS, *STREAMS_MIGRATION_SETTINGS, *SHARE_SETTINGS)
     return {name: values[0] for name, values in tables}

@@ -1,12 +1,12 @@
-"""What a world has for streams groups beside members: settings, and topics as somebody keeps them.
+"""Settings and topics of streams groups in a simulated world.
 
-Internal topics are made as `broker.groups.internal_topics` makes them: when a coordinator says that a group
-misses
-them, each once at a time, after a while; or it fails, or nobody may. A topic that exists is left alone. Where
-sources grow, internal topics do not, and the group cannot go on, in Kafka neither: an operator deletes them.
+Internal topics are created as `broker.groups.internal_topics` creates them: when a coordinator reports that a
+group misses them, each one once at a time, after a delay; or the creation fails, or is not authorized. A
+topic that exists is left alone. When source topics grow, internal topics do not, and the group cannot
+continue, as in Kafka: an operator has to delete them.
 
-Where changelogs end is told as `broker.groups.changelog_ends` tells it, by what applications have written.
-"""
+End offsets of changelogs are answered as `broker.groups.changelog_ends` answers them, from what the
+applications have written."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 DENIED = 0.3
-"""Of the topics that cannot be made: the part that nobody may make."""
+"""Fraction of failed creations that fail because they are not authorized."""
 
 
 def streams_settings(options: Options) -> dict[str, str]:
-    """What streams groups run with. The limits of the limits are out of the way."""
-    told = {
+    """Return the settings of streams groups; the limits of configured timeouts are lifted."""
+    settings_by_name = {
         "min.session.timeout.ms": 1,
         "min.heartbeat.interval.ms": 1,
         "min.task.offset.interval.ms": 1,
@@ -47,7 +47,7 @@ def streams_settings(options: Options) -> dict[str, str]:
         "task.offset.interval.ms": options["offsets.ms"],
         "max.size": options["max.size"],
     }
-    settings = {f"group.streams.{name}": str(value) for name, value in told.items()}
+    settings = {f"group.streams.{name}": str(value) for name, value in settings_by_name.items()}
     return settings | {
         "konvene.streams.mode": options["streams.mode"],
         "konvene.streams.migration.policy": options["streams.migration.policy"],
@@ -55,70 +55,70 @@ def streams_settings(options: Options) -> dict[str, str]:
 
 
 class InternalTopics:
-    """See the top of this file."""
+    """The broker and the operators that keep a streams group's topics."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._making: set[str] = set()
+        self._pending: set[str] = set()
         self.deployed: dict[str, int] = {}
-        """By group, the topology epoch to which its application was rolled last, as a whole or in part."""
+        """Topology epoch to which a group's application was rolled last, completely or in part."""
 
     def __repr__(self) -> str:
-        return f"<internal topics: {len(self._making)} being made>"
+        return f"<internal topics: {len(self._pending)} being made>"
 
     # --- the broker ---
 
-    def create(self, shell: Shell, wanted: TopicsToCreate) -> None:
-        """Make those that nobody is making. They are there, or not, in a while."""
-        there = self._world.topics.by_name
-        names = [t.name for t in wanted.topics if t.name not in self._making and t.name not in there]
+    def create(self, shell: Shell, request: TopicsToCreate) -> None:
+        """Create the requested topics that are not being created; they exist, or not, after a delay."""
+        existing = self._world.topics.by_name
+        names = [t.name for t in request.topics if t.name not in self._pending and t.name not in existing]
         if names:
-            self._making.update(names)
+            self._pending.update(names)
             world = self._world
             takes_ms = world.latency_ms("work.ms")
-            world.agenda.after(takes_ms, self._created, shell, shell.core, wanted, tuple(names))
+            world.agenda.after(takes_ms, self._created, shell, shell.core, request, tuple(names))
 
-    def _created(self, shell: Shell, core: object, wanted: TopicsToCreate, names: tuple[str, ...]) -> None:
-        self._making.difference_update(names)
+    def _created(self, shell: Shell, core: object, request: TopicsToCreate, names: tuple[str, ...]) -> None:
+        self._pending.difference_update(names)
         world, random = self._world, self._world.random
         fails = world.conditions["create.fails"]
         failed = tuple(name for name in names if fails and random.random() < fails)
-        for topic in wanted.topics:
+        for topic in request.topics:
             if topic.name in names and topic.name not in failed and topic.name not in world.topics.by_name:
                 world.log_event("broker", f"makes {topic.name}", None)
                 world.set_topic(topic.name, topic.partitions)
         if failed:
             denied = random.random() < DENIED
             errors = {} if denied else dict.fromkeys(failed, "it fails")
-            news = TopicsNotCreated(wanted.group_id, errors, failed if denied else ())
+            news = TopicsNotCreated(request.group_id, errors, failed if denied else ())
             if shell.core is core and shell in (world.shell, *world.deposed):
                 world.log_event("work", "is done", news)
                 shell.inform(news)
 
-    def ends(self, wanted: EndsToLookUp) -> EndsFound:
-        """Where changelogs end now: all that a task wrote is in the first one that it has."""
-        stores, there, ends = self._world.stores, self._world.topics.by_name, {}
-        for task, partitions in wanted.tasks:
+    def ends(self, request: EndsToLookUp) -> EndsFound:
+        """Return the current end offsets of changelogs; all writes of a task are in its first changelog."""
+        stores, existing, ends = self._world.stores, self._world.topics.by_name, {}
+        for task, partitions in request.tasks:
             for topic, partition in partitions:
-                if topic in there and partition < there[topic].partitions:
+                if topic in existing and partition < existing[topic].partitions:
                     is_first = (topic, partition) == partitions[0]
-                    ends[topic, partition] = stores.end((wanted.group_id, Task(*task))) if is_first else 0
-        return EndsFound(wanted, ends)
+                    ends[topic, partition] = stores.end((request.group_id, Task(*task))) if is_first else 0
+        return EndsFound(request, ends)
 
     # --- operators ---
 
-    def source_comes(self) -> None:
-        """Every application has its sources, sooner or later."""
+    def schedule_source(self) -> None:
+        """Create the second source topic of every application, now or later."""
         world = self._world
         late = world.options["late.topic"]
         if late and EXTRA in world.topics.by_name:
             world.delete_topic(EXTRA)
         if EXTRA not in world.topics.by_name:
             world.agenda.after(
-                fault_actions.log_uniform_ms(world, 100, 30_000) if late else 0, self._source_is_there
+                fault_actions.log_uniform_ms(world, 100, 30_000) if late else 0, self._create_source
             )
 
-    def _source_is_there(self) -> None:
+    def _create_source(self) -> None:
         if EXTRA not in self._world.topics.by_name:
             self._world.set_topic(EXTRA, 1 + self._world.options["partitions"] // 4)
 
@@ -126,15 +126,23 @@ class InternalTopics:
         """Roll an application to its next topology, if its group has the last one for certain: its processes
         are started anew one after another. Now and then that stops half-way."""
         world, random = self._world, self._world.random
-        found, at = world.shell.core.groups.get(group), self.deployed.get(group, 0)
-        if world.config["konvene.streams.mode"] != KIP or world.options["hostile"] or at >= LAST_EPOCH:
+        configured, deployed_epoch = world.shell.core.groups.get(group), self.deployed.get(group, 0)
+        if (
+            world.config["konvene.streams.mode"] != KIP
+            or world.options["hostile"]
+            or deployed_epoch >= LAST_EPOCH
+        ):
             return
-        if not isinstance(found, StreamsGroup) or found.topology_epoch != at or found.classic_members:
+        if (
+            not isinstance(configured, StreamsGroup)
+            or configured.topology_epoch != deployed_epoch
+            or configured.classic_members
+        ):
             return
         if world.log.durable < len(world.log.batches):
             return
-        self.deployed[group] = at + 1
-        world.log_event("operator", f"rolls {group} to topology {at + 1}", None)
+        self.deployed[group] = deployed_epoch + 1
+        world.log_event("operator", f"rolls {group} to topology {deployed_epoch + 1}", None)
         hosts = list(
             dict.fromkeys(getattr(m, "host", m.name) for m in world.live_members() if m.group == group)
         )
@@ -145,22 +153,22 @@ class InternalTopics:
             at_ms += random.randint(100, world.options["session.ms"])
             world.agenda.after(at_ms, fault_actions.restart_host, world, host)
 
-    def epoch_to_bring(self, group: str) -> int:
+    def epoch_to_start_with(self, group: str) -> int:
         """Of who starts: that which was rolled out last, but no further than one behind the group's."""
-        found, at = self._world.shell.core.groups.get(group), self.deployed.get(group, 0)
-        known = found.topology_epoch if isinstance(found, StreamsGroup) else -1
-        return at if known < 0 else min(at, known + 1)
+        configured, deployed_epoch = self._world.shell.core.groups.get(group), self.deployed.get(group, 0)
+        known = configured.topology_epoch if isinstance(configured, StreamsGroup) else -1
+        return deployed_epoch if known < 0 else min(deployed_epoch, known + 1)
 
-    def mend(self, *, some: bool = False) -> None:
+    def delete_misfits(self, *, allow_any: bool = False) -> None:
         """Delete the internal topics of applications that they do not fit; `some`: or one that is there."""
         world = self._world
         if world.faults_disabled:
-            self._source_is_there()
-        gone = [(group, name) for group, names in self._misfits() for name in names]
-        if some and not gone:
-            there = [(g, name) for g in self._groups() for name in self._internal(g)]
-            gone = [world.random.choice(there)] if there else []
-        for group, name in gone:
+            self._create_source()
+        doomed = [(group, name) for group, names in self._misfits() for name in names]
+        if allow_any and not doomed:
+            existing = [(g, name) for g in self._groups() for name in self._internal_topics_of(g)]
+            doomed = [world.random.choice(existing)] if existing else []
+        for group, name in doomed:
             world.log_event("operator", f"deletes {name}", None)
             fault_actions.forget(world, name)
             world.delete_topic(name)
@@ -169,19 +177,19 @@ class InternalTopics:
     def _groups(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(member.group for member in self._world.members))
 
-    def _internal(self, group: str) -> list[str]:
-        """The internal topics of an application that there are."""
+    def _internal_topics_of(self, group: str) -> list[str]:
+        """Return the existing internal topics of an application."""
         epochs = range(self.deployed.get(group, 0) + 1)
-        every = (topology_of(self._world.options["topology"], group, epoch) for epoch in epochs)
-        names = dict.fromkeys(name for each in every for name in each.internal_topics)
+        topologies = (topology_of(self._world.options["topology"], group, epoch) for epoch in epochs)
+        names = dict.fromkeys(name for topology in topologies for name in topology.internal_topics)
         return [name for name in names if name in self._world.topics.by_name]
 
     def _misfits(self) -> Iterator[tuple[str, list[str]]]:
-        """By group, where its internal topics are not as its sources are."""
+        """Yield groups whose internal topics no longer match their sources, with these topics."""
         for group in self._groups():
             for epoch in range(self.deployed.get(group, 0) + 1):
-                sent = topology_of(self._world.options["topology"], group, epoch).to_message()
-                found = configure(Topology.from_request(sent), dict(self._world.partition_counts()))
-                if found.failure and found.failure.status is Status.INCORRECTLY_PARTITIONED_TOPICS:
-                    yield group, self._internal(group)
+                message = topology_of(self._world.options["topology"], group, epoch).to_message()
+                configured = configure(Topology.from_request(message), dict(self._world.partition_counts()))
+                if configured.failure and configured.failure.status is Status.INCORRECTLY_PARTITIONED_TOPICS:
+                    yield group, self._internal_topics_of(group)
                     break

@@ -1,10 +1,9 @@
-"""The first level: clients, a network, a coordinator and its log, in one thread and in virtual time.
+"""Simulated world: clients, a network, one group coordinator and its log, in one thread and in virtual time.
 
-A step is the next thing on the agenda: a request arrives, an answer arrives, a timer rings, the disk is done,
-a fault strikes. Whatever happens to the coordinator is an event, and every promise looks at every event.
-`run` (in `sim.runs.run`) makes a world from a seed and steps it; what goes wrong is told in
-`sim.world.faults`.
-"""
+A step runs the next entry of the event queue: a request arrives, a response arrives, a timer fires, a sync
+completes, a fault is injected. Everything that happens to the coordinator is an `Event`, and every invariant
+checks every event. `sim.runs.run` makes a world from a seed and steps it; `sim.world.faults` describes the
+fault model."""
 
 from __future__ import annotations
 
@@ -51,33 +50,33 @@ from konvene.sim.world.event import Event, Promise
 from konvene.sim.world.faults import SECRET, Options
 from konvene.sim.world.member_ids import MemberIds
 from konvene.sim.world.process import Process
-from konvene.sim.world.settings import at_first
+from konvene.sim.world.settings import initial_settings
 from konvene.sim.world.streams_topics import InternalTopics, streams_settings
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
 
 ORDERS, EXTRA = "orders", "extra"
-LOOK_EVERY = 200
-"""Events between two looks at everything."""
-KEPT_EVENTS = 30
-"""How many of the last events are kept, to be told with a broken promise."""
+AUDIT_INTERVAL = 200
+"""Events between two audits of the coordinator's whole state."""
+RECENT_EVENTS = 30
+"""Number of recent events that are kept for the report of a violated invariant."""
 PRODUCE_EVERY_MS = 2_000
 
 TraceEntry = tuple[int, int, str, str, Any]
-"""Step, time, who, what, and what it is about."""
+"""Step, time in ms, actor, action, and the subject (a request, a response or None)."""
 
 
-def may(call: Call, operation: Operation, resource: Resource) -> bool:
-    """What an authorizer would say."""
+def authorize_unless_secret(call: Call, operation: Operation, resource: Resource) -> bool:
+    """Authorize everything except topics whose names begin with `SECRET`."""
     return not resource.name.startswith(SECRET)
 
 
 def consumer_settings(options: Options, both: bool) -> dict[str, str]:
-    """What groups run with whose coordinator assigns. The limits of the limits are out of the way.
+    """Return the settings of groups whose coordinator assigns; the limits of configured timeouts are lifted.
 
-    `both`: classic members are among them, whose groups may be smaller."""
-    told = {
+    `both`: classic members may join these groups, so `group.consumer.max.size` stays at its default."""
+    settings_by_name = {
         "min.session.timeout.ms": 1,
         "min.heartbeat.interval.ms": 1,
         "session.timeout.ms": options["session.ms"],
@@ -87,14 +86,16 @@ def consumer_settings(options: Options, both: bool) -> dict[str, str]:
         "migration.policy": options["policy"],
         "regex.refresh.interval.ms": options["regex.refresh.ms"],
     }
-    settings = {f"group.consumer.{name}": str(value) for name, value in told.items()}
+    settings = {f"group.consumer.{name}": str(value) for name, value in settings_by_name.items()}
     settings |= streams_settings(options)
     return settings | {"konvene.heartbeat.policy": options["heartbeat.policy"]}
 
 
-def _is_no_keep_alive(request: Struct) -> bool:
-    """A heartbeat that says what its member owns or reads: it rests on the order in which a connection brings
-    requests. By one that is no more it would take back what was said since."""
+def _depends_on_order(request: Struct) -> bool:
+    """Return True for a heartbeat that reports what its member owns or subscribes to.
+
+    Such a request relies on its connection's order: delivered late, over a closed connection, it would revert
+    what the member has reported since."""
     if isinstance(request, StreamsGroupHeartbeatRequest):
         return request.active_tasks is not None
     return isinstance(request, ConsumerGroupHeartbeatRequest) and (
@@ -105,17 +106,17 @@ def _is_no_keep_alive(request: Struct) -> bool:
 
 
 class MembershipListener:
-    """Is told what members own. This one does not listen."""
+    """Receives changes of ownership and explained rebalances; this one ignores them."""
 
-    def owned(self, member: Member, added: int, gone: int) -> None:
-        """A member owns so many more and so many less than before."""
+    def owned(self, member: Member, added: int, removed: int) -> None:
+        """Handle a change of a member's owned partitions: `added` more and `removed` fewer."""
 
     def explained(self, explained: ExplainedRebalance) -> None:
-        """A rebalance came to its end."""
+        """Handle a completed rebalance and its explanation."""
 
 
 class World:
-    """See the top of this file."""
+    """The simulated cluster: members, network, coordinator, log, topics and the virtual clock."""
 
     def __init__(
         self,
@@ -134,20 +135,20 @@ class World:
         self.kinds = tuple(kinds)
         self.agenda = Agenda(random)
         self.conditions = options
-        """What goes wrong now."""
+        """Options in effect now; without faults once `faults_disabled` is set."""
         self.faults_disabled = False
         self.steps = 0
         self.counts: Counter[str] = Counter()
-        self.recent: deque[TraceEntry] = deque(maxlen=KEPT_EVENTS)
+        self.recent: deque[TraceEntry] = deque(maxlen=RECENT_EVENTS)
         self.measure = measure or MembershipListener()
         self.recorder: Recorder | None = None
         self._trace = trace
         self._check = observer(promises)
         self._stopwatch = stopwatch
         self.checking_s = 0.0
-        self._events = self._looked = 0
+        self._events = self._audited_at = 0
         self._late = False
-        """Whether the request that is being decided came by a connection that is no more."""
+        """Whether the request being decided arrived over a connection that is closed by now."""
         self.settings = dict(
             [
                 ("group.initial.rebalance.delay.ms", str(options["initial.delay.ms"])),
@@ -163,7 +164,7 @@ class World:
             self.settings |= consumer_settings(options, "migration" in self.kinds) | dict(settings)
         if shares(self.kinds):
             self.settings |= share_settings(options) | dict(settings)
-        self._settings_at_first = at_first() | self.settings
+        self._initial_settings = initial_settings() | self.settings
         self.share: ShareNode | None = None
         self._configure()
         self.topics = Topics()
@@ -178,29 +179,29 @@ class World:
         self.stores = Stores()
         self.internal_topics = InternalTopics(self)
         self.upgraded: dict[str, float] = {}
-        """By group, the part of its members that speak the streams protocol when they start, since its
-        application was rolled."""
+        """Fraction of a group's members that speak the streams protocol when they start, by group, set when
+        an operator rolls the application."""
         self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
         self.log = Log()
         self.shell = self.new_shell()
         self.deposed: list[Shell] = []
         self.cuts: dict[str, frozenset[str]] = {}
-        """Who cannot reach the coordinator ("to") and who cannot be reached ("from")."""
+        """Clients cut off by a partition: "to" cannot reach the coordinator, "from" receive no response."""
         self.members: list[Member] = []
-        self.others: list[Process] = []
+        self.other_clients: list[Process] = []
         self._ids = MemberIds()
         self._arrivals: dict[str, int] = {}
         self.works_until_ms = 0
-        """When the last is done of what is being worked out."""
+        """Time at which the last background computation that is under way completes."""
 
     def record(self) -> Recorder:
-        """Write down from here on what the coordinator goes through."""
+        """Record from here on everything that the coordinator decides, as a scenario."""
         first = [f"kinds {' '.join(self.kinds)}", f"heavy {targets.HEAVY}"] if assigns(self.kinds) else []
         self.recorder = Recorder(self.settings, self.topics, self.agenda.now_ms, first)
         return self.recorder
 
-    def note(self, line: str) -> None:
-        """Something that a scenario says in one command."""
+    def record_command(self, line: str) -> None:
+        """Record one command of a scenario, such as a change of a setting or a crash."""
         if self.recorder is not None:
             self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
             self.recorder.say(line)
@@ -208,19 +209,19 @@ class World:
     def __repr__(self) -> str:
         return f"<world at step {self.steps}: {len(self.members)} members, {self.shell!r}>"
 
-    # --- what there is ---
+    # --- cluster state ---
 
-    def set_topic(self, name: str, partitions: int, *, anew: bool = True) -> None:
-        """Make a topic, or let it grow. Another one of the same name has another id."""
-        known = self.topics.by_name.get(name)
-        self.topic_changes += known is not None
-        if anew or known is None:
+    def set_topic(self, name: str, partitions: int, *, recreate: bool = True) -> None:
+        """Create a topic, or add partitions to it. With `recreate` it gets a new topic id."""
+        existing = self.topics.by_name.get(name)
+        self.topic_changes += existing is not None
+        if recreate or existing is None:
             self._topic_serial += 1
             topic_id = Uuid(f"{name}-{self._topic_serial}".ljust(16, "-")[-16:].encode())
         else:
-            topic_id = known.id
-        others = [t for t in self.topics.by_name.values() if t.name != name]
-        self.topics = Topics([*others, Topic(name, topic_id, partitions)], self._topic_serial)
+            topic_id = existing.id
+        other_clients = [t for t in self.topics.by_name.values() if t.name != name]
+        self.topics = Topics([*other_clients, Topic(name, topic_id, partitions)], self._topic_serial)
         if self.recorder is not None:
             self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
             self.recorder.topic(name, topic_id, partitions)
@@ -229,10 +230,10 @@ class World:
             self.share.topics_changed()
 
     def delete_topic(self, name: str) -> None:
-        """A topic is gone, and its records."""
+        """Delete a topic and its records."""
         self.topic_changes += 1
         self.topics = Topics([t for t in self.topics.by_name.values() if t.name != name], self._topic_serial)
-        self.note(f"topic {name} partitions=0")
+        self.record_command(f"topic {name} partitions=0")
         self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
         for tp in [tp for tp in self.ends if tp[0] == name]:
             del self.ends[tp]
@@ -240,34 +241,34 @@ class World:
             self.share.topics_changed()
 
     def partition_counts(self) -> dict[str, int]:
-        """How many partitions each topic has. The same value as long as nothing changed."""
+        """Return the number of partitions by topic; the same object as long as nothing changed."""
         return self._counts
 
     def leaves_permanently(self) -> bool:
-        """Whether a static member that leaves will not come back, as far as it knows."""
+        """Return True if a leaving static member will not come back, as far as it knows."""
         return self.faults_disabled or self.random.random() < 0.2
 
     def subscription(self) -> tuple[str, ...]:
-        """The topics that honest members read."""
+        """Return the topics that honest members read."""
         return (ORDERS, EXTRA)
 
     def set(self, name: str, value: str) -> None:
         """Change a setting of the broker."""
         self.settings[name] = value
-        self.note(f"config {name}={value}")
+        self.record_command(f"config {name}={value}")
         self._configure()
 
     def _configure(self) -> None:
         self.config, _ = BrokerConfig.load(overrides=list(self.settings.items()))
 
     def reset_settings(self) -> None:
-        """Back to what was set at first."""
-        for name, value in self._settings_at_first.items():
+        """Restore the initial settings."""
+        for name, value in self._initial_settings.items():
             if self.settings.get(name, value) != value:
                 self.set(name, value)
 
     def new_shell(self) -> Shell:
-        """Another coordinator on the log, not loaded yet."""
+        """Return another coordinator on the same log, not loaded yet."""
         new = Shell(
             self.agenda,
             lambda: self.config,
@@ -277,57 +278,62 @@ class World:
             load_ms=lambda: self._about(self.conditions["load.ms"]),
             observe=self._observe,
             tell=self.measure.explained,
-            perform=lambda effect: self._perform(new, effect),
+            perform=lambda effect: self._perform_effect(new, effect),
         )
         return new
 
-    def _perform(self, shell: Shell, effect: Effect) -> None:
-        """What the coordinator wants to be worked out: it is, and comes when it comes."""
+    def _perform_effect(self, shell: Shell, effect: Effect) -> None:
+        """Carry out an effect that the coordinator requested: background work, whose result arrives after a
+        delay."""
         if effect.verb == CREATE_TOPICS:
             self.internal_topics.create(shell, effect.subject)
             return
         if effect.verb == LOOK_UP_ENDS:
-            self._comes(shell, self.internal_topics.ends(effect.subject))
+            self._deliver_result(shell, self.internal_topics.ends(effect.subject))
             return
         if self.share is not None and self.share.perform(shell, effect):
             return
-        self._comes(shell, WORK[effect.verb](effect.subject, may))
+        self._deliver_result(shell, WORK[effect.verb](effect.subject, authorize_unless_secret))
 
-    def _comes(self, shell: Shell, came: Any) -> None:
-        """What was worked out reaches the coordinator in a while."""
-        takes_ms = self.latency_ms("work.ms")
-        self.works_until_ms = max(self.works_until_ms, self.agenda.now_ms + takes_ms)
-        self.agenda.after(takes_ms, self._worked, shell, shell.core, came)
+    def _deliver_result(self, shell: Shell, result: Any) -> None:
+        """Deliver the result of background work to the coordinator after a delay."""
+        delay_ms = self.latency_ms("work.ms")
+        self.works_until_ms = max(self.works_until_ms, self.agenda.now_ms + delay_ms)
+        self.agenda.after(delay_ms, self._result_arrived, shell, shell.core, result)
 
     def latency_ms(self, parameter: str) -> int:
-        """About as long as the knob says."""
+        """Draw a delay whose mean is the value of the parameter."""
         return self._about(self.conditions[parameter])
 
-    def _worked(self, shell: Shell, core: Any, came: Any) -> None:
-        """Nobody hears of it whose shard was loaded again since."""
+    def _result_arrived(self, shell: Shell, core: Any, result: Any) -> None:
+        """Pass the result to the shard, unless it was loaded again since."""
         if shell.core is core and shell in (self.shell, *self.deposed):
-            self.log_event("work", "is done", came)
+            self.log_event("work", "is done", result)
             if shell is self.shell:
                 chaos.append_faults(self, shell)
-            if not shell.inform(came) and not isinstance(came, EndsFound):
-                shell.inform(given_up(came))
+            if not shell.inform(result) and not isinstance(result, EndsFound):
+                shell.inform(given_up(result))
 
     def group(self, group_id: str) -> ClassicGroup:
-        """The classic group of that name, or an empty one."""
-        found = self.shell.core.groups.get(group_id)
-        return found if isinstance(found, ClassicGroup) else ClassicGroup(group_id)
+        """Return the classic group of that name, or an empty one."""
+        group_found = self.shell.core.groups.get(group_id)
+        return group_found if isinstance(group_found, ClassicGroup) else ClassicGroup(group_id)
 
     def _is_current(self, member: Member) -> bool:
-        """Whether the coordinator knows it, in the epoch in which it thinks it is.
+        """Return True if the coordinator knows the member at the epoch that the member believes to have.
 
-        A member of a consumer group may be behind: it has not heard yet of where it is."""
-        found = self.shell.core.groups.get(member.group)
-        if isinstance(found, StreamsGroup):
-            current = found.members[member.member_id].current if member.member_id in found.members else None
+        A member of a consumer group may be behind: it has not received its new epoch yet."""
+        group_found = self.shell.core.groups.get(member.group)
+        if isinstance(group_found, StreamsGroup):
+            current = (
+                group_found.members[member.member_id].current
+                if member.member_id in group_found.members
+                else None
+            )
             return current is not None and 0 < member.epoch in (current.epoch, current.previous_epoch)
-        if isinstance(found, ConsumerGroup):
-            known = found.members.get(member.member_id)
-            return known is not None and 0 < member.epoch <= known.current.epoch
+        if isinstance(group_found, ConsumerGroup):
+            existing = group_found.members.get(member.member_id)
+            return existing is not None and 0 < member.epoch <= existing.current.epoch
         group = self.group(member.group)
         return member.member_id in group.members and group.generation == member.epoch
 
@@ -335,7 +341,7 @@ class World:
         return [m for m in self.members if m.alive]
 
     def new_member(self) -> Member:
-        """One more, of the kinds in turn, in the groups in turn. It has not started."""
+        """Add a member, which is not started yet; kinds and groups are used in rotation."""
         number = len(self.members)
         member = self._member(number)
         self.members.append(member)
@@ -347,62 +353,65 @@ class World:
         return kinds()[kind].honest(self, f"c{number + 1}", group)
 
     def restart_member(self, member: Member) -> None:
-        """Somebody who was dead is back; where both protocols are spoken, maybe with the other one."""
+        """Start a dead member again; where both protocols are allowed, possibly with the other one."""
         number = self.members.index(member)
         if kinds()[self.kinds[number % len(self.kinds)]].changes:
             before, member = member, self._member(number)
-            member.life, member.connection = before.life, before.connection  # Its old ids are gone.
+            member.life, member.connection = (
+                before.life,
+                before.connection,
+            )  # The new one has other member ids.
             if isinstance(before, Application) and isinstance(member, Application):
-                member.process_id = before.process_id  # Where it was moved to.
+                member.process_id = before.process_id  # It may have moved to another host.
             self.members[number] = member
         member.start()
 
     # --- steps ---
 
     def begin(self) -> None:
-        """Let the coordinator load and everybody start."""
+        """Load the coordinator and start all clients."""
         for _ in range(self.options["members"]):
             self.new_member()
         for number in range(self.options["hostile"]):
             kind = kinds()[self.kinds[number % len(self.kinds)]]
-            self.others.append(
+            self.other_clients.append(
                 kind.hostile(self, f"h{number + 1}", f"g{number % self.options['groups'] + 1}")
             )
         for number in range(self.options["simple"]):
-            self.others.append(SimpleClient(self, f"s{number + 1}", "g1"))
+            self.other_clients.append(SimpleClient(self, f"s{number + 1}", "g1"))
         self.shell.load()
         if self.transactions is not None:
-            self.others += self.transactions.begin()
+            self.other_clients += self.transactions.begin()
         if self.share is not None:
             self.share.begin()
         if runs_applications(self.kinds):
-            self.internal_topics.source_comes()
-        for process in (*self.members, *self.others):
+            self.internal_topics.schedule_source()
+        for process in (*self.members, *self.other_clients):
             self.agenda.after(self.random.randint(0, 2_000), self._start, process)
         self.agenda.after(PRODUCE_EVERY_MS, self._produce)
 
     def _start(self, process: Process) -> None:
-        """Unless somebody else has its name by now."""
-        if process in self.members or process in self.others:
+        """Start a client unless it was replaced meanwhile."""
+        if process in self.members or process in self.other_clients:
             process.start()
 
     def step(self) -> None:
-        """The next thing happens."""
+        """Run the next event."""
         self.steps += 1
         self.agenda.step()
         for shell in (self.shell, *self.deposed):
             shell.finish()
-            self._disk(shell)
+            self._start_sync(shell)
         if self.transactions is not None:
             self.transactions.step()
         if self.share is not None:
             self.share.step()
-        if self._events - self._looked >= LOOK_EVERY:
-            self._looked = self._events
+        if self._events - self._audited_at >= AUDIT_INTERVAL:
+            self._audited_at = self._events
             self.shell.look()
 
     def chaos(self, steps: int) -> None:
-        """So many steps, with everything that was drawn."""
+        """Run this many steps with all drawn faults."""
         every = self.options["fault.every"]
         end = self.steps + steps
         while self.steps < end:
@@ -411,7 +420,7 @@ class World:
                 chaos.inject_fault(self)
 
     def run_until(self, done: Callable[[], bool], end_ms: int) -> bool:
-        """Step until it is so; False where it is not by that time."""
+        """Step until `done()`; return False if it is still false at `end_ms`."""
         while not done():
             due_ms = self.agenda.next_ms()
             if due_ms is None or due_ms > end_ms:
@@ -421,11 +430,11 @@ class World:
         return True
 
     def run_for(self, ms: int) -> None:
-        """Let so much time pass, with all that happens in it."""
+        """Let this much virtual time pass."""
         self.run_until(lambda: False, self.agenda.now_ms + ms)
 
     def _produce(self) -> None:
-        """Records come in, as long as it is not calm."""
+        """Append records to the topics, as long as faults are enabled."""
         if self.faults_disabled:
             return
         for topic in self.topics.by_name.values():
@@ -441,40 +450,40 @@ class World:
     def _about(self, mean_ms: float) -> int:
         return round(self.random.expovariate(1 / mean_ms)) if mean_ms else 0
 
-    def _travel_ms(self, way: str) -> int:
-        """How long a message takes. On one connection none overtakes another."""
+    def _travel_ms(self, channel: str) -> int:
+        """Draw the latency of a message. Messages on one connection keep their order."""
         conditions, random = self.conditions, self.random
-        takes_ms = self._about(conditions["latency.ms"])
+        delay_ms = self._about(conditions["latency.ms"])
         if conditions["clog"] and random.random() < conditions["clog"]:
-            takes_ms += self._about(5_000)
-        at_ms = max(self.agenda.now_ms + takes_ms, self._arrivals.get(way, -1) + 1)
-        self._arrivals[way] = at_ms
+            delay_ms += self._about(5_000)
+        at_ms = max(self.agenda.now_ms + delay_ms, self._arrivals.get(channel, -1) + 1)
+        self._arrivals[channel] = at_ms
         return at_ms - self.agenda.now_ms
 
     def send(self, client: Process, number: int, request: Struct, version: int) -> None:
-        """A client sends a request."""
+        """Send a request through the simulated network, which may lose, delay or repeat it."""
         conditions, random, agenda = self.conditions, self.random, self.agenda
         life, connection = client.life, client.connection
         if client.name in chaos.cut_off(self, "to"):
             self.log_event(client.name, "cannot reach the coordinator", request)
             return
-        takes_ms = self._travel_ms(f"{client.name} {connection}")
+        delay_ms = self._travel_ms(f"{client.name} {connection}")
         if conditions["request.again"] and random.random() < conditions["request.again"]:
-            later_ms = takes_ms + random.randint(1, 2 * self.options["session.ms"])
+            later_ms = delay_ms + random.randint(1, 2 * self.options["session.ms"])
             agenda.after(later_ms, self._arrive, client, -1, -1, number, request, version)
         if conditions["reset"] and random.random() < conditions["reset"]:
             self.log_event(client.name, "is cut off within a frame", request)
-            agenda.after(takes_ms, client.broken, life, connection)
+            agenda.after(delay_ms, client.connection_broken, life, connection)
         elif conditions["request.loss"] and random.random() < conditions["request.loss"]:
             self.log_event(client.name, "loses a request", request)
         else:
-            agenda.after(takes_ms, self._arrive, client, life, connection, number, request, version)
+            agenda.after(delay_ms, self._arrive, client, life, connection, number, request, version)
 
     def _arrive(
         self, client: Process, life: int, connection: int, number: int, request: Struct, version: int
     ) -> None:
         late = (life, connection) != (client.life, client.connection)
-        if late and (self.faults_disabled or _is_no_keep_alive(request)):
+        if late and (self.faults_disabled or _depends_on_order(request)):
             return
         if self.transactions is not None and self.transactions.takes(request):
             if not (late and self.transactions.rests_on_order(request, version)):
@@ -491,18 +500,20 @@ class World:
         if late and isinstance(request, JoinGroupRequest):
             self.oracle.mark_uncertain(client)
         shell = self._coordinator_for(request)
-        fresh = self._ids.fresh(client.name, request, shell.core.groups)
+        fresh = self._ids.random_part(client.name, request, shell.core.groups)
         call = Call(version, client.name, "/10.0.0.1", (fresh,))
         if shell is self.shell:
             chaos.append_faults(self, shell)
             self._late = connection != client.connection
         shell.ask(request, call, lambda answer: self._answer(client, life, connection, number, answer))
         self._late = False
-        self._ids.asked(client.name, request, shell.core.groups)
+        self._ids.request_decided(client.name, request, shell.core.groups)
 
     def _coordinator_for(self, request: Struct) -> Shell:
-        """Some still ask the coordinator that was deposed. It would answer about offsets what was true once,
-        which cannot happen on one node: these go to the one that leads."""
+        """Return the coordinator that receives a request; half of the clients still use a deposed one.
+
+        Requests about offsets of several groups go to the current one: a deposed coordinator would answer
+        with stale offsets, which the oracle would have to allow."""
         if self.deposed and not hasattr(request, "groups") and self.random.random() < 0.5:
             return self.random.choice(self.deposed)
         return self.shell
@@ -516,16 +527,16 @@ class World:
         if client.name in chaos.cut_off(self, "from"):
             self.log_event(client.name, "cannot be reached", answer)
             return
-        takes_ms = self._travel_ms(f"{client.name} {connection} back")
+        delay_ms = self._travel_ms(f"{client.name} {connection} back")
         if conditions["reset"] and random.random() < conditions["reset"]:
             self.log_event(client.name, "is cut off within an answer", answer)
-            agenda.after(takes_ms, client.broken, life, connection)
+            agenda.after(delay_ms, client.connection_broken, life, connection)
         elif conditions["response.loss"] and random.random() < conditions["response.loss"]:
             self.log_event(client.name, "loses an answer", answer)
         else:
-            agenda.after(takes_ms, self._heard, client, life, connection, number, answer)
+            agenda.after(delay_ms, self._deliver_response, client, life, connection, number, answer)
 
-    def _heard(
+    def _deliver_response(
         self, client: Process, life: int, connection: int, number: int, answer: Struct | Errors
     ) -> None:
         self.log_event(client.name, "<-", answer)
@@ -533,8 +544,8 @@ class World:
 
     # --- the disk ---
 
-    def _disk(self, shell: Shell) -> None:
-        """Somebody waits for the log to be durable: it takes its time, and may fail."""
+    def _start_sync(self, shell: Shell) -> None:
+        """Start a sync if responses wait for one; it takes a while and may fail."""
         if shell.waits_for_disk and not shell.disk_busy:
             shell.disk_busy = True
             self.agenda.after(self._about(self.conditions["sync.ms"]), self._synced, shell)
@@ -547,26 +558,26 @@ class World:
         if not shell.journal.online or (fails and self.random.random() < fails):
             self.log_event("disk", "fails to sync", None)
             if shell is self.shell:
-                self.note("restart")
+                self.record_command("restart")
             shell.sync_fails()
         else:
             but = len(shell.log.batches) - shell.journal.sync_end
             if self.recorder is not None:
-                self.note(f"durable but={but}" if but else "durable")
-                self.note("hold")
+                self.record_command(f"durable but={but}" if but else "durable")
+                self.record_command("hold")
             shell.made_durable(but)
 
-    # --- who looks on ---
+    # --- observers ---
 
-    def log_event(self, who: str, what: str, about: Any) -> None:
-        """Remember it, and write it down if somebody reads it."""
-        entry = (self.steps, self.agenda.now_ms, who, what, about)
+    def log_event(self, actor: str, what: str, detail: Any) -> None:
+        """Remember an entry for the report, and write it to the trace if there is one."""
+        entry = (self.steps, self.agenda.now_ms, actor, what, detail)
         self.recent.append(entry)
         if self._trace is not None:
             self._trace(line(entry))
 
-    def stopped(self, member: Member) -> None:
-        """A member gave up by itself."""
+    def member_stopped(self, member: Member) -> None:
+        """Handle a member that stopped because of an error."""
         self.counts["members that stopped"] += 1
         chaos.maybe_restart(self, member)
 
@@ -620,6 +631,6 @@ class World:
 
 
 def line(entry: TraceEntry) -> str:
-    """A thing that happened on one line."""
-    step, at_ms, who, what, about = entry
-    return f"{step} {at_ms} {who} {what}" + (f" {about!r}" if about is not None else "")
+    """Format a trace entry on one line."""
+    step, at_ms, actor, what, detail = entry
+    return f"{step} {at_ms} {actor} {what}" + (f" {detail!r}" if detail is not None else "")

@@ -12,7 +12,7 @@ from konvene.messages.join_group import JoinGroupResponse
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.runtime.coordinator import RING_AGAIN_MS
 from konvene.sim.invariants.classic.state import SETTLED, classic, is_member, who_is
-from konvene.sim.world.event import MODERN_GROUP_TYPES, NOTHING, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Promise
 
 KINDS = ("classic", "static", "migration", "streams-migration")
 
@@ -101,7 +101,7 @@ class MembersHoldWhatTheLeaderGave(Promise):
         self.given: dict[tuple[str, int], dict[str, bytes]] = {}
 
     def after(self, event: Event) -> None:
-        if event.kind == "loaded" and event.before is NOTHING:
+        if event.kind == "loaded" and event.before is EMPTY_VIEW:
             self._believe(event)
         if not (event.changed or event.is_complete):
             return
@@ -229,7 +229,7 @@ class EveryGenerationWasToldWhy(Promise):
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete):
             return
-        if event.kind == "loaded" and event.before is NOTHING:
+        if event.kind == "loaded" and event.before is EMPTY_VIEW:
             self.told.update((name, group.generation) for name, group in classic(event))
         self.told.update((name, group.generation) for name, group in downgraded(event))
         for rebalance in event.outcome.why if event.outcome is not None else ():

@@ -14,7 +14,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.records.classic import GroupMetadataKey
 from konvene.runtime.coordinator import RING_AGAIN_MS
-from konvene.sim.world.event import MODERN_GROUP_TYPES, NOTHING, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Promise
 
 KINDS = ("classic", "static", "migration", "streams-migration")
 
@@ -61,7 +61,7 @@ class SettledGroupsAreRestored(Promise):
             is_due = bool(group.members) and group.group_id in _due(event)
             rebalances = len(group.members) > most or is_due
             assert (group.state in SETTLED) != rebalances, f"loaded as {group!r}; the limit is {most}"
-        if event.before is NOTHING or event.lost:
+        if event.before is EMPTY_VIEW or event.lost:
             return
         for name, group in event.before.groups.items():
             again = event.after.groups.get(name)

@@ -7,7 +7,7 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.sim.invariants.classic.state import SETTLED, classic
-from konvene.sim.world.event import NOTHING, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, Event, Promise
 
 KINDS = ("static", "migration", "streams-migration")
 
@@ -147,7 +147,7 @@ class MappingsSurvive(Promise):
     """ST5: after a restart a stable group has its static members, under the ids that they were told last."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "loaded" or event.before is NOTHING or event.lost:
+        if event.kind != "loaded" or event.before is EMPTY_VIEW or event.lost:
             return
         for name, group in event.before.groups.items():
             if group.state is State.STABLE and group.instances:

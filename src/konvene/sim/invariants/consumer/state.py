@@ -15,7 +15,7 @@ from konvene.errors import Errors
 from konvene.groups.consumer.current_assignment import Epochs, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, SoftState
 from konvene.records.consumer import ConsumerGroupCurrentMemberAssignmentKey
-from konvene.sim.world.event import NOTHING, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, Event, Promise
 
 KINDS = ("consumer", "consumer-static", "migration")
 
@@ -183,7 +183,7 @@ class GroupsAreRestored(Promise):
     """G1, G3: a consumer group is loaded as it was when the last shard ended."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "loaded" or event.before is NOTHING or event.lost:
+        if event.kind != "loaded" or event.before is EMPTY_VIEW or event.lost:
             return
         for name, group in event.before.groups.items():
             again = event.after.groups.get(name)

@@ -19,7 +19,7 @@ from konvene.groups.streams.topology.expressions import expressions
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.streams import StreamsGroupCurrentMemberAssignmentKey
 from konvene.shard.image import Topics
-from konvene.sim.world.event import NOTHING, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, Event, Promise
 
 KINDS = ("streams", "streams-migration")
 
@@ -262,7 +262,7 @@ class StreamsGroupsAreRestored(Promise):
         for group in event.after.groups.values():
             if isinstance(group, StreamsGroup):
                 assert group.soft == SoftState(), f"{group!r} was loaded with {group.soft}"
-        if event.before is NOTHING or event.lost:
+        if event.before is EMPTY_VIEW or event.lost:
             return
         for name, group in event.before.groups.items():
             again = event.after.groups.get(name)

@@ -42,7 +42,7 @@ class HostileClassic(Process):
         self._tick()
 
     def _tick(self) -> None:
-        self.later(self.world.random.randint(1, EVERY_MS), self._tick)
+        self.schedule(self.world.random.randint(1, EVERY_MS), self._tick)
         self.world.random.choice(ACTS)(self)
 
     # --- what it makes up ---
@@ -81,7 +81,7 @@ class HostileClassic(Process):
                 JoinGroupRequestProtocol(name=name, metadata=random.choice(METADATA)) for name in names
             ),
         )
-        self.ask(request, random.choice([9, 9, 5, 4, 2]), self._joined, 70_000)
+        self.send(request, random.choice([9, 9, 5, 4, 2]), self._joined, 70_000)
 
     def _joined(self, answer: Answer) -> None:
         if not isinstance(answer, JoinGroupResponse) or not answer.member_id:
@@ -103,7 +103,7 @@ class HostileClassic(Process):
             protocol_type="consumer",
             protocols=tuple(JoinGroupRequestProtocol(name=n, metadata=METADATA[2]) for n in names),
         )
-        self.ask(request, 9, self._joined, 70_000)
+        self.send(request, 9, self._joined, 70_000)
 
     def _common_protocols(self) -> list[str]:
         known = [name for m in self._known().members.values() for name, _ in m.protocols]
@@ -124,7 +124,7 @@ class HostileClassic(Process):
                 SyncGroupRequestAssignment(member_id=m, assignment=random.choice(METADATA)) for m in given
             ),
         )
-        self.ask(request, 5, lambda answer: None, 70_000)
+        self.send(request, 5, lambda answer: None, 70_000)
 
     def sync(self) -> None:
         random = self.world.random
@@ -138,7 +138,7 @@ class HostileClassic(Process):
                 SyncGroupRequestAssignment(member_id=m, assignment=random.choice(METADATA)) for m in given
             ),
         )
-        self.ask(request, 5, lambda answer: None)
+        self.send(request, 5, lambda answer: None)
 
     def heartbeat(self) -> None:
         request = HeartbeatRequest(
@@ -147,7 +147,7 @@ class HostileClassic(Process):
             member_id=self._somebody(),
             group_instance_id=self._instance(),
         )
-        self.ask(request, 4, lambda answer: None)
+        self.send(request, 4, lambda answer: None)
 
     def commit(self) -> None:
         """Of what it never read, to partitions that there may not be."""
@@ -169,7 +169,7 @@ class HostileClassic(Process):
                 OffsetCommitRequestTopic(name=random.choice(["orders", "extra", "none"]), partitions=(told,)),
             ),
         )
-        self.ask(request, random.choice([8, 9]), lambda answer: None)
+        self.send(request, random.choice([8, 9]), lambda answer: None)
 
     def leave(self) -> None:
         """Or let others leave."""
@@ -178,7 +178,7 @@ class HostileClassic(Process):
             MemberIdentity(member_id=self._somebody(), group_instance_id=self._instance())
             for _ in range(random.randint(1, 3))
         )
-        self.ask(LeaveGroupRequest(group_id=self.group, members=leaving), 5, lambda answer: None)
+        self.send(LeaveGroupRequest(group_id=self.group, members=leaving), 5, lambda answer: None)
 
 
 ACTS: tuple[Callable[[HostileClassic], None], ...] = (

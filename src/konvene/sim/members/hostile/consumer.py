@@ -43,7 +43,7 @@ class HostileConsumer(HostileClassic):
         self.epoch = 0
 
     def _tick(self) -> None:
-        self.later(self.world.random.randint(1, 4_000), self._tick)
+        self.schedule(self.world.random.randint(1, 4_000), self._tick)
         self.world.random.choice(ACTS)(self)
 
     # --- what it makes up ---
@@ -96,7 +96,7 @@ class HostileConsumer(HostileClassic):
         version = random.choice([1, 1, 0])
         if not version:
             request = request.replace(subscribed_topic_regex=None)  # It has no word for it.
-        self.ask(request, version, self._heard_beat)
+        self.send(request, version, self._heard_beat)
 
     def come(self) -> None:
         """As it should be done, for once."""
@@ -109,7 +109,7 @@ class HostileConsumer(HostileClassic):
             subscribed_topic_names=random.choice(NAMES[:3]),
             topic_partitions=(),
         )
-        self.ask(request, 1, self._heard_beat)
+        self.send(request, 1, self._heard_beat)
 
     def stay(self) -> None:
         """At its own epoch, with whatever claims."""
@@ -119,7 +119,7 @@ class HostileConsumer(HostileClassic):
             member_epoch=self.epoch,
             topic_partitions=self._claims(),
         )
-        self.ask(request, 1, self._heard_beat)
+        self.send(request, 1, self._heard_beat)
 
     def _heard_beat(self, answer: Answer) -> None:
         if isinstance(answer, ConsumerGroupHeartbeatResponse) and not answer.error_code:
@@ -137,13 +137,13 @@ class HostileConsumer(HostileClassic):
             group_instance_id=self._instance(),
             topics=(OffsetCommitRequestTopic(name=random.choice(["orders", "extra"]), partitions=(told,)),),
         )
-        self.ask(request, random.choice([8, 9]), lambda answer: None)
+        self.send(request, random.choice([8, 9]), lambda answer: None)
 
     def fetch(self) -> None:
         group = OffsetFetchRequestGroup(
             group_id=self.group, member_id=self._somebody(), member_epoch=self._generation()
         )
-        self.ask(OffsetFetchRequest(groups=(group,)), 9, lambda answer: None)
+        self.send(OffsetFetchRequest(groups=(group,)), 9, lambda answer: None)
 
 
 ACTS: tuple[Callable[[HostileConsumer], None], ...] = (

@@ -37,11 +37,11 @@ class HostileShare(Process):
     def start(self) -> None:
         super().start()
         self.epoch = 0
-        self.later(1, self._tick)
+        self.schedule(1, self._tick)
 
     def _tick(self) -> None:
         random = self.world.random
-        self.later(random.randint(1, 4_000), self._tick)
+        self.schedule(random.randint(1, 4_000), self._tick)
         random.choice([self._fetch, self._fetch, self._acknowledge, self._acknowledge, self._beat])()
 
     def _place(self) -> tuple[Uuid, int]:
@@ -60,7 +60,7 @@ class HostileShare(Process):
             share_acquire_mode=random.choice([0, 1]),
             topics=(FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition_index=index),)),),
         )  # fmt: skip
-        self.ask(request, VERSION, lambda answer: None)
+        self.send(request, VERSION, lambda answer: None)
 
     def _acknowledge(self) -> None:
         """Somewhere near what is in flight."""
@@ -77,7 +77,7 @@ class HostileShare(Process):
             topics=(AcknowledgeTopic(topic_id=topic_id, partitions=(
                 AcknowledgePartition(partition_index=index, acknowledgement_batches=(batch,)),)),),
         )  # fmt: skip
-        self.ask(request, VERSION, lambda answer: None)
+        self.send(request, VERSION, lambda answer: None)
 
     def _beat(self) -> None:
         """A heartbeat with an epoch that is made up, in its own name or in one that it overheard."""
@@ -88,4 +88,4 @@ class HostileShare(Process):
         request = ShareGroupHeartbeatRequest(
             group_id=self.group, member_id=random.choice(names), member_epoch=epoch
         )
-        self.ask(request, 1, lambda answer: None)
+        self.send(request, 1, lambda answer: None)

@@ -63,7 +63,7 @@ class HostileStreams(HostileClassic):
         self.epoch = 0
 
     def _tick(self) -> None:
-        self.later(self.world.random.randint(1, 4_000), self._tick)
+        self.schedule(self.world.random.randint(1, 4_000), self._tick)
         self.world.random.choice(ACTS)(self)
 
     # --- what it makes up ---
@@ -162,7 +162,7 @@ class HostileStreams(HostileClassic):
             process_id=self._process() if joins or random.random() < 0.2 else None,
             **self._itself(),
         )
-        self.ask(request, random.choice([1, 1, 0]), self._heard_beat)
+        self.send(request, random.choice([1, 1, 0]), self._heard_beat)
 
     def come(self) -> None:
         """As it should be done, for once."""
@@ -177,7 +177,7 @@ class HostileStreams(HostileClassic):
             warmup_tasks=(),
             process_id=self._process(),
         )
-        self.ask(request, 1, self._heard_beat)
+        self.send(request, 1, self._heard_beat)
 
     def stay(self) -> None:
         """At its own epoch, with whatever claims."""
@@ -191,7 +191,7 @@ class HostileStreams(HostileClassic):
             warmup_tasks=warmup,
             task_offsets=self._offsets(),
         )
-        self.ask(request, 1, self._heard_beat)
+        self.send(request, 1, self._heard_beat)
 
     def _heard_beat(self, answer: Answer) -> None:
         if isinstance(answer, StreamsGroupHeartbeatResponse) and not answer.error_code:
@@ -209,13 +209,13 @@ class HostileStreams(HostileClassic):
             group_instance_id=self._instance(),
             topics=(OffsetCommitRequestTopic(name=random.choice(["orders", "extra"]), partitions=(told,)),),
         )
-        self.ask(request, random.choice([8, 9]), lambda answer: None)
+        self.send(request, random.choice([8, 9]), lambda answer: None)
 
     def fetch(self) -> None:
         group = OffsetFetchRequestGroup(
             group_id=self.group, member_id=self._somebody(), member_epoch=self._generation()
         )
-        self.ask(OffsetFetchRequest(groups=(group,)), 9, lambda answer: None)
+        self.send(OffsetFetchRequest(groups=(group,)), 9, lambda answer: None)
 
 
 ACTS: tuple[Callable[[HostileStreams], None], ...] = (

@@ -47,7 +47,7 @@ class Application(Member):
     def plan_topology(self) -> None:
         """What it runs in this life."""
         world = self.world
-        epoch = world.internal_topics.epoch_to_bring(self.group)
+        epoch = world.internal_topics.epoch_to_start_with(self.group)
         self.topology = topology_of(world.options["topology"], self.group, epoch)
         self.topics = self.topology.source_topics
         self.reads = {each.subtopology_id: each.reads for each in self.topology.subtopologies}
@@ -115,5 +115,5 @@ class Application(Member):
 
     def is_outdated(self) -> bool:
         """Whether it is calm, and a next topology was rolled out that it does not run."""
-        epoch = self.world.internal_topics.epoch_to_bring(self.group)
+        epoch = self.world.internal_topics.epoch_to_start_with(self.group)
         return self.world.faults_disabled and self.topology.epoch < epoch

@@ -189,7 +189,7 @@ class ClassicApplication(Application, ClassicMember):
             why = "a source is missing" if told.error_code == MISSING_SOURCE else "it is to be shut down"
             self.world.log_event(self.name, f"stops: {why}", None)
             self.leave()
-            self.world.stopped(self)
+            self.world.member_stopped(self)
             return
         self._error = 0
         self.copies = frozenset(Task(*task) for task in told.standby)
@@ -209,7 +209,7 @@ class ClassicApplication(Application, ClassicMember):
 
     def _tick(self) -> None:
         """Restore, process, now and then commit; and join again when it is time."""
-        self.later(self.beat_ms, self._tick)
+        self.schedule(self.beat_ms, self._tick)
         now_ms = self.world.agenda.now_ms
         if self.is_outdated():
             self.world.log_event(self.name, "is started anew with the next topology", None)

@@ -108,7 +108,7 @@ class StreamsMember(Application):
         self._ticked_ms = self.world.agenda.now_ms
         self._report(self.machine)
         self._plan()
-        self.later(0, self._tick)
+        self.schedule(0, self._tick)
 
     def die(self) -> None:
         super().die()
@@ -127,7 +127,7 @@ class StreamsMember(Application):
             goodbye = m.request(self.world.agenda.now_ms, self._version)
             if leaves_permanently:
                 goodbye = goodbye.replace(member_epoch=LEAVE)
-            self.ask(goodbye, self._version, lambda answer: None)
+            self.send(goodbye, self._version, lambda answer: None)
         self.die()
 
     def request_shutdown(self) -> None:
@@ -140,7 +140,7 @@ class StreamsMember(Application):
         """An error after which it does not go on by itself. Somebody starts it again, or not."""
         self.world.log_event(self.name, f"stops: {why}", None)
         self.die()
-        self.world.stopped(self)
+        self.world.member_stopped(self)
 
     # --- heartbeats ---
 
@@ -150,7 +150,7 @@ class StreamsMember(Application):
             self._beats.cancel()
         due_ms = self.machine.due_ms if self.machine is not None else None
         wait_ms = None if due_ms is None else max(0, due_ms - self.world.agenda.now_ms)
-        self._beats = None if wait_ms is None else self.later(wait_ms, self._beat)
+        self._beats = None if wait_ms is None else self.schedule(wait_ms, self._beat)
 
     def _beat(self) -> None:
         m = self.machine
@@ -158,7 +158,7 @@ class StreamsMember(Application):
             return
         request: StreamsGroupHeartbeatRequest = m.request(self.world.agenda.now_ms, self._version)
         self._says_tasks = request.active_tasks is not None
-        self.ask(request, self._version, lambda answer: self._heard(m, answer))
+        self.send(request, self._version, lambda answer: self._heard(m, answer))
 
     def _heard(self, m: StreamsMembership, answer: Answer) -> None:
         if m is not self.machine:
@@ -182,7 +182,7 @@ class StreamsMember(Application):
         elif m.shutdown_requested and not self.world.faults_disabled:
             self.world.log_event(self.name, "shuts down, as somebody asked for", None)
             self.leave()
-            self.world.stopped(self)
+            self.world.member_stopped(self)
             return
         self._carry_out()
         self._plan()
@@ -227,7 +227,7 @@ class StreamsMember(Application):
         options = self.world.options
         most = options["slow.callback"] * options["rebalance.ms"]
         takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
-        self.later(takes_ms, self._carried, carrying, told)
+        self.schedule(takes_ms, self._carried, carrying, told)
 
     def _carried(self, carrying: int, told: tuple[int, int, Assignment]) -> None:
         m = self.machine
@@ -245,7 +245,7 @@ class StreamsMember(Application):
 
     def _tick(self) -> None:
         """Restore, process and now and then commit."""
-        self.later(self.world.options["heartbeat.ms"], self._tick)
+        self.schedule(self.world.options["heartbeat.ms"], self._tick)
         m, now_ms = self.machine, self.world.agenda.now_ms
         if m is None:
             return
