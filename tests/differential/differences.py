@@ -22,8 +22,8 @@ LISTS = r"active_tasks=\[.*\] standby_tasks=\[.*\] warmup_tasks=\[.*\]"
 NULLS = "active_tasks=null standby_tasks=null warmup_tasks=null"
 
 TOLD_AGAIN = Known(
-    "A member of a streams group that lost an answer is told its tasks again: it is an epoch behind, or says "
-    "that it has others, as Kafka's client says what it has then.",
+    "A member of a streams group that lost a response receives its tasks again, if its epoch "
+    "is behind or it reports other tasks than it was assigned.",
     rf"\S+ <- StreamsGroupHeartbeat v\d NONE .* {NULLS} .*",
     rf"\S+ <- StreamsGroupHeartbeat v\d NONE .* {LISTS} .*",
 )
@@ -31,120 +31,118 @@ TOLD_AGAIN = Known(
 
 KNOWN = (
     Known(
-        "A member's older JoinGroup that still waits is answered REBALANCE_IN_PROGRESS when the member joins "
-        "again on another connection. So is its older SyncGroup.",
+        "A member's pending JoinGroup is answered REBALANCE_IN_PROGRESS when the member rejoins "
+        "on another connection. So is its pending SyncGroup.",
         "",
         r"\S+ <- (JoinGroup|SyncGroup) v\d REBALANCE_IN_PROGRESS .*",
     ),
     Known(
-        "A member that waits for its assignment and is removed is answered UNKNOWN_MEMBER_ID.",
+        "A member that is removed while its SyncGroup is pending is answered UNKNOWN_MEMBER_ID.",
         "",
         r"(\S+ <- SyncGroup v\d UNKNOWN_MEMBER_ID .*\n?)+",
     ),
     Known(
-        "A member id that would be longer than 32767 bytes is refused, and the group stays as it was.",
+        "A member id that would be longer than 32767 bytes is rejected, and the group is unchanged.",
         r"admin <- DescribeGroups v6 groups=\[\{UNKNOWN_SERVER_ERROR .*",
         r"admin <- DescribeGroups v6 groups=\[\{GROUP_ID_NOT_FOUND .*",
     ),
     Known(
-        "A static member of a consumer group that joins again under its own member id is taken back: its "
-        "answer was lost.",
+        "A static member of a consumer group that rejoins under its own member id is accepted: "
+        "its response was lost.",
         r"a <- ConsumerGroupHeartbeat v1 UNRELEASED_INSTANCE_ID error_message='Static member a .* by a m.*",
         r"a <- ConsumerGroupHeartbeat v1 NONE .* assignment=\{topic_partitions=\[.+\]\}",
     ),
     Known(
-        "A classic group whose first generation is still being made may become a consumer group.",
+        "A classic group whose first generation is still being formed may become a consumer group.",
         r"a <- ConsumerGroupHeartbeat v1 UNKNOWN_SERVER_ERROR .*",
         r"a <- ConsumerGroupHeartbeat v1 NONE .* member_epoch=2 .*",
     ),
     Known(
-        "A partition that a classic leader gave to two members is one's only, from the moment when the group "
-        "becomes a consumer group.",
+        "A partition that a classic leader assigned to two members belongs to one of them as soon"
+        " as the group becomes a consumer group.",
         r"a <- ConsumerGroupHeartbeat v1 UNKNOWN_SERVER_ERROR .*",
         r"a <- ConsumerGroupHeartbeat v1 NONE .* member_epoch=3 .*",
     ),
     Known(
-        "When a classic group becomes a consumer group, its members keep those of their partitions that "
-        "there are.",
+        "When a classic group becomes a consumer group, its members keep those of their "
+        "partitions that exist.",
         r".* assignment=\{topic_partitions=\[\{topic_id=id\(orders\) \S+ partitions=\[0, 9\]\}\]\} .*",
         r".* assignment=\{topic_partitions=\[\{topic_id=id\(orders\) \S+ partitions=\[0\]\}\]\} .*",
     ),
     Known(
-        "A classic group that has no room for the first member of the new protocol stays as it is, and who "
-        "waits in it waits on.",
+        "A classic group that is full rejects the first member of the new protocol and stays as "
+        "it is; pending JoinGroups remain pending.",
         r"y <- JoinGroup v9 REBALANCE_IN_PROGRESS .*",
         "",
     ),
     Known(
-        "An empty consumer group is still there when a JoinGroup was refused.",
+        "An empty consumer group still exists after a rejected JoinGroup.",
         r"admin <- ListGroups v5 NONE groups=\[\]",
         r"admin <- ListGroups v5 .* group_type='consumer'\}\]",
     ),
     Known(
-        "Classic members that are left alone in a consumer group, which may not become a classic one, are "
-        "told to join again.",
+        "Classic members that remain alone in a consumer group that may not be downgraded are "
+        "told to rejoin.",
         r"alone <- Heartbeat v4 NONE ?",
         r"alone <- Heartbeat v4 REBALANCE_IN_PROGRESS ?",
     ),
     Known(
-        "Where as many members want one assignor as want another, the group stays with one of them.",
+        "If two assignors are preferred by equally many members, the group keeps one of them.",
         r"admin <- ConsumerGroupDescribe v1 .* group_epoch=4 .* members=\[\{member_id='tied' .*",
         r"admin <- ConsumerGroupDescribe v1 .* group_epoch=3 .* members=\[\{member_id='tied' .*",
     ),
     Known(
-        "An OffsetFetch that tells an epoch and no member id is answered UNKNOWN_MEMBER_ID if it is of a "
-        "consumer group.",
+        "An OffsetFetch with an epoch but no member id is answered UNKNOWN_MEMBER_ID for a consumer group.",
         r"a <- OffsetFetch v9 groups=\[\{group_id='g' topics=\[\] UNKNOWN_SERVER_ERROR\}\]",
         r"a <- OffsetFetch v9 groups=\[\{group_id='g' topics=\[\] UNKNOWN_MEMBER_ID\}\]",
     ),
     Known(
-        "A commit of which every partition is refused makes no group.",
+        "A commit whose partitions are all rejected creates no group.",
         r"admin <- ListGroups v5 NONE groups=\[(\{group_id='[gh]' \S+ group_state='Empty' [^}]*\}(, )?)+\]",
         r"admin <- ListGroups v5 NONE groups=\[\]",
     ),
     Known(
-        "What the request that makes a streams group says of offsets, or of a shutdown, is known from then "
-        "on; so is its topology with all partitions to who describes the group.",
+        "Task offsets and shutdown requests in the heartbeat that creates a streams group count "
+        "at once; its topology is described with all partitions.",
         r"forgotten <- StreamsGroupHeartbeat v1 NONE .* status=\[\] .*",
         r"forgotten <- StreamsGroupHeartbeat v1 NONE .* status=\[\{status_code=4 .*",
     ),
     Known(
-        "What the request that makes a streams group says of offsets, or of a shutdown, is known from then "
-        "on; so is its topology with all partitions to who describes the group.",
+        "Task offsets and shutdown requests in the heartbeat that creates a streams group count "
+        "at once; its topology is described with all partitions.",
         r"admin <- StreamsGroupDescribe v1 .* members=\[\{member_id='forgotten' .* task_offsets=\[\] .*",
         r"admin <- StreamsGroupDescribe v1 .* members=\[\{member_id='forgotten' .* task_offsets=\[\{.*",
     ),
     Known(
-        "What the request that makes a streams group says of offsets, or of a shutdown, is known from then "
-        "on; so is its topology with all partitions to who describes the group.",
+        "Task offsets and shutdown requests in the heartbeat that creates a streams group count "
+        "at once; its topology is described with all partitions.",
         r"admin <- StreamsGroupDescribe .*'own-count' partitions=0 .* members=\[\{member_id='forgotten' .*",
         r"admin <- StreamsGroupDescribe .*'own-count' partitions=6 .* members=\[\{member_id='forgotten' .*",
     ),
     Known(
-        "A streams group that is not ready tells members with endpoints of no partitions.",
+        "A streams group that is not ready returns no partitions by endpoint.",
         r"lost <- StreamsGroupHeartbeat v1 UNKNOWN_SERVER_ERROR .*",
         r"lost <- StreamsGroupHeartbeat v1 NONE .* status=\[\{status_code=1 .*",
     ),
     Known(
-        "ListGroups finds streams groups that are not ready by NotReady and by NOT_READY.",
+        "ListGroups matches streams groups that are not ready by NotReady and by NOT_READY.",
         r"admin <- ListGroups v5 NONE groups=\[\]",
         r"admin <- ListGroups v5 .* group_state='NotReady' group_type='streams'\}\]",
     ),
     Known(
-        "What a static member says of offsets when it joins again under its own member id is known from "
-        "then on.",
+        "Task offsets that a static member reports when it rejoins under its own member id count at once.",
         r"admin <- StreamsGroupDescribe v1 .* instance_id='i1' .* task_offsets=\[\] .*",
         r"admin <- StreamsGroupDescribe v1 .* instance_id='i1' .* task_offsets=\[\{.* offset=9\}\] .*",
     ),
     Known(
-        "When offsets of a share group are altered its epoch rises, as KIP-932 says.",
+        "Altering the offsets of a share group bumps its group epoch, as KIP-932 describes.",
         r"late <- ShareGroupHeartbeat v1 NONE .* assignment=\{topic_partitions=\[.+\]\}",
         r"late <- ShareGroupHeartbeat v1 NONE .* assignment=\{topic_partitions=\[.+\]\}",
     ),
     TOLD_AGAIN,
     Known(
-        "Where settings are refused, the message may say more: which values do not go together, or what name "
-        "was meant.",
+        "Where settings are rejected, the message may contain more: which values contradict each "
+        "other, or the nearest known name.",
         r"admin <- IncrementalAlterConfigs v1 responses=\[\{\S+ error_message='"
         r"(.* duplicate tag keys\.|Unknown group config name: \S+|\S+ must be greater than \S+)' .*",
         r"admin <- IncrementalAlterConfigs v1 responses=\[\{\S+ error_message='"
