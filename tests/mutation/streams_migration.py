@@ -25,13 +25,13 @@ STREAMS_MIGRATION = (
     _row(
         "streams-upgrade-forgets-standbys", "groups/streams/classic/conversion.py",
         "Copies that members have are nobody's, and what is told is not what runs.",
-        "            Held(_since(active, epoch), _tasks(standby)),\n",
-        "            Held(_since(active, epoch)),\n",
+        "            Held(_at_epoch(active, epoch), _tasks(standby)),\n",
+        "            Held(_at_epoch(active, epoch)),\n",
     ),
     _row(
         "streams-upgrade-forgets-actives", "groups/streams/classic/conversion.py",
         "Tasks that members run are free for others.",
-        "            Held(_since(active, epoch), _tasks(standby)),\n",
+        "            Held(_at_epoch(active, epoch), _tasks(standby)),\n",
         "            Held({}, _tasks(standby)),\n",
     ),
     _row(
@@ -43,7 +43,7 @@ STREAMS_MIGRATION = (
     _row(
         "unspoken-leader-stops-all", "groups/streams/classic/conversion.py",
         "Members whose leader has not spoken stop all that they run.",
-        "            active |= give_up.pop()\n            give_up.append(set())\n",
+        "            active |= revoking.pop()\n            revoking.append(set())\n",
         "            pass\n",
     ),
     _row(
@@ -67,8 +67,8 @@ STREAMS_MIGRATION = (
     _row(
         "classic-joins-own-nothing", "groups/streams/classic/members.py",
         "What a member owns as it joins is not looked at, and goes to others while it runs.",
-        "        settled = reconcile(step, new, target, owned_tasks(said.subscription.owned, topology))\n",
-        "        settled = reconcile(step, new, target, owned_tasks((), topology))\n",
+        "        settled = reconcile(decision, new, target, owned_tasks(metadata.subscription.owned, topology))\n",
+        "        settled = reconcile(decision, new, target, owned_tasks((), topology))\n",
     ),
     _row(
         "who-is-to-revoke-is-not-told-what", "groups/streams/classic/members.py",
@@ -85,25 +85,25 @@ STREAMS_MIGRATION = (
     _row(
         "new-targets-are-not-told", "groups/streams/classic/members.py",
         "A classic member does not hear that there is a new target.",
-        "    if current.epoch < (group.epoch if alone else group.assignment_epoch):\n        return True\n",
+        "    if current.epoch < (group.epoch if only_classic else group.assignment_epoch):\n        return True\n",
         "",
     ),
     _row(
         "alone-they-do-not-see-topics", "groups/streams/classic/members.py",
         "Where classic members are alone, new partitions are nobody's.",
-        "    if alone and (group.soft.seen is not step.context.topics or _has_other_settings(step)):\n        return True\n",
+        "    if only_classic and (group.soft.seen is not decision.context.topics or _configs_changed(decision)):\n        return True\n",
         "",
     ),
     _row(
         "all-probe", "groups/streams/classic/members.py",
         "All members that warm something up are told to join at the same time.",
-        "        other.member_id < member.member_id and _probes(step, other) for other in others\n",
+        "        other.member_id < member.member_id and _is_probing(decision, other) for other in others\n",
         "        False for other in others\n",
     ),
     _row(
         "nobody-tells-how-far-it-is", "groups/streams/classic/members.py",
         "Members that warm up are never asked how far they are.",
-        "    return said is None or not said.reported_ms <= step.context.now_ms < said.reported_ms + interval_ms\n",
+        "    return report is None or not 0 <= decision.context.now_ms - report.reported_ms < interval_ms\n",
         "    return False\n",
     ),
     _row(
@@ -133,7 +133,7 @@ STREAMS_MIGRATION = (
     _row(
         "ends-are-not-looked-up", "groups/streams/classic/members.py",
         "Where changelogs end is not asked, and no warm-up of a classic member comes to an end.",
-        "    look_up(step, member_id, configured)\n",
+        "    look_up_ends(decision, member_id, configured)\n",
         "",
     ),
     _row(

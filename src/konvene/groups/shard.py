@@ -55,7 +55,7 @@ from konvene.groups.streams import heartbeat as streams_heartbeat
 from konvene.groups.streams import leave as streams_leave
 from konvene.groups.streams import log as streams_log
 from konvene.groups.streams.classic import members as streams_classic
-from konvene.groups.streams.classic.changelog_ends import EndsFound, ends_found
+from konvene.groups.streams.classic.changelog_ends import EndsFound, apply_ends
 from konvene.groups.streams.commits import check_fetcher as check_streams_fetcher
 from konvene.groups.streams.decision import Decision as StreamsStep
 from konvene.groups.streams.describe import described as streams_group_described
@@ -333,7 +333,7 @@ HANDLERS: dict[type, Callable[[GroupShard, Any, Context], Outcome]] = {
     TopicsNotCreated: lambda shard, news, context: record_creation_failure(
         _streams_group(shard, news.group_id), news, context
     ),
-    EndsFound: lambda shard, news, context: ends_found(
+    EndsFound: lambda shard, news, context: apply_ends(
         _streams_group(shard, news.group_id), news, shard.offsets.get(news.group_id, {}), context
     ),
     Disconnected: _disconnected,

@@ -171,7 +171,7 @@ def releases() -> Table:
     columns = ["KAFKA-STREAMS", "USER-DATA", "REBALANCES", "NEW-IN-IT", "CAN-MIGRATE"]
     last = RELEASES[-1]
     rows = [
-        [r.releases, r.version, r.rebalances, r.news, "from 4.0 on" if r is last else "after 4.x"]
+        [r.releases, r.version, r.rebalances, r.features, "from 4.0 on" if r is last else "after 4.x"]
         for r in RELEASES
     ]
     return Table(columns, rows)
@@ -184,12 +184,12 @@ def explained(found: Sequence[Rehearsal]) -> bool:
 
 def obstacles_document() -> dict[str, Any]:
     """The same as one document."""
-    from konvene.groups.streams.classic.client_versions import FIRST_THAT_MIGRATES, RELEASES
+    from konvene.groups.streams.classic.client_versions import FIRST_MIGRATING_RELEASE, RELEASES
 
     return {
         "obstacles": [row._asdict() | {"to": list(row.to)} for row in ADVICE],
         "kafka_streams": {
-            "first_that_migrates": FIRST_THAT_MIGRATES,
+            "first_that_migrates": FIRST_MIGRATING_RELEASE,
             "releases": [row._asdict() for row in RELEASES],
         },
     }

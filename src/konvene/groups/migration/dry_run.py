@@ -38,8 +38,8 @@ from konvene.groups.migration.roll import (
 )
 from konvene.groups.modern.conversion import BOTH_WAYS, DOWNGRADE, Blocker
 from konvene.groups.streams.classic import conversion as to_streams
-from konvene.groups.streams.classic.client_versions import EAGER, FIRST_VERSION_THAT_MAY_MIGRATE, release_of
-from konvene.groups.streams.classic.tasks import Said, read
+from konvene.groups.streams.classic.client_versions import EAGER, FIRST_MIGRATING_VERSION, release_of
+from konvene.groups.streams.classic.tasks import JoinMetadata, read_metadata
 from konvene.groups.streams.classic.user_data import (
     NO_REBALANCE_MS,
     AssignmentInfo,
@@ -319,10 +319,10 @@ def _configured(topology: Topology, topics: Topics) -> ConfiguredTopology:
     return configure(topology, counts, KIP)
 
 
-def _read(member: Member) -> tuple[Said, AssignmentInfo] | None:
+def _read(member: Member) -> tuple[JoinMetadata, AssignmentInfo] | None:
     """What it said, and what it was given; None where either cannot be read."""
     try:
-        said = read(member.metadata(STREAM))
+        said = read_metadata(member.metadata(STREAM))
         given = read_assignment(member.assignment)
         if given is None or not given.user_data:
             return said, AssignmentInfo(said.info.version, said.info.version)
@@ -332,7 +332,7 @@ def _read(member: Member) -> tuple[Said, AssignmentInfo] | None:
         return None
 
 
-def _streams_stance(member: Member, told: tuple[Said, AssignmentInfo] | None) -> Stance:
+def _streams_stance(member: Member, told: tuple[JoinMetadata, AssignmentInfo] | None) -> Stance:
     if told is None:
         return _stance(member)
     said, given = told
@@ -350,7 +350,7 @@ def _tasks(tasks: Iterable[Task]) -> frozenset[str]:
 
 
 def _streams_notes(
-    group: ClassicGroup, told: Mapping[str, tuple[Said, AssignmentInfo] | None], context: Context
+    group: ClassicGroup, told: Mapping[str, tuple[JoinMetadata, AssignmentInfo] | None], context: Context
 ) -> list[Note]:
     read_of = {name: pair for name, pair in told.items() if pair is not None}
     notes = []
@@ -358,7 +358,7 @@ def _streams_notes(
     for version in sorted(set(old.values())):
         who = tuple(name for name, each in old.items() if each == version)
         row = release_of(version)
-        if version < FIRST_VERSION_THAT_MAY_MIGRATE and row is not None:
+        if version < FIRST_MIGRATING_VERSION and row is not None:
             stops = ": all tasks stop in each rebalance" if row.rebalances == EAGER else ""
             sentence = (
                 f"{_members(who)} with user data version {version} (Kafka Streams {row.releases}){stops}."
@@ -387,7 +387,7 @@ def _members(who: tuple[str, ...]) -> str:
     return f"{len(who)} members" if len(who) > 1 else "1 member"
 
 
-def _copies(told: Iterable[tuple[Said, AssignmentInfo]]) -> int:
+def _copies(told: Iterable[tuple[JoinMetadata, AssignmentInfo]]) -> int:
     """The most standbys that a task has. Warm-ups are among them, as nobody tells them apart."""
     counts: dict[Task, int] = {}
     for _, given in told:

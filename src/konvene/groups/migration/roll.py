@@ -23,7 +23,7 @@ from konvene.groups.classic.subscriptions import STREAM, read_subscription
 from konvene.groups.consumer.decision import Decision as ConsumerStep
 from konvene.groups.consumer.targets import retarget as retarget_partitions
 from konvene.groups.shard import GroupShard
-from konvene.groups.streams.classic.tasks import read
+from konvene.groups.streams.classic.tasks import read_metadata
 from konvene.groups.streams.classic.user_data import Task
 from konvene.groups.streams.decision import Decision as StreamsStep
 from konvene.groups.streams.group import StreamsGroup
@@ -223,7 +223,7 @@ def _streams_joins(
     stateful = {each.subtopology_id for each in topology.subtopologies if each.state_changelog_topics}
     joins: Joins = {}
     for name, member in classic.members.items():
-        said = read(member.metadata(STREAM))
+        said = read_metadata(member.metadata(STREAM))
         at = said.info.endpoint
         offsets = tuple(
             streams_wire.TaskOffset(subtopology_id=task[0], partition=task[1], offset=0)

@@ -145,7 +145,7 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
         step.let_go_of_classic(known)
         return step
     if joins and isinstance(known, ClassicGroup) and context.config["konvene.streams.mode"] == KIP:
-        return conversion.upgraded(known, request, context)
+        return conversion.upgrade(known, request, context)
     raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
 
 

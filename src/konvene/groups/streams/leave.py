@@ -91,7 +91,7 @@ def fence(step: Decision, gone: Sequence[Gone]) -> Outcome:
         step.cause(why, member, reason=reason)
     members: list[Member] = [member for member, _, _ in gone]
     if conversion.may_downgrade(step, members):
-        return conversion.downgraded(step, members)
+        return conversion.downgrade(step, members)
     for member in members:
         step.remove(member)
         step.disarm_all(member.member_id)

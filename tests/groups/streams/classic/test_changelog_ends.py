@@ -14,8 +14,8 @@ from konvene.groups.streams.classic.changelog_ends import (
     LOOK_UP_ENDS,
     EndsFound,
     EndsToLookUp,
-    as_far_behind,
-    look_up,
+    estimated_ends,
+    look_up_ends,
 )
 from konvene.groups.streams.current_assignment import Held
 from konvene.groups.streams.decision import Decision
@@ -155,14 +155,14 @@ def test_versions_that_tell_no_offsets_are_not_asked_about() -> None:
 
 def test_no_more_than_so_many_ends_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of tasks that are waited for first."""
-    monkeypatch.setattr(changelog_ends, "MOST_PARTITIONS", 3)
+    monkeypatch.setattr(changelog_ends, "MAX_PARTITIONS", 3)
     story, _, bob = scaled_out()
     group = story.group
     assert group is not None and group.soft.configured is not None
     step = Decision(group.copy(), story.life.shell.coordinator._nobody_asks())
     step.group.warmup = {"0": {4: {bob.member_id}, 5: {bob.member_id}}}
     step.report(bob.member_id, Reported({"0": dict.fromkeys(range(6), 5)}, reports=True))
-    look_up(step, bob.member_id, group.soft.configured)
+    look_up_ends(step, bob.member_id, group.soft.configured)
     assert [tasks(effect.subject) for effect in step.effects] == [[4, 5, 0]]
 
 
@@ -184,8 +184,8 @@ def test_until_then_a_copy_is_as_far_behind_as_it_was(now: Any, expected: Any) -
     """Of the copies that the member has; one that has lost something is another copy."""
     before = Reported({"0": {0: 70, 1: 90, 3: 70}}, {"0": {0: 100, 1: 80, 3: 100}}, reports=True)
     has = Held(standby={"0": (0,), "1": (0,)}, warmup={"0": (1, 2)})
-    assert as_far_behind(now, before, has) == expected
-    assert as_far_behind(now, None, has) == {}
+    assert estimated_ends(now, before, has) == expected
+    assert estimated_ends(now, None, has) == {}
 
 
 def test_a_target_that_is_computed_before_the_answer_keeps_what_has_caught_up() -> None:

@@ -1,23 +1,22 @@
-"""Where changelogs end, for members that cannot say it: how far they are behind is found out by the shell.
+"""End offsets of changelogs, looked up by the shell for members that do not report them.
 
-A member of the streams protocol tells with the offsets of its tasks where these end (KIP-1071). One of the
-classic protocol tells offsets alone, for there the leader asks brokers for the ends. So whenever such a
-member joins, the shell is asked where the changelogs end of the tasks that it has on its disk, and its answer
-stands beside what the member said:
+A member of the streams protocol reports the end offsets of its tasks along with their offsets (KIP-1071). One
+of the classic protocol reports offsets alone, since there the leader asks brokers for the end offsets. So
+whenever such a member joins, the shell looks up the end offsets of the changelogs of all tasks on its disk.
+The result is stored beside the member's report:
 
-    a changelog                          ends
-    that is the state's alone            where its partition does
-    that a task reads as well            where the group has committed it, at most: the state is no further
-    whose end is not known               nobody knows where, and the same holds for its task
+    a changelog                          its end offset
+    that only the state uses             the end offset of its partition
+    that a task also reads as a source   the group's committed offset at most: the state is not further
+    whose end offset is not known        unknown, and so is that of its task
 
-A task is as long as its changelogs are together. Where a warm-up has caught up by that, the epoch moves as
-for any other (`warmups`); a target is computed with the next request of a member, as after any such event.
+The end offset of a task is the sum over its changelogs. If a warm-up has caught up by that, the epoch is
+bumped as for any other (`warmups`); a target is computed with the next request of a member, as after any such
+event.
 
-Until the answer is there, a copy that the member was told to have counts as being as far behind as when it
-joined last: else a target that is computed meanwhile would take it for one of which nothing is known. Nobody
-waits for the answer. One that never comes, since the coordinator was loaded anew, is asked for again with the
-next join.
-"""
+Until the result arrives, an assigned copy keeps the lag that it had when the member joined last: otherwise a
+target computed meanwhile would treat its lag as unknown. Nothing waits for the result. One that never
+arrives, because the coordinator was loaded again, is requested again with the next join."""
 
 from __future__ import annotations
 
@@ -36,24 +35,24 @@ from konvene.groups.streams.topology.topology import Topology
 from konvene.groups.streams.warmups import warmups_change
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome
 
-__all__ = ["LOOK_UP_ENDS", "EndsFound", "EndsToLookUp", "as_far_behind", "ends_found", "look_up"]
+__all__ = ["LOOK_UP_ENDS", "EndsFound", "EndsToLookUp", "apply_ends", "estimated_ends", "look_up_ends"]
 
 LOOK_UP_ENDS = "look-up-ends"
 """Effect. Subject: `EndsToLookUp`."""
 
-MOST_PARTITIONS = 2_000
-"""So many ends are asked for at once; of further tasks nothing is known."""
+MAX_PARTITIONS = 2_000
+"""Maximum number of end offsets in one lookup; the lags of further tasks stay unknown."""
 
 Partition = tuple[str, int]
-"""A topic's name, and a partition of it."""
+"""A topic's name and a partition index."""
 
 Changelogs = tuple[Task, tuple[Partition, ...]]
-"""A task, and the partitions that its state is kept in."""
+"""A task and its changelog partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndsToLookUp:
-    """Tasks that a member has on its disk."""
+    """A request for the end offsets of the tasks that a member has on its disk."""
 
     group_id: str
     member_id: str
@@ -61,29 +60,30 @@ class EndsToLookUp:
 
     @property
     def partitions(self) -> Iterator[Partition]:
-        """All those whose ends are asked for."""
+        """Yield all changelog partitions to look up."""
         return (partition for _, some in self.tasks for partition in some)
 
 
 @dataclass(frozen=True, slots=True)
 class EndsFound:
-    """Where partitions end; those are left out that are not there."""
+    """The end offsets that were found; partitions that do not exist are left out."""
 
     wanted: EndsToLookUp
     ends: Mapping[Partition, int]
 
     @property
     def group_id(self) -> str:
-        """Whose they are."""
+        """Return the id of the group that the lookup was for."""
         return self.wanted.group_id
 
 
 # --- as a member joins -----------------------------------------------------------------------------
 
 
-def as_far_behind(offsets: TaskOffsets, known: Reported | None, assigned: Held) -> dict[str, dict[int, int]]:
-    """The ends that go with what a member says now, until they are looked up: of the copies that it was told
-    to have. One that has lost something is another copy."""
+def estimated_ends(offsets: TaskOffsets, known: Reported | None, assigned: Held) -> dict[str, dict[int, int]]:
+    """Return end offsets for a new report, such that assigned copies keep their last known lag.
+
+    A copy whose offset went backwards is a new one, and its lag is unknown."""
     found: dict[str, dict[int, int]] = {}
     if known is None or not known.end_offsets:
         return found
@@ -99,35 +99,43 @@ def as_far_behind(offsets: TaskOffsets, known: Reported | None, assigned: Held) 
     return found
 
 
-def look_up(step: Decision, member_id: str, configured: ConfiguredTopology) -> None:
-    """Ask where the changelogs end of what a member says that it has, if that may be of use."""
-    said, topology = step.reported_by(member_id), configured.topology
-    if said is None or not said.offsets or topology is None or not configured.is_ready or not _matters(step):
+def look_up_ends(decision: Decision, member_id: str, configured: ConfiguredTopology) -> None:
+    """Request the end offsets of the tasks in a member's report, if an assignor can use them."""
+    report, topology = decision.reported_by(member_id), configured.topology
+    if (
+        report is None
+        or not report.offsets
+        or topology is None
+        or not configured.is_ready
+        or not _lags_matter(decision)
+    ):
         return
-    warm = step.group.warmup
+    warm = decision.group.warmup
     tasks = [
         (partition not in warm.get(name, ()), name, partition)
-        for name, some in said.offsets.items()
+        for name, some in report.offsets.items()
         if name in topology.subtopologies and topology.is_stateful(name)
         for partition in some
         if partition < configured.tasks.get(name, 0)
     ]
     wanted = tuple(_bounded(topology, ((name, partition) for _, name, partition in sorted(tasks))))
     if wanted:
-        step.effects.append(Effect(LOOK_UP_ENDS, EndsToLookUp(step.group.group_id, member_id, wanted)))
+        decision.effects.append(
+            Effect(LOOK_UP_ENDS, EndsToLookUp(decision.group.group_id, member_id, wanted))
+        )
 
 
-def _matters(step: Decision) -> bool:
-    """Whether an assignor looks at it: one that warms tasks up, or that nobody knows."""
-    named = step.config["streams.assignor.name"]
-    if step.group.warmup or named not in (None, STICKY):
+def _lags_matter(decision: Decision) -> bool:
+    """Return whether the group's assignor uses lags: one that assigns warm-ups, or an unknown one."""
+    named = decision.config["streams.assignor.name"]
+    if decision.group.warmup or named not in (None, STICKY):
         return True
-    return named is None and step.config["streams.num.warmup.replicas"] > 0
+    return named is None and decision.config["streams.num.warmup.replicas"] > 0
 
 
 def _bounded(topology: Topology, tasks: Iterable[Task]) -> Iterator[Changelogs]:
-    """The first of these tasks, each with its changelogs."""
-    left = MOST_PARTITIONS
+    """Yield tasks with their changelogs, up to `MAX_PARTITIONS` changelog partitions."""
+    left = MAX_PARTITIONS
     for name, partition in tasks:
         topics = topology.subtopologies[name].state_changelog_topics
         left -= len(topics)
@@ -136,29 +144,29 @@ def _bounded(topology: Topology, tasks: Iterable[Task]) -> Iterator[Changelogs]:
         yield (name, partition), tuple((topic.name, partition) for topic in topics)
 
 
-# --- as the answer comes ---------------------------------------------------------------------------
+# --- the result ------------------------------------------------------------------------------------
 
 
-def ends_found(group: StreamsGroup | None, answer: EndsFound, offsets: Offsets, context: Context) -> Outcome:
-    """Note where tasks end, beside how far the member said that it is.
-
-    `offsets`: what the group has committed."""
-    wanted = answer.wanted
+def apply_ends(group: StreamsGroup | None, result: EndsFound, offsets: Offsets, context: Context) -> Outcome:
+    """Store the end offsets of tasks beside the member's report. `offsets`: the group's committed offsets."""
+    wanted = result.wanted
     member = group.members.get(wanted.member_id) if group is not None else None
     known = group.reported.get(wanted.member_id) if group is not None else None
     if group is None or member is None or member.classic is None or known is None:
         return NOTHING
-    step, configured = Decision(group, context), group.soft.configured
+    decision, configured = Decision(group, context), group.soft.configured
     topology = configured.topology if configured is not None else None
     found = {}
     for task, partitions in wanted.tasks:
-        end = _end(task, partitions, answer.ends, topology, offsets)
+        end = _end(task, partitions, result.ends, topology, offsets)
         if end is not None and task[1] in known.offsets.get(task[0], ()):
             found[task] = end
-    step.report(wanted.member_id, replace(known, end_offsets=_with(known.end_offsets, wanted, found)))
-    if configured is not None and configured.is_ready and warmups_change(step, member, found):
-        step.bump()
-    return step.outcome()
+    decision.report(
+        wanted.member_id, replace(known, end_offsets=_merged_ends(known.end_offsets, wanted, found))
+    )
+    if configured is not None and configured.is_ready and warmups_change(decision, member, found):
+        decision.bump()
+    return decision.outcome()
 
 
 def _end(
@@ -168,7 +176,7 @@ def _end(
     topology: Topology | None,
     offsets: Offsets,
 ) -> int | None:
-    """How long a task is; None where that is not known."""
+    """Return the end offset of a task; None if it is unknown."""
     total = 0
     for topic, partition in partitions:
         end = ends.get((topic, partition))
@@ -181,8 +189,9 @@ def _end(
     return total
 
 
-def _with(known: TaskOffsets, wanted: EndsToLookUp, found: Mapping[Task, int]) -> TaskOffsets:
-    """What is known of ends, with what was found of the wanted ones; of the rest of these nothing is."""
+def _merged_ends(known: TaskOffsets, wanted: EndsToLookUp, found: Mapping[Task, int]) -> TaskOffsets:
+    """Return known end offsets with those of the looked-up tasks replaced; tasks without a result lose
+    theirs."""
     ends = {name: dict(some) for name, some in known.items()}
     for (name, partition), _ in wanted.tasks:
         if (name, partition) in found:

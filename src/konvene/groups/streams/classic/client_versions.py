@@ -1,12 +1,12 @@
-"""Which releases of Kafka Streams say what in the classic protocol, and which of them can change it.
+"""The releases of Kafka Streams by the version of their user data, and their way to the streams protocol.
 
-All releases call their protocol `stream`. What tells one from another is the version that their user data
-begins with; with `upgrade.from` a release speaks as an older one, and counts as that here.
+All releases call their protocol `stream` and differ by the version at the start of their user data; with
+`upgrade.from` a release uses that of an older one, and counts as that one here.
 
-Only 4.x speaks the streams protocol, and an application changes its protocol by being restarted. So whoever
-is older goes two hops: to 4.x with `group.protocol=classic`, then to `streams`. Who is older than 2.4 stops
-all its tasks in each rebalance, which 4.x does not do any more: it goes by way of 2.4 to 3.9.
-"""
+Only 4.x supports the streams protocol, and an application changes its protocol by a restart. Older releases
+need two rolling restarts: to 4.x with `group.protocol=classic`, then to `group.protocol=streams`. Releases
+before 2.4 stop all tasks in each rebalance, which 4.x does not support any more: they go through a release
+from 2.4 to 3.9."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ EAGER, COOPERATIVE = "eager", "cooperative"
 
 
 class Release(NamedTuple):
-    """Releases whose user data is of one version."""
+    """The releases that share a version of the user data."""
 
     version: int
     releases: str
     rebalances: str
-    """Whether all tasks stop in a rebalance (`eager`), or only those that move."""
-    news: str
-    """What the user data has since then."""
+    """Whether a rebalance stops all tasks (`eager`) or only those that move (`cooperative`)."""
+    features: str
+    """What this version of the user data added."""
 
 
 RELEASES: Final = (
@@ -39,17 +39,17 @@ RELEASES: Final = (
     Release(10, "3.0, 3.1", COOPERATIVE, "named topologies"),
     Release(11, "3.2 to 4.4", COOPERATIVE, "client tags (KIP-708)"),
 )
-"""By version. The last one is that of all releases that speak the streams protocol too."""
+"""By version. The last one includes all releases that support the streams protocol."""
 
 BY_VERSION: Final = {row.version: row for row in RELEASES}
 
-FIRST_THAT_MIGRATES: Final = "4.0"
-"""The oldest release that may know the streams protocol. Which one an application runs its version does not
-tell: 3.2 and 4.4 say the same."""
+FIRST_MIGRATING_RELEASE: Final = "4.0"
+"""The oldest release that may support the streams protocol. The version does not identify the release: 3.2
+and 4.4 have the same one."""
 
-FIRST_VERSION_THAT_MAY_MIGRATE: Final = RELEASES[-1].version
+FIRST_MIGRATING_VERSION: Final = RELEASES[-1].version
 
 
 def release_of(version: int) -> Release | None:
-    """Who speaks this version; None for one that is not known."""
+    """Return the releases with this version of the user data; None if the version is not known."""
     return BY_VERSION.get(version)

@@ -1,21 +1,20 @@
 """Members of the classic protocol in a streams group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-They are Kafka Streams applications that were not rolled yet (KIP-1071). To them the group looks like one
-whose leader is always somebody else: a generation is the member's epoch, and a rebalance is theirs alone. A
-heartbeat answers REBALANCE_IN_PROGRESS when there is something to learn; the member joins again, which says
-what it owns and how far its tasks are, and moves it on as a heartbeat moves others; its sync gives it what it
-has, and what has become free since.
+They are Kafka Streams applications before their rolling restart (KIP-1071). To them the group looks like one
+whose leader is always another member: a generation is the member's epoch, and a rebalance concerns that
+member alone. A heartbeat is answered with REBALANCE_IN_PROGRESS when something changed for the member. Its
+JoinGroup reports what it owns and the offsets of its tasks, and reconciles it as a heartbeat reconciles other
+members; its SyncGroup returns its assignment, with tasks that have become free since.
 
-    timer        runs from                        until it
-    session      each request                     speaks again
+    timer        starts with                      stops when the member
+    session      each request                     sends another request
     rejoin       REBALANCE_IN_PROGRESS            joins
-    resync       the answer to its JoinGroup      syncs
+    resync       the response to its JoinGroup    syncs
 
-How far its tasks are, a member tells when it joins and at no other time. So while some of them warm up tasks,
-and say how far they are, exactly one of these is told when to join of its own accord: the probing rebalance
-of Kafka Streams. The others hear by their heartbeats that it is time. The interval is that at which members
-of the streams protocol tell, `streams.task.offset.interval.ms`.
-"""
+A member reports the offsets of its tasks only when it joins. So while members with warm-up tasks report
+offsets, exactly one of them is given a time to rejoin on its own: the probing rebalance of Kafka Streams. The
+others are sent REBALANCE_IN_PROGRESS when their report is due. The interval is that of the streams protocol,
+`streams.task.offset.interval.ms`."""
 
 from __future__ import annotations
 
@@ -35,17 +34,17 @@ from konvene.groups.modern.group import CachedHeartbeat, static_member
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import assignment_configs
 from konvene.groups.streams.classic import conversion
-from konvene.groups.streams.classic.changelog_ends import look_up
+from konvene.groups.streams.classic.changelog_ends import look_up_ends
 from konvene.groups.streams.classic.tasks import (
     SHUTDOWN_REQUESTED,
-    Said,
-    can_be_told,
+    JoinMetadata,
+    encode_assignment,
+    has_numeric_subtopologies,
+    new_report,
     owned_tasks,
-    read_or_refuse,
-    read_topics,
-    reported,
-    said_tasks,
-    told,
+    read_metadata_or_reject,
+    subscribed_topics,
+    tasks_with_offsets,
 )
 from konvene.groups.streams.classic.user_data import NO_REBALANCE_MS
 from konvene.groups.streams.current_assignment import MemberState, Target, next_assignment
@@ -71,8 +70,9 @@ from konvene.shard.errors import GroupError
 
 
 def join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Decide a JoinGroup to a streams group with members. What this group refuses it refuses without the
-    member's id, as consumer groups do. Raises `GroupError` for what any group refuses."""
+    """Decide a JoinGroup to a streams group with members. Raises `GroupError` for what any group rejects.
+
+    What only this group rejects is answered without the member's id, as consumer groups do."""
     check(request, context)
     try:
         return _join(group, request, context)
@@ -81,76 +81,81 @@ def join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> Ou
 
 
 def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> Outcome:
-    topology, said = _check_join(group, request, context)
+    topology, metadata = _check_join(group, request, context)
     unknown, instance_id = not request.member_id, request.group_instance_id
     member_id = context.fresh_ids[0] if unknown else request.member_id
     wants_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
     if unknown and instance_id is None and wants_id:
         return Outcome((Reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id)),))
-    step = Decision(group, context)
+    decision = Decision(group, context)
     holder = group.static_member(instance_id)
-    downgrade = holder is not None and conversion.may_downgrade(step, [holder], replaced=True)
+    downgrade = holder is not None and conversion.may_downgrade(decision, [holder], replaced=True)
     replaced = None
     if instance_id is None or (unknown and holder is None):
         old = group.members.get(member_id) or Member(member_id)
     elif unknown:
         assert holder is not None
-        old, replaced = step.take_place(holder, member_id), holder.member_id
+        old, replaced = decision.take_place(holder, member_id), holder.member_id
     else:
         old = static_member(group, member_id, instance_id)
     is_new = old.member_id not in group.members and replaced is None
-    new = _updated(old, request, said, topology, context)
-    changed = _describe_itself(step, old, new, is_new=is_new)
-    configured, moved = configure_topology(step, topology, changed=changed)
-    known = step.reported_by(member_id)
-    step.report(member_id, reported(said, known, old.current.assigned, context.now_ms))
-    see_basis(step, new, topology, configured, said_tasks(said), changed=changed or moved)
-    if said.info.error_code == SHUTDOWN_REQUESTED and step.soft.shutdown is None:
-        step.remember(shutdown=member_id)
+    new = _updated_member(old, request, metadata, topology, context)
+    changed = _record_changes(decision, old, new, is_new=is_new)
+    configured, is_changed = configure_topology(decision, topology, changed=changed)
+    known = decision.reported_by(member_id)
+    decision.report(member_id, new_report(metadata, known, old.current.assigned, context.now_ms))
+    see_basis(
+        decision, new, topology, configured, tasks_with_offsets(metadata), changed=changed or is_changed
+    )
+    if metadata.info.error_code == SHUTDOWN_REQUESTED and decision.soft.shutdown is None:
+        decision.remember(shutdown=member_id)
     settled = new
-    if not downgrade or step.assignment_epoch >= step.epoch:
-        target = retarget(step, new, configured, replaced, [])
-        settled = reconcile(step, new, target, owned_tasks(said.subscription.owned, topology))
-    step.arrived.append(settled)
-    # The generation of a group that goes back is its epoch; a member's own, until then.
-    step.reply(context.waiter, _joined(settled, group.epoch if downgrade else settled.current.epoch))
+    if not downgrade or decision.assignment_epoch >= decision.epoch:
+        target = retarget(decision, new, configured, replaced, [])
+        settled = reconcile(decision, new, target, owned_tasks(metadata.subscription.owned, topology))
+    decision.arrived.append(settled)
+    # The generation of a group that is downgraded is its epoch; before, it is the member's own epoch.
+    decision.reply(context.waiter, _joined(settled, group.epoch if downgrade else settled.current.epoch))
     if downgrade:
         assert holder is not None
-        behind = group.behind - {holder.member_id} or step.soft.configured is None
-        rebalance = step.assignment_epoch < step.epoch or bool(behind)
-        return conversion.downgraded(step, [holder], settled, rebalance=rebalance)
-    _see_endpoint(step, old, settled)
-    _wait_for_sync(step, old, settled)
-    look_up(step, member_id, configured)
-    _have_topics_made(step, configured)
-    return step.outcome()
+        behind = group.behind - {holder.member_id} or decision.soft.configured is None
+        rebalance = decision.assignment_epoch < decision.epoch or bool(behind)
+        return conversion.downgrade(decision, [holder], settled, rebalance=rebalance)
+    _bump_endpoint_epoch(decision, old, settled)
+    _wait_for_sync(decision, old, settled)
+    look_up_ends(decision, member_id, configured)
+    _create_missing_topics(decision, configured)
+    return decision.outcome()
 
 
-def _check_join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> tuple[Topology, Said]:
-    """The topology of the group, and what the member says: it must run the same, as far as it tells."""
+def _check_join(
+    group: StreamsGroup, request: JoinGroupRequest, context: Context
+) -> tuple[Topology, JoinMetadata]:
+    """Return the group's topology and the member's metadata, which must match as far as they can be
+    compared."""
     if conversion.policy(context.config) == DISABLED or group.topology is None:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    most: int = context.config["group.streams.max.size"]
+    max_size: int = context.config["group.streams.max.size"]
     known = request.group_instance_id in group.instances or request.member_id in group.members
-    if not known and len(group.members) >= most:
+    if not known and len(group.members) >= max_size:
         raise GroupError(Errors.GROUP_MAX_SIZE_REACHED)
-    metadata = {protocol.name: protocol.metadata for protocol in request.protocols}
-    if request.protocol_type != CONSUMER or STREAM not in metadata:
+    protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
+    if request.protocol_type != CONSUMER or STREAM not in protocols:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    said = read_or_refuse(metadata[STREAM])
-    is_plain = can_be_told(group.topology) and not expressions(group.topology)
-    fits = is_plain and said.subscription.topics == read_topics(group.topology)
-    if said.info.named_topologies or not fits:
+    metadata = read_metadata_or_reject(protocols[STREAM])
+    is_plain = has_numeric_subtopologies(group.topology) and not expressions(group.topology)
+    fits = is_plain and metadata.subscription.topics == subscribed_topics(group.topology)
+    if metadata.info.named_topologies or not fits:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    return group.topology, said
+    return group.topology, metadata
 
 
-def _updated(
-    old: Member, request: JoinGroupRequest, said: Said, topology: Topology, context: Context
+def _updated_member(
+    old: Member, request: JoinGroupRequest, metadata: JoinMetadata, topology: Topology, context: Context
 ) -> Member:
-    """The member with what it says of itself now. It runs the topology that the group has."""
+    """Return the member with its metadata from the request, at the group's topology epoch."""
     protocols = tuple((p.name, p.metadata) for p in request.protocols)
-    instance_id, rack_id = request.group_instance_id, said.subscription.rack_id
+    instance_id, rack_id = request.group_instance_id, metadata.subscription.rack_id
     return replace(
         old,
         instance_id=instance_id if instance_id is not None else old.instance_id,
@@ -159,50 +164,52 @@ def _updated(
         client_host=context.client_host,
         rebalance_timeout_ms=rebalance_timeout_ms(request),
         topology_epoch=topology.epoch,
-        process_id=said.info.process_id,
-        user_endpoint=said.info.endpoint,
-        client_tags=said.info.client_tags,
+        process_id=metadata.info.process_id,
+        user_endpoint=metadata.info.endpoint,
+        client_tags=metadata.info.client_tags,
         classic=ClassicProtocolMetadata(request.session_timeout_ms, protocols),
     )
 
 
-def _describe_itself(step: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
-    """Write down what the member said; whether the epoch has to move for it."""
+def _record_changes(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
+    """Write a record of the member if it changed; return whether the epoch must be bumped for it."""
     if new != old:
-        step.record(log.member_record(step.group.group_id, new))
+        decision.record(log.member_record(decision.group.group_id, new))
     if is_new:
-        step.cause(causes.MEMBER_JOINED, new)
+        decision.cause(causes.MEMBER_JOINED, new)
         return True
-    rests_on = (
+    affects_assignment = (
         (old.topology_epoch, old.rack_id, old.client_tags, old.process_id)
         != (new.topology_epoch, new.rack_id, new.client_tags, new.process_id)
     )  # fmt: skip
-    if rests_on:
-        step.cause(causes.MEMBER_METADATA_CHANGED, new)
-    return rests_on
+    if affects_assignment:
+        decision.cause(causes.MEMBER_METADATA_CHANGED, new)
+    return affects_assignment
 
 
-def _see_endpoint(step: Decision, old: Member, new: Member) -> None:
-    """Others are told anew where tasks are, if some of an endpoint have moved."""
-    moved = old.current.assigned != new.current.assigned and new.user_endpoint is not None
-    if moved or old.user_endpoint != new.user_endpoint:
-        step.remember(endpoint_epoch=step.soft.endpoint_epoch + 1)
+def _bump_endpoint_epoch(decision: Decision, old: Member, new: Member) -> None:
+    """Bump the endpoint epoch if the endpoint or its tasks changed, so that all members get the endpoints
+    again."""
+    is_changed = old.current.assigned != new.current.assigned and new.user_endpoint is not None
+    if is_changed or old.user_endpoint != new.user_endpoint:
+        decision.remember(endpoint_epoch=decision.soft.endpoint_epoch + 1)
 
 
-def _wait_for_sync(step: Decision, old: Member, new: Member) -> None:
-    group_id, member_id = step.group.group_id, new.member_id
-    step.timers.append(Disarm(join_key(group_id, member_id)))
+def _wait_for_sync(decision: Decision, old: Member, new: Member) -> None:
+    group_id, member_id = decision.group.group_id, new.member_id
+    decision.timers.append(Disarm(join_key(group_id, member_id)))
     if old.classic is None:
-        step.timers.append(Disarm(revocation_key(group_id, member_id)))
-    step.arm_session(new)
-    step.arm(sync_key(group_id, member_id), new.rebalance_timeout_ms)
+        decision.timers.append(Disarm(revocation_key(group_id, member_id)))
+    decision.arm_session(new)
+    decision.arm(sync_key(group_id, member_id), new.rebalance_timeout_ms)
 
 
-def _have_topics_made(step: Decision, configured: ConfiguredTopology | None) -> None:
-    """Somebody has to ask for what is missing again and again, also where nobody speaks the streams protocol:
-    no member of the classic one leads here, and makes its topics by itself."""
+def _create_missing_topics(decision: Decision, configured: ConfiguredTopology | None) -> None:
+    """Request the missing internal topics, which a classic leader would create itself.
+
+    Repeated with the requests of classic members, since the group may have no others."""
     if configured is not None and configured.missing:
-        step.effects.append(create_missing_topics(step.group.group_id, configured))
+        decision.effects.append(create_missing_topics(decision.group.group_id, configured))
 
 
 def _joined(member: Member, generation: int) -> JoinGroupResponse:
@@ -218,63 +225,67 @@ def _joined(member: Member, generation: int) -> JoinGroupResponse:
 
 
 def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Decide a SyncGroup: the member hears what it has. Raises `GroupError`."""
+    """Decide a SyncGroup: return the member's assignment. Raises `GroupError`."""
     member: Member = classic_member(group, request)
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, STREAM):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    step = Decision(group, context)
+    decision = Decision(group, context)
     configured, state = group.soft.configured, member.current.state
     is_behind = group.assignment_epoch > member.current.epoch and state is not MemberState.UNREVOKED_TASKS
     if is_behind or configured is None or not configured.is_resolved:
-        # It is to join once more: who owes a revocation when it has revoked, all others at once. What tasks
-        # read is not known either by a coordinator that has just begun, and the join finds out.
-        _ask_to_join(step, member)
-        step.reply(context.waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
-        return step.outcome()
+        # The member has to rejoin: after its revocation if it owes one, else at once. A coordinator that was
+        # just loaded does not know the topics of tasks either, which the join configures.
+        _request_rejoin(decision, member)
+        decision.reply(context.waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+        return decision.outcome()
     settled = member
     if state is MemberState.UNRELEASED_TASKS:
-        settled = reconcile(step, member, group.target_of(member.member_id), None)
+        settled = reconcile(decision, member, group.target_of(member.member_id), None)
         if settled is not member:
-            step.arrived.append(settled)
-            _see_endpoint(step, member, settled)
-    step.timers.append(Disarm(sync_key(group.group_id, member.member_id)))
-    step.arm_session(settled)
-    known = step.reported_by(member.member_id)
+            decision.arrived.append(settled)
+            _bump_endpoint_epoch(decision, member, settled)
+    decision.timers.append(Disarm(sync_key(group.group_id, member.member_id)))
+    decision.arm_session(settled)
+    known = decision.reported_by(member.member_id)
     if known is not None and settled.user_endpoint is not None:
-        step.report(member.member_id, replace(known, knows_endpoints=step.soft.endpoint_epoch))
-    assignment = told(step, settled, settled.current.assigned.tasks, _next_rebalance_ms(step, settled))
-    step.reply(
+        decision.report(member.member_id, replace(known, knows_endpoints=decision.soft.endpoint_epoch))
+    assignment = encode_assignment(
+        decision, settled, settled.current.assigned.tasks, _next_rebalance_ms(decision, settled)
+    )
+    decision.reply(
         context.waiter,
         SyncGroupResponse(
             protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=assignment
         ),
     )
-    return step.outcome()
+    return decision.outcome()
 
 
-def _ask_to_join(step: Decision, member: Member) -> None:
-    key = join_key(step.group.group_id, member.member_id)
-    step.arm(key, member.rebalance_timeout_ms, unless_armed=True)
+def _request_rejoin(decision: Decision, member: Member) -> None:
+    key = join_key(decision.group.group_id, member.member_id)
+    decision.arm(key, member.rebalance_timeout_ms, unless_armed=True)
 
 
-def _next_rebalance_ms(step: Decision, member: Member) -> int:
-    """When the member is to join of its own accord: one of those who warm something up and say how far."""
-    group = step.group
-    warm = {name for there in group.warmup.values() for some in there.values() for name in some}
-    others = (group.members[name] for name in warm if name != member.member_id)
-    if not _probes(step, member) or any(
-        other.member_id < member.member_id and _probes(step, other) for other in others
+def _next_rebalance_ms(decision: Decision, member: Member) -> int:
+    """Return when the member is to rejoin on its own: never, except for one of the members that are
+    probing."""
+    group = decision.group
+    warming = {name for tasks in group.warmup.values() for owners in tasks.values() for name in owners}
+    others = (group.members[name] for name in warming if name != member.member_id)
+    others = (group.members[name] for name in warming if name != member.member_id)
+    if not _is_probing(decision, member) or any(
+        other.member_id < member.member_id and _is_probing(decision, other) for other in others
     ):
         return NO_REBALANCE_MS
-    return step.context.now_ms + int(step.config["streams.task.offset.interval.ms"])
+    return decision.context.now_ms + int(decision.config["streams.task.offset.interval.ms"])
 
 
-def _probes(step: Decision, member: Member) -> bool:
-    """Whether it is to be heard of how far a member is with what it warms up."""
+def _is_probing(decision: Decision, member: Member) -> bool:
+    """Return whether the member has warm-up tasks and reports their offsets."""
     if member.classic is None or not member.current.assigned.warmup:
         return False
-    said = step.reported_by(member.member_id)
-    return said is None or said.reports
+    report = decision.reported_by(member.member_id)
+    return report is None or report.reports
 
 
 # --- heartbeat -------------------------------------------------------------------------------------
@@ -283,68 +294,70 @@ def _probes(step: Decision, member: Member) -> bool:
 def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) -> Outcome:
     """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
     member: Member = classic_member(group, request)
-    step = Decision(group, context)
-    step.arm_session(member)
+    decision = Decision(group, context)
+    decision.arm_session(member)
     error = Errors.NONE
-    if _has_to_rejoin(step, member):
+    if _has_to_rejoin(decision, member):
         error = Errors.REBALANCE_IN_PROGRESS
-        _ask_to_join(step, member)
-    step.reply(context.waiter, HeartbeatResponse(error_code=error))
+        _request_rejoin(decision, member)
+    decision.reply(context.waiter, HeartbeatResponse(error_code=error))
     if group.classic_members == len(group.members):
-        _have_topics_made(step, group.soft.configured)
-    return step.outcome()
+        _create_missing_topics(decision, group.soft.configured)
+    return decision.outcome()
 
 
-def _has_to_rejoin(step: Decision, member: Member) -> bool:
-    """Whether there is a new target, or something to revoke, or something has become free, or it is time to
-    hear how far the member is, or to tell it where others have their state.
+def _has_to_rejoin(decision: Decision, member: Member) -> bool:
+    """Return whether the member has to rejoin.
 
-    Where members of the classic protocol are alone, a join is all that a target can be computed for, and all
-    that can see that topics or settings have changed."""
-    group, current = step.group, member.current
+    It has to if there is a new target, a task to revoke or a task that has become free, if its report is due,
+    or if its endpoints are outdated. If all members use the classic protocol, only a join can compute a
+    target and notice changed topics or configs, so it also has to if any of them changed."""
+    group, current = decision.group, member.current
     if group.soft.shutdown is not None or current.state is MemberState.UNREVOKED_TASKS:
         return True
-    alone = group.classic_members == len(group.members)
-    if current.epoch < (group.epoch if alone else group.assignment_epoch):
+    only_classic = group.classic_members == len(group.members)
+    if current.epoch < (group.epoch if only_classic else group.assignment_epoch):
         return True
-    if alone and (group.soft.seen is not step.context.topics or _has_other_settings(step)):
+    if only_classic and (group.soft.seen is not decision.context.topics or _configs_changed(decision)):
         return True
     if current.state is MemberState.UNRELEASED_TASKS:
         target = Target(
             group.assignment_epoch, group.target_of(member.member_id), member.process_id, group.processes
         )
-        moved = next_assignment(current, target, None)
-        if (moved.state, moved.assigned) != (current.state, current.assigned):
+        is_changed = next_assignment(current, target, None)
+        if (is_changed.state, is_changed.assigned) != (current.state, current.assigned):
             return True
-    return _is_time_to_tell(step, member) or _misses_endpoints(step, member)
+    return _report_is_due(decision, member) or _misses_endpoints(decision, member)
 
 
-def _has_other_settings(step: Decision) -> bool:
-    """Whether the settings on which targets rest are not those of the last one."""
-    return assignment_configs(step.config, step.group.topology) != step.group.assignment_configs
+def _configs_changed(decision: Decision) -> bool:
+    """Return whether the configs that affect assignments differ from those of the last target."""
+    return assignment_configs(decision.config, decision.group.topology) != decision.group.assignment_configs
 
 
-def _misses_endpoints(step: Decision, member: Member) -> bool:
-    """Whether a member that can be asked about its state does not know where all other state is."""
+def _misses_endpoints(decision: Decision, member: Member) -> bool:
+    """Return whether the endpoints that a member with an endpoint was sent are outdated."""
     if member.user_endpoint is None:
         return False
-    said = step.reported_by(member.member_id)
-    return said is None or said.knows_endpoints != step.soft.endpoint_epoch
+    report = decision.reported_by(member.member_id)
+    return report is None or report.knows_endpoints != decision.soft.endpoint_epoch
 
 
-def _is_time_to_tell(step: Decision, member: Member) -> bool:
-    if not _probes(step, member):
+def _report_is_due(decision: Decision, member: Member) -> bool:
+    if not _is_probing(decision, member):
         return False
-    said = step.reported_by(member.member_id)
-    interval_ms: int = step.config["streams.task.offset.interval.ms"]
-    return said is None or not said.reported_ms <= step.context.now_ms < said.reported_ms + interval_ms
+    report = decision.reported_by(member.member_id)
+    interval_ms: int = decision.config["streams.task.offset.interval.ms"]
+    return report is None or not 0 <= decision.context.now_ms - report.reported_ms < interval_ms
 
 
 def cacheable(
     group: StreamsGroup, request: HeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """For a heartbeat that was accepted, of a member that has what it is meant to have. Not where it is to
-    join when it is time, or where nobody else would see that topics have changed."""
+    """Return how to answer repetitions of an accepted heartbeat, None if they may be answered differently.
+
+    Only for members that reached their target assignment; not if a rejoin becomes due by time alone, or if
+    the group relies on classic members to notice changed topics."""
     member = group.members.get(request.member_id)
     if member is None or member.classic is None or request.generation_id != member.current.epoch:
         return None
@@ -363,8 +376,8 @@ def cacheable(
 
 
 def leave(group: StreamsGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
-    """Decide a LeaveGroup, of members of either protocol. However many go, the epoch moves once."""
-    answer, gone = farewell(group, request, context)
-    step = Decision(group, context)
-    step.reply(context.waiter, answer)
-    return fence(step, gone)
+    """Decide a LeaveGroup of members of either protocol. The epoch is bumped once, however many leave."""
+    response, departed = farewell(group, request, context)
+    decision = Decision(group, context)
+    decision.reply(context.waiter, response)
+    return fence(decision, departed)

@@ -1,18 +1,18 @@
-"""Tasks as members of the classic protocol speak of them: what they say, and what they are told.
+"""Tasks in the classic protocol: what a JoinGroup reports, and how a SyncGroup encodes an assignment.
 
-    a JoinGroup says                        and means
-    partitions that are owned               active tasks, by the topology
-    offset sums (user data, version 7+)     how far the state on the disk is; of active tasks nothing
-    tasks (user data, versions 1 to 6)      nothing that counts: no offsets
+    a field of JoinGroup                    means
+    owned partitions                        active tasks, by the topology
+    offset sums (user data, version 7+)     offsets of the state on disk; of active tasks nothing
+    tasks (user data, versions 1 to 6)      ignored: no offsets
 
-    a SyncGroup tells                       for
+    a field of SyncGroup                    has
     partitions, each with its task          active tasks
     standby tasks with their partitions     standby and warm-up tasks
     partitions by host                      members with an endpoint, of either protocol
-    an error                                a missing source topic, or a shutdown that was asked for
+    an error                                a missing source topic, or a requested shutdown
 
-Which copies a member has is not asked: the classic protocol does not tell those that it was given from those
-that lie on its disk. It has what it was told to have, and gives up what it is told to.
+Which copies a member has is not taken from its JoinGroup: the classic protocol does not distinguish assigned
+copies from leftovers on its disk. It has the copies that it was assigned, and drops those that it is told to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment, Tasks
 from konvene.groups.classic.subscriptions import STREAM, Subscription, read_subscription, write_assignment
-from konvene.groups.streams.classic.changelog_ends import as_far_behind
+from konvene.groups.streams.classic.changelog_ends import estimated_ends
 from konvene.groups.streams.classic.user_data import (
     NO_REBALANCE_MS,
     AssignmentInfo,
@@ -48,46 +48,46 @@ from konvene.shard.image import Topics
 
 FIRST_VERSION_WITH_OFFSETS = 7
 
-MOST_DIGITS = 9
-"""Of a number of 32 bits, whatever its digits are."""
+MAX_DIGITS = 9
+"""Maximum length of a subtopology number: any such number fits 32 bits."""
 
 MISSING_SOURCE_TOPIC, SHUTDOWN_REQUESTED = 1, 4
-"""Errors in user data."""
+"""Error codes in user data."""
 
 
-class Said(NamedTuple):
-    """What a member says as it joins."""
+class JoinMetadata(NamedTuple):
+    """A member's decoded JoinGroup metadata: its subscription and its user data."""
 
     subscription: Subscription
     info: SubscriptionInfo
 
     @property
     def reports(self) -> bool:
-        """Whether it says how far its tasks are."""
+        """Return whether the member reports the offsets of its tasks."""
         return self.info.version >= FIRST_VERSION_WITH_OFFSETS
 
 
-def read(metadata: bytes) -> Said:
-    """Raises `UserDataError`."""
+def read_metadata(metadata: bytes) -> JoinMetadata:
+    """Decode a protocol's metadata. Raises `UserDataError`."""
     subscription = read_subscription(metadata)
     if subscription is None:
         raise UserDataError("the subscription is malformed")
-    return Said(subscription, read_subscription_info(subscription.user_data))
+    return JoinMetadata(subscription, read_subscription_info(subscription.user_data))
 
 
-def read_or_refuse(metadata: bytes) -> Said:
-    """Raises INCONSISTENT_GROUP_PROTOCOL."""
+def read_metadata_or_reject(metadata: bytes) -> JoinMetadata:
+    """Decode a protocol's metadata. Raises GroupError INCONSISTENT_GROUP_PROTOCOL if it is malformed."""
     try:
-        return read(metadata)
+        return read_metadata(metadata)
     except UserDataError as unread:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL, str(unread)) from None
 
 
-# --- what is said ----------------------------------------------------------------------------------
+# --- JoinGroup -------------------------------------------------------------------------------------
 
 
 def owned_tasks(owned: Iterable[TopicPartition], topology: Topology) -> MemberAssignment:
-    """The active tasks of these partitions. A task is owned as long as one of its partitions is."""
+    """Return the active tasks of owned partitions. A task is owned as long as one of its partitions is."""
     found: dict[str, set[int]] = {}
     for topic, partition in owned:
         reader = topology.readers.get(topic)
@@ -96,98 +96,100 @@ def owned_tasks(owned: Iterable[TopicPartition], topology: Topology) -> MemberAs
     return MemberAssignment({name: tuple(sorted(found[name])) for name in sorted(found)}, {}, {})
 
 
-def reported(said: Said, known: Reported | None, assigned: Held, now_ms: int) -> Reported:
-    """How far the member's tasks are. Where they end it does not say (`ends`).
+def new_report(metadata: JoinMetadata, known: Reported | None, assigned: Held, now_ms: int) -> Reported:
+    """Return the report of the member's task offsets, with estimated end offsets, which it does not report.
 
-    `assigned`: what it has been told to have so far."""
+    `known`: the report before. `assigned`: the member's tasks before this join."""
     offsets: dict[str, dict[int, int]] = {}
-    for (name, partition), offset in said.info.offset_sums.items():
+    for (name, partition), offset in metadata.info.offset_sums.items():
         if offset >= 0:
             offsets.setdefault(name, {})[partition] = offset
     knows_endpoints = NO_EPOCH if known is None else known.knows_endpoints
-    ends = as_far_behind(offsets, known, assigned)
-    return Reported(offsets, ends, now_ms, said.reports, knows_endpoints)
+    ends = estimated_ends(offsets, known, assigned)
+    return Reported(offsets, ends, now_ms, metadata.reports, knows_endpoints)
 
 
-def said_tasks(said: Said) -> set[Task]:
-    """The tasks of which the member says how far they are."""
-    return {task for task, offset in said.info.offset_sums.items() if offset >= 0}
+def tasks_with_offsets(metadata: JoinMetadata) -> set[Task]:
+    """Return the tasks whose offsets the member reports."""
+    return {task for task, offset in metadata.info.offset_sums.items() if offset >= 0}
 
 
-def can_be_told(topology: Topology) -> bool:
-    """Whether the classic protocol has words for its tasks: there subtopologies are numbers."""
+def has_numeric_subtopologies(topology: Topology) -> bool:
+    """Return whether all subtopology ids are numbers, as the classic protocol requires."""
     return all(
-        name.isascii() and name.isdigit() and len(name) <= MOST_DIGITS for name in topology.subtopologies
+        name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS for name in topology.subtopologies
     )
 
 
-def read_topics(topology: Topology) -> frozenset[str]:
-    """All that an application of this topology subscribes to."""
+def subscribed_topics(topology: Topology) -> frozenset[str]:
+    """Return all topics that an application of this topology subscribes to."""
     return frozenset(topic for each in topology.in_hash_order for topic in sources(each))
 
 
-# --- what is told ----------------------------------------------------------------------------------
+# --- SyncGroup -------------------------------------------------------------------------------------
 
 
 def partitions_of(
     tasks: Tasks | Epochs, topology: Topology | None, topics: Topics
 ) -> list[tuple[TopicPartition, Task]]:
-    """What these tasks read, by topic and partition, each with its task."""
+    """Return the partitions that tasks read, sorted, each with its task."""
     found: list[tuple[TopicPartition, Task]] = []
     for name in tasks:
         subtopology = topology.subtopologies.get(name) if topology is not None else None
         for topic in set(sources(subtopology)) if subtopology is not None else ():
-            there = topics.by_name.get(topic)
-            count = there.partitions if there is not None else 0
+            image = topics.by_name.get(topic)
+            count = image.partitions if image is not None else 0
             found += [((topic, p), (name, p)) for p in tasks[name] if p < count]
     return sorted(found)
 
 
-def told(
-    step: Decision, member: Member, tasks: MemberAssignment, next_rebalance_ms: int = NO_REBALANCE_MS
+def encode_assignment(
+    decision: Decision, member: Member, tasks: MemberAssignment, next_rebalance_ms: int = NO_REBALANCE_MS
 ) -> bytes:
-    """What a member is told to have: partitions, and the user data in the version that it used itself."""
+    """Return the encoded assignment for a member: partitions, and user data in the member's own version."""
     assert member.classic is not None
-    metadata = dict(member.classic.protocols)[STREAM]
-    said, topics = read(metadata).info, step.context.topics
-    version = said.version
-    active = partitions_of(tasks.active, step.topology, topics)
-    endpoints = _endpoints(step, member, said)
-    info = AssignmentInfo(
+    protocol_metadata = dict(member.classic.protocols)[STREAM]
+    info, topics = read_metadata(protocol_metadata).info, decision.context.topics
+    version = info.version
+    active = partitions_of(tasks.active, decision.topology, topics)
+    endpoints = _endpoints(decision, member, info)
+    assignment = AssignmentInfo(
         version=version,
         commonly_supported_version=version,
         active=tuple((task, partition) for partition, task in active),
-        standby=_copies(tasks, step.topology, topics),
-        error_code=_error(step),
+        standby=_copies(tasks, decision.topology, topics),
+        error_code=_error(decision),
         next_rebalance_ms=next_rebalance_ms,
     )
     by_topic: dict[str, tuple[int, ...]] = {}
     for (topic, partition), _ in active:
         by_topic[topic] = (*by_topic.get(topic, ()), partition)
-    user_data = write_assignment_info(info, _hosts(step, version, endpoints))
-    return write_assignment(by_topic.items(), metadata, user_data)
+    user_data = write_assignment_info(assignment, _hosts(decision, version, endpoints))
+    return write_assignment(by_topic.items(), protocol_metadata, user_data)
 
 
 def _endpoints(
-    step: Decision, member: Member, said: SubscriptionInfo
+    decision: Decision, member: Member, info: SubscriptionInfo
 ) -> tuple[wire.EndpointToPartitions, ...]:
-    """Of everybody, or of nobody: a client that does not find its own among others joins again at once, and
-    would for ever if its own has no place among them."""
-    configured = step.soft.configured
-    if configured is None or (said.user_endpoint and member.user_endpoint is None):
+    """Return the endpoints of all members, or none if the member's own endpoint cannot be encoded.
+
+    A client that does not find its own endpoint among the others rejoins at once, again and again."""
+    configured = decision.soft.configured
+    if configured is None or (info.user_endpoint and member.user_endpoint is None):
         return ()
-    return told_endpoints(step, member, None, configured)
+    return told_endpoints(decision, member, None, configured)
 
 
-def _hosts(step: Decision, version: int, endpoints: tuple[wire.EndpointToPartitions, ...]) -> bytes:
-    """Where all tasks are, as it is written. A thousand members hear of a thousand: it is written once."""
-    known = step.group.hosts
-    these = frozenset(map(id, endpoints))
-    if version not in known or known[version][0] != these:
+def _hosts(decision: Decision, version: int, endpoints: tuple[wire.EndpointToPartitions, ...]) -> bytes:
+    """Return the encoded partitions by host, cached per version: all members of a version get the same
+    bytes."""
+    known = decision.group.hosts
+    identities = frozenset(map(id, endpoints))
+    if version not in known or known[version][0] != identities:
         active = _by_host((each.user_endpoint, each.active_partitions) for each in endpoints)
         standby = _by_host((each.user_endpoint, each.standby_partitions) for each in endpoints)
         info = AssignmentInfo(version, version, partitions_by_host=active, standby_partitions_by_host=standby)
-        known[version] = these, endpoints, write_hosts(info)
+        known[version] = identities, endpoints, write_hosts(info)
     return known[version][2]
 
 
@@ -202,18 +204,18 @@ def _copies(
 
 
 def _by_host(
-    told: Iterable[tuple[wire.Endpoint, Iterable[wire.TopicPartition]]],
+    endpoints: Iterable[tuple[wire.Endpoint, Iterable[wire.TopicPartition]]],
 ) -> dict[HostInfo, tuple[TopicPartition, ...]]:
-    """The threads of a process have one endpoint."""
+    """Group partitions by host: the threads of a process share one endpoint."""
     found: dict[HostInfo, set[TopicPartition]] = {}
-    for endpoint, rows in told:
-        there = found.setdefault((endpoint.host, endpoint.port), set())
-        there.update((row.topic, partition) for row in rows for partition in row.partitions)
-    return {host: tuple(sorted(there)) for host, there in found.items()}
+    for endpoint, rows in endpoints:
+        partitions = found.setdefault((endpoint.host, endpoint.port), set())
+        partitions.update((row.topic, partition) for row in rows for partition in row.partitions)
+    return {host: tuple(sorted(partitions)) for host, partitions in found.items()}
 
 
-def _error(step: Decision) -> int:
-    if step.soft.shutdown is not None:
+def _error(decision: Decision) -> int:
+    if decision.soft.shutdown is not None:
         return SHUTDOWN_REQUESTED
-    failure = step.soft.configured.failure if step.soft.configured is not None else None
+    failure = decision.soft.configured.failure if decision.soft.configured is not None else None
     return MISSING_SOURCE_TOPIC if failure is not None and failure[0] is Status.MISSING_SOURCE_TOPICS else 0

@@ -1,9 +1,9 @@
-"""What Kafka Streams says in the user data of the classic protocol's assignor `stream`, versions 1 to 11.
+"""User data of Kafka Streams in the classic protocol's assignor `stream`, versions 1 to 11.
 
-    SubscriptionInfo   of a member, in its JoinGroup: its process, the tasks that it had or how far they are
-    AssignmentInfo     to a member, in its SyncGroup: its tasks, where all others are, when to join again
+    SubscriptionInfo   of a member, in its JoinGroup: its process, and its previous tasks or their offsets
+    AssignmentInfo     for a member, in its SyncGroup: its tasks, the tasks by host, when to rejoin
 
-Both begin with their version, as a 32-bit integer. A member is answered in the version that it used itself.
+Both begin with their version, as a 32-bit integer. A member is answered in the version that it sent.
 """
 
 from konvene.groups.streams.classic.user_data.assignment import (

@@ -1,17 +1,16 @@
-"""AssignmentInfo: what a member of Kafka Streams is told with its assignment.
+"""AssignmentInfo: the user data of an assignment for a member of Kafka Streams.
 
-    version   has, in this order
+    version   fields, in this order
     1         active tasks, standby tasks with their partitions
     2         and the active partitions by host
-    3         before them all the latest version that everybody supports
-    4         and behind them all an error
+    3         before them all the latest version that all members support
+    4         and behind them all an error code
     5         hosts' partitions by a dictionary of topics
     6         the standby partitions by host as well
-    7 - 11    and behind the error when to join again
+    7 - 11    and behind the error code when to rejoin
 
-Text is Java's: a length of 16 bits, and UTF-8 in which a zero and what lies beyond 16 bits are written
-otherwise. From version 10 on a task names its topology, in 16-bit characters; none is an empty name.
-"""
+Text is Java's modified UTF-8 behind a 16-bit length: zero and characters beyond 16 bits are encoded
+differently. From version 10 on a task names its topology, in 16-bit characters; an empty name for none."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from konvene.groups.streams.classic.user_data.subscription import (
 )
 
 NO_REBALANCE_MS = 2**63 - 1
-"""When to join again of one's own accord: never."""
+"""The value of `next_rebalance_ms` for no scheduled rejoin."""
 
 TopicPartition = tuple[str, int]
 HostInfo = tuple[str, int]
@@ -41,37 +40,37 @@ FIRST_WITH_DICTIONARY = 5
 FIRST_WITH_STANDBY_HOSTS = 6
 FIRST_WITH_NEXT_REBALANCE = 7
 
-LONGEST_TEXT = 0xFFFF
+MAX_TEXT_BYTES = 0xFFFF
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentInfo:
-    """What a member is told."""
+    """The decoded user data of an assignment."""
 
     version: int
     commonly_supported_version: int
-    """-1 in versions 1 and 2, which do not say."""
+    """-1 in versions 1 and 2, which lack it."""
     active: tuple[tuple[Task, TopicPartition], ...] = ()
-    """Each partition with its task, by topic and partition. The partitions stand in the assignment itself; in
-    the user data are the tasks, in their order."""
+    """Each partition with its task, by topic and partition. The user data has only the tasks, in this order;
+    the partitions are in the assignment itself."""
     standby: Mapping[Task, tuple[TopicPartition, ...]] = field(default_factory=dict)
     partitions_by_host: ByHost = field(default_factory=dict)
     """Version 2 and later."""
     standby_partitions_by_host: ByHost = field(default_factory=dict)
     """Version 6 and later."""
     error_code: int = 0
-    """Version 4 and later: 1 a source topic is missing, 4 the application is to be shut down."""
+    """Version 4 and later: 1 for a missing source topic, 4 for a requested shutdown of the application."""
     next_rebalance_ms: int = NO_REBALANCE_MS
-    """Version 7 and later: the time of day when it is to join again of its own accord."""
+    """Version 7 and later: timestamp at which the member is to rejoin on its own."""
 
 
 # --- read ------------------------------------------------------------------------------------------
 
 
 class _Reader:
-    """Java's DataInputStream. Raises `UserDataError` where the bytes end."""
+    """Decode Java's DataInputStream format. Raises `UserDataError` at a premature end of the data."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -109,20 +108,20 @@ class _Reader:
         return found
 
     def many(self, read: Callable[[], T], at_least: int) -> list[T]:
-        """As many as are announced, each of so many bytes at least."""
+        """Read a count and as many elements, each of `at_least` bytes or more."""
         count = self.int32()
         if not 0 <= count <= (len(self.data) - self.at) // at_least:
-            raise UserDataError(f"it announces {count} entries and has no room for them")
+            raise UserDataError(f"it announces {count} entries, more than its size allows")
         return [read() for _ in range(count)]
 
 
 def read_assignment_info(
     data: bytes, partitions: tuple[TopicPartition, ...], *, tasks_alone: bool = False
 ) -> AssignmentInfo:
-    """`partitions`: those of the assignment that the user data stands in. Raises `UserDataError`.
+    """Decode the user data of an assignment with these partitions. Raises `UserDataError`.
 
-    `tasks_alone`: what stands behind the member's own tasks is not looked at. It is nearly all, where others
-    have endpoints."""
+    `tasks_alone`: skip all fields behind the member's own tasks. They are most of the data if members have
+    endpoints."""
     reader = _Reader(data)
     version = reader.int32()
     if not 1 <= version <= LATEST_VERSION:
@@ -173,24 +172,24 @@ def _read_hosts(reader: _Reader, version: int) -> tuple[ByHost, ByHost]:
             raise UserDataError("it has a topic that is not in its dictionary")
         return topics[number], reader.int32()
 
-    def some() -> tuple[TopicPartition, ...]:
+    def read_partitions() -> tuple[TopicPartition, ...]:
         return tuple(sorted(set(reader.many(partition, 8))))
 
-    active = _read_by_host(reader, some)
-    return active, _read_by_host(reader, some) if version >= FIRST_WITH_STANDBY_HOSTS else {}
+    active = _read_by_host(reader, read_partitions)
+    return active, _read_by_host(reader, read_partitions) if version >= FIRST_WITH_STANDBY_HOSTS else {}
 
 
-def _read_by_host(reader: _Reader, some: Callable[[], tuple[TopicPartition, ...]]) -> ByHost:
-    return dict(reader.many(lambda: ((reader.text(), reader.int32()), some()), 10))
+def _read_by_host(reader: _Reader, read_partitions: Callable[[], tuple[TopicPartition, ...]]) -> ByHost:
+    return dict(reader.many(lambda: ((reader.text(), reader.int32()), read_partitions()), 10))
 
 
 # --- write -----------------------------------------------------------------------------------------
 
 
 def write_assignment_info(info: AssignmentInfo, hosts: bytes | None = None) -> bytes:
-    """In its own version; what that has no place for is not written.
+    """Encode in the info's own version, without fields that the version lacks.
 
-    `hosts`: the partitions by host, where they are written already (`write_hosts`)."""
+    `hosts`: the partitions by host, if already encoded by `write_hosts`."""
     version = info.version
     parts = [_int32(version)]
     if version >= FIRST_VERSION_WITH_LATEST_SUPPORTED:
@@ -209,7 +208,7 @@ def write_assignment_info(info: AssignmentInfo, hosts: bytes | None = None) -> b
 
 
 def write_hosts(info: AssignmentInfo) -> bytes:
-    """The part of it that is the same for all members of a version: the partitions by host."""
+    """Encode the partitions by host, which are the same for all members of a version."""
     return b"".join(_hosts(info))
 
 
@@ -226,8 +225,8 @@ def _text(text: str) -> bytes:
         raw = b"".join(
             letter.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass") for letter in letters
         ).replace(b"\0", b"\xc0\x80")
-    if len(raw) > LONGEST_TEXT:
-        raise UserDataError("text is too long to be written")
+    if len(raw) > MAX_TEXT_BYTES:
+        raise UserDataError(f"text of {len(raw)} bytes is longer than {MAX_TEXT_BYTES}")
     return struct.pack(">H", len(raw)) + raw
 
 
@@ -247,10 +246,10 @@ def _hosts(info: AssignmentInfo) -> Iterable[bytes]:
     if info.version < FIRST_WITH_DICTIONARY:
         yield from _by_host(info.partitions_by_host, _partitions)
         return
-    told = [info.partitions_by_host]
+    dictionaries = [info.partitions_by_host]
     if info.version >= FIRST_WITH_STANDBY_HOSTS:
-        told.append(info.standby_partitions_by_host)
-    topics = sorted({topic for hosts in told for some in hosts.values() for topic, _ in some})
+        dictionaries.append(info.standby_partitions_by_host)
+    topics = sorted({topic for hosts in dictionaries for some in hosts.values() for topic, _ in some})
     numbers = {topic: number for number, topic in enumerate(topics)}
     yield _int32(len(topics))
     yield from (_int32(number) + _text(topic) for topic, number in numbers.items())
@@ -259,11 +258,13 @@ def _hosts(info: AssignmentInfo) -> Iterable[bytes]:
         rows = sorted(partitions)
         return b"".join((_int32(len(rows)), *(struct.pack(">ii", numbers[topic], p) for topic, p in rows)))
 
-    for hosts in told:
+    for hosts in dictionaries:
         yield from _by_host(hosts, numbered)
 
 
-def _by_host(hosts: ByHost, some: Callable[[Iterable[TopicPartition]], bytes]) -> Iterable[bytes]:
+def _by_host(
+    hosts: ByHost, encode_partitions: Callable[[Iterable[TopicPartition]], bytes]
+) -> Iterable[bytes]:
     yield _int32(len(hosts))
     for host, port in sorted(hosts):
-        yield _text(host) + _int32(port) + some(hosts[host, port])
+        yield _text(host) + _int32(port) + encode_partitions(hosts[host, port])

@@ -1,4 +1,4 @@
-"""SubscriptionInfo: what a member of Kafka Streams says as it joins."""
+"""SubscriptionInfo: the user data of a member of Kafka Streams in its JoinGroup."""
 
 from __future__ import annotations
 
@@ -24,99 +24,101 @@ FIRST_VERSION_WITH_OFFSETS = 7
 FIRST_VERSION_WITH_NAMED_TOPOLOGIES = 10
 
 LATEST_OFFSET = -2
-"""The offset sum of a task that runs as active: it is at the end."""
+"""The offset sum of an active task, which is always at the end."""
 
 UNKNOWN_OFFSET = -3
-"""The offset sum of a task whose state is there, and nobody knows how far it is."""
+"""The offset sum of a task with state on disk at an unknown offset."""
 
 ENDPOINT = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)]?:([0-9]{1,10})")
-"""`host:port`, `[host]:port`, and either behind `protocol://`. Before its release 4.4 Kafka Streams took an
-empty host for one, too; and each member wants to find itself among the endpoints that it is told."""
+"""`host:port`, `[host]:port`, and either behind `protocol://`. Kafka Streams before 4.4 allowed an empty
+host, and each member expects to find itself among the endpoints that it is sent."""
 
 MAX_PORT = 0xFFFF
-"""The streams protocol has no room for more."""
+"""The streams protocol's port field has 16 bits."""
 
 Task = tuple[str, int]
 """A subtopology's id and a partition."""
 
 
 class UserDataError(ValueError):
-    """The user data cannot be read: its words say why."""
+    """The user data cannot be decoded; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
-    """What a member says."""
+    """The decoded user data of a subscription."""
 
     version: int
     latest_supported_version: int
-    """-1 in versions 1 and 2, which do not say."""
+    """-1 in versions 1 and 2, which lack it."""
     process_id: str
     """A UUID, as the streams protocol writes it."""
     prev_tasks: frozenset[Task] = frozenset()
-    """Versions 1 to 6: what it was active in."""
+    """Versions 1 to 6: the active tasks."""
     standby_tasks: frozenset[Task] = frozenset()
-    """Versions 1 to 6: what it has state of beside that."""
+    """Versions 1 to 6: the other tasks with state on disk."""
     offset_sums: Mapping[Task, int] = field(default_factory=dict)
-    """Version 7 and later: how far its tasks are, over all their changelogs; of an active `LATEST_OFFSET`."""
+    """Version 7 and later: the offsets of tasks, summed over their changelogs; `LATEST_OFFSET` for active
+    ones."""
     user_endpoint: str = ""
-    """`host:port`; empty: none."""
+    """`host:port`; empty for none."""
     unique_field: int = 0
-    """Version 8 and later: changes where nothing else does, so that the group rebalances."""
+    """Version 8 and later: a value that only changes to force a rebalance."""
     error_code: int = 0
-    """Version 9 and later; 4: all of the application is to be shut down."""
+    """Version 9 and later; 4: the member requests a shutdown of the whole application."""
     client_tags: tuple[tuple[str, str], ...] = ()
     """Version 11; sorted."""
     named_topologies: frozenset[str] = frozenset()
-    """Version 10 and later: of the tasks that belong to one; those tasks are in none of the others."""
+    """Version 10 and later: the named topologies of its tasks; such tasks are in none of the other fields."""
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Where the member can be asked about its state; None where that cannot be told."""
+        """Return host and port of the member's interactive queries; None if there is none or it is
+        malformed."""
         found = ENDPOINT.fullmatch(self.user_endpoint)
         return (found[1], int(found[2])) if found and int(found[2]) <= MAX_PORT else None
 
 
 def read_subscription_info(data: bytes) -> SubscriptionInfo:
-    """Raises `UserDataError`."""
+    """Decode the user data of a subscription. Raises `UserDataError`."""
     if len(data) < 4:
         raise UserDataError("there is no user data")
     version = int.from_bytes(data[:4], "big", signed=True)
-    if version > LATEST_VERSION:  # Of those the two versions can be read, and nothing else.
-        raise UserDataError(f"its version is {version}, and {LATEST_VERSION} is the latest that is known")
+    if version > LATEST_VERSION:  # Of those only the two versions can be decoded.
+        raise UserDataError(f"its version is {version}, but {LATEST_VERSION} is the latest supported one")
     if version < 1:
         raise UserDataError(f"its version is {version}")
     try:
-        said = _read(decode(SubscriptionInfoData, version, data))
+        info = _read(decode(SubscriptionInfoData, version, data))
     except (CodecError, UnicodeDecodeError) as unread:
         raise UserDataError(f"it is malformed ({unread})") from None
-    latest = said.latest_supported_version
+    latest = info.latest_supported_version
     if version >= FIRST_VERSION_WITH_LATEST_SUPPORTED and version > latest:
-        raise UserDataError(f"its version is {version}, beyond {latest}, which it says is its latest")
-    return said
+        raise UserDataError(f"its version is {version}, beyond its own latest supported version {latest}")
+    return info
 
 
-def _read(said: SubscriptionInfoData) -> SubscriptionInfo:
+def _read(data: SubscriptionInfoData) -> SubscriptionInfo:
     sums: dict[Task, int] = {}
     named: set[str] = set()
-    for each in said.task_offset_sums:
+    for each in data.task_offset_sums:
         if each.named_topology:
             named.add(each.named_topology)
-        elif said.version >= FIRST_VERSION_WITH_NAMED_TOPOLOGIES:
+        elif data.version >= FIRST_VERSION_WITH_NAMED_TOPOLOGIES:
             sums[str(each.topic_group_id), each.partition] = each.offset_sum
         for row in each.partition_to_offset_sum:
             sums[str(each.topic_group_id), row.partition] = row.offset_sum
-    tags = {bytes(tag.key).decode(): bytes(tag.value).decode() for tag in said.client_tags}
+    tags = {bytes(tag.key).decode(): bytes(tag.value).decode() for tag in data.client_tags}
     return SubscriptionInfo(
-        said.version,
-        said.latest_supported_version,
-        _dashed(bytes(said.process_id).hex()),
-        frozenset((str(task.topic_group_id), task.partition) for task in said.prev_tasks),
-        frozenset((str(task.topic_group_id), task.partition) for task in said.standby_tasks),
+        data.version,
+        data.latest_supported_version,
+        _dashed(bytes(data.process_id).hex()),
+        frozenset((str(task.topic_group_id), task.partition) for task in data.prev_tasks),
+        frozenset((str(task.topic_group_id), task.partition) for task in data.standby_tasks),
         sums,
-        bytes(said.user_end_point).decode(),
-        said.unique_field,
-        said.error_code,
+        bytes(data.user_end_point).decode(),
+        data.unique_field,
+        data.error_code,
         tuple(sorted(tags.items())),
         frozenset(named),
     )
@@ -128,7 +130,8 @@ def _dashed(process_id: str) -> str:
 
 
 def write_subscription_info(info: SubscriptionInfo) -> bytes:
-    """In its own version; what that has no place for is not written. Named topologies are only read."""
+    """Encode in the info's own version, without fields that the version lacks. Named topologies are not
+    written."""
     version = info.version
     has_offsets = version >= FIRST_VERSION_WITH_OFFSETS
     data = SubscriptionInfoData(
