@@ -207,7 +207,10 @@ def test_versions_begin_with_1(version: int) -> None:
 def test_nobody_says_more_than_he_can(version: int) -> None:
     """A version beyond the latest that the member supports: Kafka takes it for damage as well."""
     data = write_subscription_info(replace(plain(version), latest_supported_version=version - 1))
-    with pytest.raises(UserDataError, match=f"its version is {version}, beyond its own latest supported version {version - 1}"):
+    with pytest.raises(
+        UserDataError,
+        match=f"its version is {version}, beyond its own latest supported version {version - 1}",
+    ):
         read_subscription_info(data)
 
 
